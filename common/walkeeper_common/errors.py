@@ -1,0 +1,57 @@
+"""Every exception this project raises. The class tells the caller what to do, never the text.
+
+    WalkeeperError
+      RemoteProtocolError   the peer broke the protocol: close this connection
+      Refused               the peer is right to ask but may not; the text says why and what to do
+        WalRemoved          the WAL asked for is no longer kept here
+      Deposed               a greater ballot exists: an elected proposer stops for good
+      StorageError          our disk failed: acknowledge nothing from here on, reads may go on
+        CorruptWal          bytes on our disk are not what was made durable: no vote, no donor
+        NoSpace             a segment could not be allocated: refuse appends until it can
+
+A broken invariant of our own is an AssertionError and stops the process; entry points refuse
+to start under `python -O`, which would remove the checks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from walkeeper_common.lsn import Lsn
+
+
+class WalkeeperError(Exception):
+    """The base: catch it only where the answer to a user or a peer is given."""
+
+
+class RemoteProtocolError(WalkeeperError):
+    """Close the connection; the peer must reconnect and greet again."""
+
+
+class Refused(WalkeeperError):
+    """The request is understood and turned down; asking again unchanged will not help."""
+
+
+class WalRemoved(Refused):
+    """`lsn` is below the oldest WAL kept here."""
+
+    def __init__(self, lsn: Lsn, first_lsn: Lsn) -> None:
+        super().__init__(f"WAL at {lsn} is no longer kept here; the oldest kept is at {first_lsn}")
+        self.lsn, self.first_lsn = lsn, first_lsn
+
+
+class Deposed(WalkeeperError):
+    """A greater ballot was seen by an elected proposer. Final: never campaign again."""
+
+
+class StorageError(WalkeeperError):
+    """A write or an fsync failed. Final for this log on this safekeeper; never retried."""
+
+
+class CorruptWal(StorageError):
+    """Bytes that were made durable are gone or changed; the text names file and LSN."""
+
+
+class NoSpace(StorageError):
+    """ENOSPC or EDQUOT while allocating. Not final: appends are refused until there is space."""

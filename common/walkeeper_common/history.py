@@ -1,0 +1,121 @@
+"""Which ballot wrote which range of the log, and where two logs part. Pure.
+
+A history is a tuple of fragments, oldest first; a fragment ends where the next one starts. It is
+Neon's term history, BookKeeper's list of fragments and Delos's chain of loglets in one list
+(PROTOCOL.md section 6); the seed's single epoch number cannot find the point of divergence.
+
+Neighbours may share a ballot, one entry per timeline; such a run is a *term* and starts at its
+first entry. `start_lsn` never decreases. On disk a history may run past the WAL, because it is
+adopted before the WAL arrives, so it is always `cut` to flush_lsn before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from walkeeper_common.lsn import LSN_MAX, Lsn
+
+PROPOSER_ID_BYTES = 16
+HISTORY_ENTRIES_MAX = 65536
+
+
+class Corrupt(Exception):
+    """Two histories that no run of the protocol can have produced (PROTOCOL.md rule 6)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ballot:
+    """The seed's NodeId: compared by term, then by proposer; unique to one run of a proposer."""
+
+    term: int
+    proposer_id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.term}:{self.proposer_id.hex()[:8]}"
+
+    __repr__ = __str__
+
+
+NO_BALLOT = Ballot(0, bytes(PROPOSER_ID_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
+
+    `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
+    `settle`: nobody writes on this timeline any more (PROTOCOL.md section 5).
+    """
+
+    ballot: Ballot
+    start_lsn: Lsn
+    timeline: int
+    sealed: bool
+    members: tuple[str, ...]
+    ack_quorum: int
+
+    def __str__(self) -> str:
+        seal = " sealed" if self.sealed else ""
+        return f"{self.ballot}@{self.start_lsn}/tl{self.timeline}{seal}"
+
+
+History: TypeAlias = tuple[Fragment, ...]
+
+
+def is_well_formed(history: Sequence[Fragment]) -> bool:
+    """Starts never decrease, ballots neither; the first entry is the creation entry."""
+    if not history or history[0].ballot != NO_BALLOT:
+        return False
+    return all(
+        a.start_lsn <= b.start_lsn and a.ballot <= b.ballot and a.timeline <= b.timeline
+        for a, b in zip(history, history[1:], strict=False)
+    )
+
+
+def cut(history: History, flush_lsn: Lsn) -> History:
+    """The part of a history that the WAL up to `flush_lsn` bears out. Never empty."""
+    kept = tuple(entry for entry in history if entry.start_lsn <= flush_lsn)
+    return kept or history[:1]
+
+
+def extended(donor: History, entry: Fragment) -> History:
+    """The new leader's history (rule 5): the donor's cut one, less what starts at or past it."""
+    creation, later = donor[:1], donor[1:]
+    return (*creation, *(e for e in later if e.start_lsn < entry.start_lsn), entry)
+
+
+def term_start(history: History, ballot: Ballot) -> Lsn:
+    """Where the run of entries of `ballot` begins. KeyError if it has none."""
+    for entry in history:
+        if entry.ballot == ballot:
+            return entry.start_lsn
+    raise KeyError(ballot)
+
+
+def divergence(proposer: History, acceptor: History, flush_lsn: Lsn) -> Lsn:
+    """Where the acceptor's log, `flush_lsn` long, stops being a prefix of the proposer's (rule 6).
+
+    The last common entry, then the least of: where it ends in the proposer's history (its current
+    term never ends), where it ends in the acceptor's (its last ends at flush_lsn), and flush_lsn.
+    Raises Corrupt if there is no common entry, or one ballot starts at two places.
+    """
+    acceptor = cut(acceptor, flush_lsn)
+    starts = {(entry.ballot, entry.timeline): entry.start_lsn for entry in proposer}
+    for entry in acceptor:
+        ours = starts.get((entry.ballot, entry.timeline), entry.start_lsn)
+        if ours != entry.start_lsn:
+            raise Corrupt(f"ballot {entry.ballot} starts at {ours} and at {entry.start_lsn}")
+    common = -1
+    for i, (mine, theirs) in enumerate(zip(proposer, acceptor, strict=False)):
+        if (mine.ballot, mine.timeline) != (theirs.ballot, theirs.timeline):
+            break
+        common = i
+    if common < 0:
+        raise Corrupt(f"no common entry: {proposer[:1]} and {acceptor[:1]}")
+    return min(_end(proposer, common, LSN_MAX), _end(acceptor, common, flush_lsn), flush_lsn)
+
+
+def _end(history: History, index: int, open_end: Lsn) -> Lsn:
+    return history[index + 1].start_lsn if index + 1 < len(history) else open_end

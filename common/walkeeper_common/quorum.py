@@ -1,0 +1,70 @@
+"""Who keeps the log, how many must have a byte before it counts, and which LSN that makes. Pure.
+
+Flexible Paxos (Howard 2016): a vote quorum and an ack quorum need to intersect, not each to be a
+majority. BookKeeper says the same as (Qw - Qa) + 1. A vote quorum of n/2 or less elects safely
+only because ballots are pairs that no two proposers share (PROTOCOL.md rule 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from walkeeper_common.lsn import Lsn
+
+MEMBERS_MAX = 32
+
+
+class LogKind(Enum):
+    """What the bytes are: PostgreSQL's WAL, or a logical decoding stream (a later issue)."""
+
+    PHYSICAL = 1
+    LOGICAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The record that `walkeeper create` makes durable, identical, on every member (rule 17).
+
+    `members` are `id#incarnation` in the order of their ids; a member that lost its disk comes
+    back with another incarnation and so is not a member any more. `creation_lsn` is the start of
+    a segment. `server_version` is the primary's own text, served to PostgreSQL clients.
+    """
+
+    generation: int
+    log_uuid: bytes
+    system_id: int
+    segment_bytes: int
+    server_version: str
+    kind: LogKind
+    creation_lsn: Lsn
+    timeline: int
+    members: tuple[str, ...]
+    ack_quorum: int
+
+    @property
+    def vote_quorum(self) -> int:
+        """How many votes elect: every ack quorum has one of them in it."""
+        return len(self.members) - self.ack_quorum + 1
+
+
+def majority(members: int) -> int:
+    """The default ack quorum."""
+    return members // 2 + 1
+
+
+def member_id(member: str) -> int:
+    """The safekeeper's id in `id#incarnation`."""
+    return int(member.partition("#")[0])
+
+
+def member_name(acceptor_id: int, incarnation: bytes) -> str:
+    """`id#incarnation`, as fragments and configurations name a member."""
+    return f"{acceptor_id}#{incarnation.hex()}"
+
+
+def acknowledged_lsn(flush_lsns: Iterable[Lsn], ack_quorum: int) -> Lsn:
+    """The greatest LSN that `ack_quorum` of these are at or beyond; one value for every member."""
+    ascending = sorted(flush_lsns)
+    return ascending[len(ascending) - ack_quorum]

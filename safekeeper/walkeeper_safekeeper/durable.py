@@ -1,0 +1,43 @@
+"""What one safekeeper has promised and must still know after a power cut.
+
+Replaced as a whole, never edited in place; `control_file` turns it into bytes and back. The WAL
+itself is not here: flush_lsn is found by scanning it (PROTOCOL.md rule 9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from walkeeper_common.history import NO_BALLOT, Ballot, History
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.quorum import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """One log's control file.
+
+    acceptor_id, incarnation   who promised: the incarnation is random, made when the log is prepared
+    log_uuid                   which log, from the prepare phase of creation on (rule 17)
+    configuration              None between the two phases: no vote before it is known
+    ballot                     the greatest ballot promised to (rule 1)
+    history                    may run past the WAL; cut it before use (rule 3)
+    commit_lsn, restart_lsn    lazily written lower bounds of the real ones (rule 11)
+    reached_lsn                the start of the last term whose start our WAL had reached (rule 9)
+    truncating_to              a truncation that has begun and must be finished at start (rule 7)
+    suspect_from               a write or an fsync failed beyond this LSN (rule 15)
+    clean_stop                 everything written was fsynced and nothing followed
+    """
+
+    acceptor_id: int
+    incarnation: bytes
+    log_uuid: bytes
+    configuration: Configuration | None = None
+    ballot: Ballot = NO_BALLOT
+    history: History = ()
+    commit_lsn: Lsn = ZERO_LSN
+    restart_lsn: Lsn = ZERO_LSN
+    reached_lsn: Lsn = ZERO_LSN
+    truncating_to: Lsn | None = None
+    suspect_from: Lsn | None = None
+    clean_stop: bool = False
