@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from walkeeper_common.lsn import LSN_MAX, Lsn
@@ -70,7 +71,7 @@ def is_well_formed(history: Sequence[Fragment]) -> bool:
         return False
     return all(
         a.start_lsn <= b.start_lsn and a.ballot <= b.ballot and a.timeline <= b.timeline
-        for a, b in zip(history, history[1:], strict=False)
+        for a, b in pairwise(history)
     )
 
 

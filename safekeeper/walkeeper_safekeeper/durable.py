@@ -17,7 +17,7 @@ from walkeeper_common.quorum import Configuration
 class Durable:
     """One log's control file.
 
-    acceptor_id, incarnation   who promised: the incarnation is random, made when the log is prepared
+    acceptor_id, incarnation   who promised; the incarnation is random, made at prepare
     log_uuid                   which log, from the prepare phase of creation on (rule 17)
     configuration              None between the two phases: no vote before it is known
     ballot                     the greatest ballot promised to (rule 1)

@@ -1,0 +1,176 @@
+"""`walkeeper create`: makes a log on all its members, and the slot on the primary.
+
+Two phases (PROTOCOL.md rule 17): *prepare* gives each member its incarnation, *configure* the
+same record to all. Both may be repeated until a proposer has been elected; after that nobody is
+initialised, because a member without the log has lost its promises and must be replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.errors import Refused
+from walkeeper_common.framing import Message
+from walkeeper_common.messages import Reject
+from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
+from walkeeper_common.requests import ConfigureLog, LogQuery, LogState, PrepareLog
+from walkeeper_proposer.primary import identify
+from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
+
+Address = tuple[str, int]
+NO_LOG = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSettings:
+    """The command's flags."""
+
+    safekeepers: tuple[Address, ...]
+    dsn: str
+    cluster: str = "main"
+    slot: str = "walkeeper"
+    ack_quorum: int | None = None
+    allow_single_ack: bool = False
+    timeout_s: float = 10.0
+
+
+async def create(settings: CreateSettings) -> Configuration:
+    """The configuration that every member holds now. Refused says what stands in the way."""
+    quorum = _ack_quorum(settings)
+    states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
+    _refuse_used(settings, states)
+    primary = await _primary_with_slot(settings)
+    log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
+    prepare = PrepareLog(settings.cluster, log_uuid)
+    states = await _ask_all(settings, [prepare] * len(settings.safekeepers))
+    configuration = _configuration(settings, states, primary, log_uuid, quorum)
+    configure = ConfigureLog(settings.cluster, configuration)
+    await _ask_all(settings, [configure] * len(settings.safekeepers))
+    return configuration
+
+
+def _ack_quorum(settings: CreateSettings) -> int:
+    members = len(settings.safekeepers)
+    if len(set(settings.safekeepers)) != members:
+        raise Refused("--safekeepers names an address twice")
+    quorum = majority(members) if settings.ack_quorum is None else settings.ack_quorum
+    if not 1 <= quorum <= members:
+        raise Refused(f"--ack-quorum {quorum} is impossible with {members} safekeepers")
+    if quorum == 1 and members > 1 and not settings.allow_single_ack:
+        raise Refused(
+            "an ack quorum of 1 loses acknowledged commits with the one disk that has them; "
+            "if that is what you want, say --allow-single-ack"
+        )
+    return quorum
+
+
+async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> list[LogState]:
+    """Every member's answer; creation needs all of them."""
+    try:
+        answers = await asyncio.gather(
+            *(
+                ask(address, question, settings.timeout_s)
+                for address, question in zip(settings.safekeepers, questions, strict=True)
+            )
+        )
+    except Unreachable as error:
+        raise Refused(f"{error}; `create` needs every member") from error
+    states = []
+    for (host, port), answer in zip(settings.safekeepers, answers, strict=True):
+        if isinstance(answer, Reject):
+            raise Refused(f"safekeeper at {host}:{port}: {answer.text}")
+        if not isinstance(answer, LogState):
+            raise Refused(f"safekeeper at {host}:{port} answered with {type(answer).__name__}")
+        states.append(answer)
+    ids = [state.acceptor_id for state in states]
+    if len(set(ids)) != len(ids):
+        raise Refused(f"two of the addresses are the same safekeeper: ids {sorted(ids)}")
+    return states
+
+
+def _refuse_used(settings: CreateSettings, states: Sequence[LogState]) -> None:
+    """Once somebody has been elected, an empty member is a wiped one."""
+    terms = [state.ballot.term for state in states]
+    if not any(terms):
+        return
+    wiped = [s.acceptor_id for s in states if s.configuration is None]
+    if wiped:
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} is in use (term {max(terms)}) and "
+            f"safekeeper {wiped[0]} does not hold it: it was wiped and lost its promises. "
+            f"Nothing was initialised; run `walkeeper replace --member {wiped[0]} …`"
+        )
+    raise Refused(
+        f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
+        "nothing was initialised"
+    )
+
+
+async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
+    """Identify the primary; first reserve WAL there, so that nothing is recycled meanwhile."""
+    try:
+        connection = await ReplicationConnection.open(settings.dsn, "walkeeper_create")
+        try:
+            identity = await identify(connection)
+            if identity.in_recovery:
+                raise Refused("the server is in recovery; point --dsn at the primary")
+            await _make_slot(connection, settings.slot, identity.server_version_num)
+            return await identify(connection)
+        finally:
+            connection.close()
+    except Unavailable as error:
+        raise Refused(str(error)) from error
+
+
+async def _make_slot(connection: ReplicationConnection, slot: str, version: int) -> None:
+    reserve = "(RESERVE_WAL)" if version >= 150000 else "RESERVE_WAL"
+    try:
+        await connection.query(f'CREATE_REPLICATION_SLOT "{slot}" PHYSICAL {reserve}')
+    except Refused as error:
+        if "already exists" not in str(error):
+            raise Refused(
+                f"{error}; the role needs REPLICATION, and max_replication_slots a free slot"
+            ) from error
+
+
+def _configuration(
+    settings: CreateSettings,
+    states: Sequence[LogState],
+    primary: PrimaryIdentity,
+    log_uuid: bytes,
+    quorum: int,
+) -> Configuration:
+    """What an unfinished earlier `create` has configured already, else a new record."""
+    members = tuple(
+        member_name(s.acceptor_id, s.incarnation)
+        for s in sorted(states, key=lambda s: s.acceptor_id)
+    )
+    begun = next((s.configuration for s in states if s.configuration is not None), None)
+    configuration = begun or Configuration(
+        generation=1,
+        log_uuid=log_uuid,
+        system_id=primary.system_id,
+        segment_bytes=primary.segment_bytes,
+        server_version=primary.server_version,
+        kind=LogKind.PHYSICAL,
+        creation_lsn=primary.flush_lsn.round_down(primary.segment_bytes),
+        timeline=primary.timeline,
+        members=members,
+        ack_quorum=quorum,
+    )
+    if configuration.system_id != primary.system_id:
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} was made for system identifier "
+            f"{configuration.system_id}; this primary has {primary.system_id}"
+        )
+    if (configuration.members, configuration.ack_quorum) != (members, quorum):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} was made with members "
+            f"{', '.join(configuration.members)} and ack quorum {configuration.ack_quorum}"
+        )
+    return configuration

@@ -1,0 +1,44 @@
+"""One question to one safekeeper: connect, ask, read the answer. For create and status. Shell."""
+
+from __future__ import annotations
+
+import asyncio
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
+
+
+class Unreachable(Exception):
+    """Nobody answered at this address in time."""
+
+
+async def ask(address: tuple[str, int], question: Message, timeout_s: float) -> Message:
+    """The first message that comes back. Unreachable names the address and the reason."""
+    shown = f"{address[0]}:{address[1]}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                writer.write(PREFACE)
+                writer.writelines(encode(question))
+                return await _read_one(reader)
+            finally:
+                writer.close()
+    except TimeoutError:
+        raise Unreachable(f"safekeeper at {shown} did not answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise Unreachable(f"safekeeper at {shown} is unreachable: {error}") from error
+    except RemoteProtocolError as error:
+        raise Unreachable(f"{shown} does not speak walkeeper's protocol: {error}") from error
+
+
+async def _read_one(reader: asyncio.StreamReader) -> Message:
+    frames = FrameReader()
+    while True:
+        room = frames.buffer()
+        data = await reader.read(len(room))
+        if not data:
+            raise RemoteProtocolError("it closed the connection without an answer")
+        room[: len(data)] = data
+        for message in frames.received(len(data)):
+            return message

@@ -1,0 +1,149 @@
+"""`walkeeper status`: one line a safekeeper and one for the cluster, saying who blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Reject
+from walkeeper_common.quorum import member_id
+from walkeeper_common.requests import StatusRequest, StatusResponse
+
+OK, DEGRADED, NO_QUORUM = 0, 1, 2
+COLUMNS = (
+    "incarnation",
+    "term",
+    "last_log_term",
+    "flush_lsn",
+    "commit_lsn",
+    "restart_lsn",
+    "archived_lsn",
+    "timeline",
+    "standbys",
+)
+
+
+async def gather(
+    addresses: Sequence[tuple[str, int]], cluster: str, timeout_s: float
+) -> dict[str, Any]:
+    """The document of `status --json` (INTERFACE.md)."""
+    answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
+    return {"cluster": _cluster(cluster, answers), "safekeepers": [_line(a) for a in answers]}
+
+
+async def _ask_one(address: tuple[str, int], cluster: str, timeout_s: float) -> dict[str, Any]:
+    shown = {"address": f"{address[0]}:{address[1]}", "reachable": False}
+    try:
+        answer = await ask(address, StatusRequest(cluster), timeout_s)
+    except Unreachable as error:
+        return {**shown, "error": str(error)}
+    if isinstance(answer, Reject):
+        return {**shown, "reachable": True, "error": answer.text}
+    if not isinstance(answer, StatusResponse):
+        return {**shown, "error": f"it answered with {type(answer).__name__}"}
+    return {**shown, "reachable": True, **json.loads(answer.document)}
+
+
+def _line(answer: dict[str, Any]) -> dict[str, Any]:
+    line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
+    line["standbys"] = answer.get("standbys") or []
+    line["slots"] = answer.get("slots") or []
+    line["error"] = answer.get("error") or answer.get("failure")
+    return line
+
+
+def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    known = [a for a in answers if "cluster" in a]
+    empty = {"system_id": None, "generation": None, "ack_quorum": None, "term": None}
+    if not known:
+        unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
+        return {"name": cluster, **unknown, "proposer": None, "members": []}
+    facts = known[0]["cluster"]
+    serving = [a for a in known if not a.get("failure")]
+    best = max(known, key=lambda a: (a["last_log_term"], Lsn.parse(a["flush_lsn"])))
+    return {
+        "name": cluster,
+        "system_id": facts["system_id"],
+        "generation": facts["generation"],
+        "ack_quorum": facts["ack_quorum"],
+        "term": max(a["term"] for a in known),
+        "commit_lsn": str(max(Lsn.parse(a["commit_lsn"]) for a in known)),
+        "timeline": best["timeline"],
+        "sealed": best["sealed"],
+        "quorum": len(serving) >= facts["ack_quorum"],
+        "proposer": _proposer(known),
+        "members": facts["members"],
+    }
+
+
+def _proposer(known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The one that leads in the greatest term that any safekeeper has promised."""
+    newest = max(a["term"] for a in known)
+    heard = [a["proposer"] for a in known if a["proposer"] and a["term"] == newest]
+    return heard[0] if heard else None
+
+
+def verdict(document: dict[str, Any]) -> tuple[int, str]:
+    """(exit code of --check, one sentence that says who blocks)."""
+    cluster, lines = document["cluster"], document["safekeepers"]
+    down = [_name(line) for line in lines if not line["reachable"] or line["error"]]
+    if not cluster["quorum"]:
+        return NO_QUORUM, f"no quorum: commits hang; blocked by {', '.join(down) or 'nobody known'}"
+    if cluster["proposer"] is None:
+        return NO_QUORUM, "no proposer leads: commits of an attached primary hang"
+    missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
+    if down:
+        return DEGRADED, f"degraded: {', '.join(down)} down, commits go on"
+    if missing:
+        return DEGRADED, f"degraded: safekeeper {missing[0]} was not asked or is down"
+    blocked = _lagging(cluster, lines)
+    if blocked:
+        return DEGRADED, f"degraded: {', '.join(blocked)} behind the quorum"
+    return OK, "ok: every safekeeper has what is committed"
+
+
+def _ids(cluster: dict[str, Any]) -> set[int]:
+    return {member_id(member) for member in cluster["members"]}
+
+
+def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
+    commit_lsn, timeline = Lsn.parse(cluster["commit_lsn"]), cluster["timeline"]
+    segment = 16 << 20
+    return [
+        _name(line)
+        for line in lines
+        if line["timeline"] != timeline or commit_lsn - Lsn.parse(line["flush_lsn"]) > segment
+    ]
+
+
+def _name(line: dict[str, Any]) -> str:
+    return f"safekeeper {line['id']}" if line["id"] is not None else f"{line['address']}"
+
+
+def table(document: dict[str, Any]) -> str:
+    """For people."""
+    cluster = document["cluster"]
+    head = ("id", "address", "state", "term", "flush_lsn", "commit_lsn", "restart_lsn", "standbys")
+    rows = [head]
+    for line in document["safekeepers"]:
+        state = "ok" if line["reachable"] and not line["error"] else "DOWN"
+        lsns = [line[name] or "-" for name in ("flush_lsn", "commit_lsn", "restart_lsn")]
+        term = "-" if line["term"] is None else str(line["term"])
+        standbys = ",".join(s["application_name"] for s in line["standbys"]) or "-"
+        rows.append((str(line["id"] or "-"), line["address"], state, term, *lsns, standbys))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    padded = [[c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows]
+    text = ["  ".join(row).rstrip() for row in padded]
+    proposer = cluster["proposer"]
+    leader = f"{proposer['application_name']} at {proposer['address']}" if proposer else "none"
+    text.append(
+        f"cluster {cluster['name']}: {verdict(document)[1]}; term {cluster['term']}, "
+        f"commit_lsn {cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
+    )
+    broken = [line for line in document["safekeepers"] if line["error"]]
+    text += [f"  {_name(line)}: {line['error']}" for line in broken]
+    return "\n".join(text)

@@ -1,0 +1,103 @@
+"""What every daemon does at its edges: event loop, signals, readiness, systemd. A shell.
+
+`run_daemon` returns the exit code: 0 after SIGTERM or SIGINT, 1 with one clear line on stderr for
+every expected error. A defect keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+
+import uvloop
+
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.logs import log_to_stderr
+
+logger = logging.getLogger("walkeeper")
+
+
+def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level: str) -> int:
+    """Run until `main` returns its exit code or a signal cancels it."""
+    if not __debug__:
+        sys.exit("the assertions are part of the protocol; do not use -O")
+    log_to_stderr(log_level)
+    try:
+        return uvloop.run(_with_signals(main))
+    except WalkeeperError as error:
+        logger.critical("%s", error)
+    except BaseExceptionGroup as group:
+        expected, defects = group.split(WalkeeperError)
+        if defects is not None:
+            raise defects from None
+        for leaf in _leaves(expected):
+            logger.critical("%s", leaf)
+    return 1
+
+
+async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> int:
+    task = asyncio.create_task(main(), name="main")
+    stopping = False
+
+    def stop(name: str) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            logger.info("received %s, stopping", name)
+            notify_systemd("STOPPING=1")
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_on_loop_error)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+        return 0
+
+
+def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """A broken invariant ends the process at once: a clean stop would vouch for its state."""
+    error = context.get("exception")
+    if isinstance(error, OSError | asyncio.CancelledError):
+        logger.warning("%s: %s", context.get("message"), error)
+        return
+    shown = error if isinstance(error, BaseException) else None
+    logger.critical("defect: %s", context.get("message"), exc_info=shown)
+    logging.shutdown()
+    os._exit(1)
+
+
+def announce_ready(what: str) -> None:
+    """`ready: safekeeper 1 on 127.0.0.1:5454` on stdout, and READY=1 to systemd."""
+    sys.stdout.write(f"ready: {what}\n")
+    sys.stdout.flush()
+    notify_systemd("READY=1")
+
+
+def notify_systemd(state: str) -> None:
+    """sd_notify(3): one datagram, nothing if nobody asked for it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        try:
+            connection.connect("\0" + address[1:] if address[0] == "@" else address)
+            connection.send(state.encode())
+        except OSError as error:
+            logger.warning("systemd could not be notified: %s", error)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException] | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions if group else ():
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

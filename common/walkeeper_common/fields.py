@@ -1,0 +1,259 @@
+"""The fields that frames on the wire and files on disk are made of: one codec for both. Pure.
+
+Big-endian, explicit, in the order in which they are written; a text has a u16 length and is
+UTF-8, a blob has a u32 length, a list has a u32 count. No tags and no versions here: whoever
+writes a frame or a file puts those in front.
+
+`Writer` refuses values that do not fit with an AssertionError: they are our own. `Reader` trusts
+nothing: it checks every length, count and value against what is left and against a maximum, and
+raises RemoteProtocolError with the offset, never anything else. `control_file` turns that into an
+error that names the file. Nothing is read beyond the buffer; `done()` refuses trailing bytes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TypeAlias
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.history import (
+    HISTORY_ENTRIES_MAX,
+    PROPOSER_ID_BYTES,
+    Ballot,
+    Fragment,
+    History,
+)
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import MEMBERS_MAX, Configuration, LogKind
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+TEXT_BYTES_MAX = 65535
+BLOB_BYTES_MAX = 1 << 26
+UUID_BYTES = 16
+
+_U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
+
+
+class Writer:
+    """Collects fields; `bytes(writer)` or `finish()` is what was written. Never blocks."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def finish(self) -> bytes:
+        return bytes(self._buffer)
+
+    __bytes__ = finish
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    def _integer(self, layout: Struct, value: int) -> None:
+        assert 0 <= value < 1 << 8 * layout.size, f"{value=} {layout.size=}"
+        self._buffer += layout.pack(value)
+
+    def u8(self, value: int) -> None:
+        self._integer(_U8, value)
+
+    def u16(self, value: int) -> None:
+        self._integer(_U16, value)
+
+    def u32(self, value: int) -> None:
+        self._integer(_U32, value)
+
+    def u64(self, value: int) -> None:
+        self._integer(_U64, value)
+
+    def boolean(self, value: bool) -> None:
+        self._integer(_U8, 1 if value else 0)
+
+    def lsn(self, value: Lsn) -> None:
+        self._integer(_U64, value)
+
+    def optional_lsn(self, value: Lsn | None) -> None:
+        self.boolean(value is not None)
+        if value is not None:
+            self.lsn(value)
+
+    def raw(self, value: Buffer, size: int) -> None:
+        """Exactly `size` bytes, without a length in front."""
+        assert len(value) == size, f"{len(value)=} {size=}"
+        self._buffer += value
+
+    def text(self, value: str) -> None:
+        encoded = value.encode()
+        assert len(encoded) <= TEXT_BYTES_MAX, f"{len(encoded)=} {TEXT_BYTES_MAX=}"
+        self._integer(_U16, len(encoded))
+        self._buffer += encoded
+
+    def blob(self, value: Buffer) -> None:
+        assert len(value) <= BLOB_BYTES_MAX, f"{len(value)=} {BLOB_BYTES_MAX=}"
+        self._integer(_U32, len(value))
+        self._buffer += value
+
+    def ballot(self, value: Ballot) -> None:
+        self.u64(value.term)
+        self.raw(value.proposer_id, PROPOSER_ID_BYTES)
+
+    def members(self, value: tuple[str, ...]) -> None:
+        assert len(value) <= MEMBERS_MAX, f"{len(value)=} {MEMBERS_MAX=}"
+        self.u8(len(value))
+        for member in value:
+            self.text(member)
+
+    def fragment(self, value: Fragment) -> None:
+        self.ballot(value.ballot)
+        self.lsn(value.start_lsn)
+        self.u32(value.timeline)
+        self.boolean(value.sealed)
+        self.members(value.members)
+        self.u8(value.ack_quorum)
+
+    def history(self, value: History) -> None:
+        assert len(value) <= HISTORY_ENTRIES_MAX, f"{len(value)=} {HISTORY_ENTRIES_MAX=}"
+        self.u32(len(value))
+        for fragment in value:
+            self.fragment(fragment)
+
+    def configuration(self, value: Configuration) -> None:
+        self.u64(value.generation)
+        self.raw(value.log_uuid, UUID_BYTES)
+        self.u64(value.system_id)
+        self.u32(value.segment_bytes)
+        self.text(value.server_version)
+        self.u8(value.kind.value)
+        self.lsn(value.creation_lsn)
+        self.u32(value.timeline)
+        self.members(value.members)
+        self.u8(value.ack_quorum)
+
+    def optional_configuration(self, value: Configuration | None) -> None:
+        self.boolean(value is not None)
+        if value is not None:
+            self.configuration(value)
+
+
+class Reader:
+    """Takes fields from the front of `buffer`, in the order in which `Writer` put them."""
+
+    __slots__ = ("_buffer", "_offset")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = memoryview(buffer).cast("B")
+        self._offset = 0
+
+    @property
+    def remaining(self) -> int:
+        return len(self._buffer) - self._offset
+
+    def done(self) -> None:
+        """Nothing may be left: a longer frame comes from a peer that means something else."""
+        if self.remaining:
+            raise self._error(f"{self.remaining} trailing bytes")
+
+    def view(self, size: int, what: str = "bytes") -> memoryview:
+        """The next `size` bytes, not copied: valid as long as the buffer is."""
+        if size > self.remaining:
+            raise self._error(f"{what} needs {size} bytes, {self.remaining} are left")
+        begin, self._offset = self._offset, self._offset + size
+        return self._buffer[begin : self._offset]
+
+    def _error(self, text: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"malformed message: {text} at byte {self._offset}")
+
+    def _integer(self, layout: Struct) -> int:
+        value = layout.unpack(self.view(layout.size, "an integer"))[0]
+        assert isinstance(value, int)
+        return value
+
+    def u8(self) -> int:
+        return self._integer(_U8)
+
+    def u16(self) -> int:
+        return self._integer(_U16)
+
+    def u32(self) -> int:
+        return self._integer(_U32)
+
+    def u64(self) -> int:
+        return self._integer(_U64)
+
+    def boolean(self) -> bool:
+        value = self.u8()
+        if value > 1:
+            raise self._error(f"a boolean is {value}")
+        return value == 1
+
+    def lsn(self) -> Lsn:
+        return Lsn(self.u64())
+
+    def optional_lsn(self) -> Lsn | None:
+        return self.lsn() if self.boolean() else None
+
+    def raw(self, size: int) -> bytes:
+        return bytes(self.view(size))
+
+    def text(self) -> str:
+        encoded = self.view(self.u16(), "a text")
+        try:
+            return str(encoded, "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._error(f"a text is not UTF-8 ({error.reason})") from error
+
+    def blob(self, bytes_max: int = BLOB_BYTES_MAX) -> bytes:
+        size = self.u32()
+        if size > bytes_max:
+            raise self._error(f"a blob of {size} bytes, the maximum is {bytes_max},")
+        return bytes(self.view(size, "a blob"))
+
+    def ballot(self) -> Ballot:
+        return Ballot(self.u64(), self.raw(PROPOSER_ID_BYTES))
+
+    def members(self) -> tuple[str, ...]:
+        count = self.u8()
+        if count > MEMBERS_MAX:
+            raise self._error(f"{count} members, the maximum is {MEMBERS_MAX},")
+        return tuple(self.text() for _ in range(count))
+
+    def fragment(self) -> Fragment:
+        return Fragment(
+            ballot=self.ballot(),
+            start_lsn=self.lsn(),
+            timeline=self.u32(),
+            sealed=self.boolean(),
+            members=self.members(),
+            ack_quorum=self.u8(),
+        )
+
+    def history(self) -> History:
+        count = self.u32()
+        if count > HISTORY_ENTRIES_MAX:
+            raise self._error(f"a history of {count}, the maximum is {HISTORY_ENTRIES_MAX},")
+        return tuple(self.fragment() for _ in range(count))
+
+    def configuration(self) -> Configuration:
+        return Configuration(
+            generation=self.u64(),
+            log_uuid=self.raw(UUID_BYTES),
+            system_id=self.u64(),
+            segment_bytes=self.u32(),
+            server_version=self.text(),
+            kind=self._log_kind(),
+            creation_lsn=self.lsn(),
+            timeline=self.u32(),
+            members=self.members(),
+            ack_quorum=self.u8(),
+        )
+
+    def _log_kind(self) -> LogKind:
+        value = self.u8()
+        try:
+            return LogKind(value)
+        except ValueError as error:
+            raise self._error(f"unknown kind of log {value}") from error
+
+    def optional_configuration(self) -> Configuration | None:
+        return self.configuration() if self.boolean() else None

@@ -1,0 +1,136 @@
+"""One proposer-safekeeper connection on a socket: bytes to messages and back.
+
+The loop receives into the frame reader's own memory and writes header and WAL as two buffers, so
+WAL is copied by the kernel alone. Reading stops while the owner is busy (`pause_reading`); what
+is written behind a socket that does not drain is bounded by the owner, who watches
+`unsent_bytes`. A peer that breaks the protocol is told why in a Reject and is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.messages import Reject, RejectCode
+
+logger = logging.getLogger("walkeeper.connection")
+
+
+class Owner(Protocol):
+    """Whoever speaks on this connection."""
+
+    def on_message(self, message: Message) -> None: ...
+    def on_closed(self, reason: str) -> None:
+        """Once, whoever closed it."""
+        ...
+
+
+class FramedConnection(asyncio.BufferedProtocol):
+    """`owner_of` is called once, with this connection, when the socket is there."""
+
+    def __init__(self, owner_of: Callable[[FramedConnection], Owner]) -> None:
+        self._owner_of = owner_of
+        self._owner: Owner | None = None
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._reason = "the peer closed the connection"
+        self._is_paused = False
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the other side."""
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if name else "?"
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def greet(self, transport: asyncio.BaseTransport) -> None:
+        """The connecting side: say which protocol this is."""
+        cast(asyncio.Transport, transport).write(PREFACE)
+
+    def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
+        """The listening side: go on with bytes that were read to learn who calls."""
+        assert received.startswith(PREFACE), f"{received[:8]!r}"
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        rest = received[len(PREFACE) :]
+        while rest and not self.is_closed:
+            room = self.get_buffer(len(rest))
+            size = min(len(room), len(rest))
+            room[:size] = rest[:size]
+            rest = rest[size:]
+            self.buffer_updated(size)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._owner = self._owner_of(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert self._owner is not None
+        try:
+            for message in self._reader.received(nbytes):
+                self._owner.on_message(message)
+                if self.is_closed:
+                    return
+        except RemoteProtocolError as error:
+            logger.warning("closed %s: it broke the protocol: %s", self.peer, error)
+            self.send(Reject(RejectCode.REFUSED, str(error), NO_BALLOT))
+            self.close(str(error))
+
+    def eof_received(self) -> None:
+        return None  # closes the transport; connection_lost follows
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._reason = str(exc) or type(exc).__name__
+        self._transport = None
+        if self._owner is not None:
+            self._owner.on_closed(self._reason)
+
+    def send(self, message: Message) -> None:
+        """Queued behind what was sent before; dropped when the connection is gone."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        buffers = encode(message)
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+
+    def pause_reading(self) -> None:
+        if not self._is_paused and not self.is_closed and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused and not self.is_closed and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Sends what was queued, then closes; on_closed follows with this reason."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._reason = reason
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """At once: a peer that does not read would keep `close` waiting."""
+        if self._transport is not None:
+            self._reason = reason
+            self._transport.abort()

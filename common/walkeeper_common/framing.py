@@ -1,0 +1,175 @@
+"""Frames: a length, a tag and a body; the bytes of a connection to messages and back. No I/O.
+
+`encode` returns buffers for one vectored write, WAL uncopied. `FrameReader` hands the socket the
+very memory that the message will keep: a large body is received into its own buffer, so a WAL
+payload is not copied between the kernel's two calls (recv here, pwritev in the WAL store).
+A frame that is too long, or a body that does not parse, is a RemoteProtocolError, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TypeAlias
+
+import crc32c
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.fields import Reader, Writer
+from walkeeper_common.messages import (
+    WAL_PAYLOAD_BYTES_MAX,
+    AcceptorGreeting,
+    AppendRequest,
+    AppendResponse,
+    Buffer,
+    ProposerElected,
+    ProposerGreeting,
+    Reject,
+    VoteRequest,
+    VoteResponse,
+)
+from walkeeper_common.requests import (
+    ConfigureLog,
+    LogQuery,
+    LogState,
+    PrepareLog,
+    ReadRequest,
+    ReadResponse,
+    StatusRequest,
+    StatusResponse,
+)
+
+PREFACE = b"WALKEEP\x01"
+FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (8 << 20)  # a history of the most entries fits as well
+
+Fielded: TypeAlias = (
+    ProposerGreeting
+    | AcceptorGreeting
+    | VoteRequest
+    | VoteResponse
+    | ProposerElected
+    | Reject
+    | ReadRequest
+    | LogQuery
+    | LogState
+    | PrepareLog
+    | ConfigureLog
+    | StatusRequest
+    | StatusResponse
+)
+Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
+
+_FIELDED: dict[int, type[Fielded]] = {
+    kind.TAG: kind
+    for kind in (
+        ProposerGreeting,
+        AcceptorGreeting,
+        VoteRequest,
+        VoteResponse,
+        ProposerElected,
+        Reject,
+        ReadRequest,
+        LogQuery,
+        LogState,
+        PrepareLog,
+        ConfigureLog,
+        StatusRequest,
+        StatusResponse,
+    )
+}
+_LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
+    kind.TAG: kind for kind in (AppendRequest, AppendResponse, ReadResponse)
+}
+FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
+
+
+def encode(message: Message) -> list[Buffer]:
+    """One frame as buffers for one vectored write; WAL is the last one, uncopied."""
+    payload: Buffer = b""
+    match message:
+        case AppendRequest() | ReadResponse():
+            body, payload = message.head(), message.payload
+        case AppendResponse():
+            body = message.head()
+        case _:
+            writer = Writer()
+            message.pack(writer)
+            body = writer.finish()
+    head = FRAME_HEAD.pack(1 + len(body) + len(payload), message.TAG) + body
+    return [head, payload] if payload else [head]
+
+
+def decode(tag: int, body: memoryview) -> Message:
+    """Parse one frame's body, or raise RemoteProtocolError and nothing else."""
+    laid_out = _LAID_OUT.get(tag)
+    if laid_out is not None:
+        return laid_out.of(body)
+    fielded = _FIELDED.get(tag)
+    if fielded is None:
+        raise RemoteProtocolError(f"unknown message tag {tag:#04x}")
+    reader = Reader(body)
+    message = fielded.unpack(reader)
+    reader.done()
+    return message
+
+
+def crc_of(payload: Buffer) -> int:
+    """CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31)."""
+    return crc32c.crc32c(payload)
+
+
+class FrameReader:
+    """Bytes of one connection to messages, for a loop that receives into buffers.
+
+    `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
+    Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
+    """
+
+    def __init__(self, *, buffer_bytes: int = 1 << 16) -> None:
+        self._small = bytearray(buffer_bytes)
+        self._held = 0  # bytes of `_small` that hold the start of a frame
+        self._large: bytearray | None = None  # tag and body of one frame longer than `_small`
+        self._filled = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of the connection go; never empty."""
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        return memoryview(self._small)[self._held :]
+
+    def received(self, size: int) -> Iterator[Message]:
+        """`size` bytes are in `buffer()`: the messages that they complete."""
+        if self._large is not None:
+            self._filled += size
+            if self._filled < len(self._large):
+                return
+            frame, self._large = memoryview(self._large), None
+            yield decode(frame[0], frame[1:])
+            return
+        self._held += size
+        yield from self._small_frames()
+
+    def _small_frames(self) -> Iterator[Message]:
+        at, view = 0, memoryview(self._small)
+        while self._held - at >= FRAME_HEAD.size:
+            length, tag = FRAME_HEAD.unpack_from(view, at)
+            if not 1 <= length <= FRAME_BYTES_MAX:
+                raise RemoteProtocolError(f"a frame of {length} bytes (most: {FRAME_BYTES_MAX})")
+            end = at + 4 + length
+            if end > self._held:
+                if end - at > len(self._small):
+                    self._grow(view[at + 4 : self._held], length)
+                    return
+                break
+            # A copy, but of a small frame: the memory below is received into again.
+            yield decode(tag, memoryview(bytes(view[at + FRAME_HEAD.size : end])))
+            at = end
+        if at:
+            rest = bytes(view[at : self._held])
+            view[: len(rest)] = rest
+            self._held = len(rest)
+
+    def _grow(self, start: memoryview, length: int) -> None:
+        self._large = bytearray(length)
+        self._large[: len(start)] = start
+        self._filled, self._held = len(start), 0

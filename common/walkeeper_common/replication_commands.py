@@ -1,0 +1,269 @@
+"""The language of replication connections, as PostgreSQL's repl_gram.y has it. Pure.
+
+    parse_command(text) -> Command
+
+A text that does not begin with one of its words is an SqlCommand, whatever it is; one that does
+and goes on wrongly is SqlRefused 42601. Words in any case, names quoted or bare (bare ones are
+down-cased), a trailing `;` and any spaces. Both spellings of CREATE_REPLICATION_SLOT's options:
+bare words up to PostgreSQL 14, a list in parentheses since 15. What only a primary can do is
+recognised, so that it can be refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import SqlRefused
+
+TIMELINE_MAX = 2**32 - 1
+COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<lsn>[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?![0-9A-Fa-f/])
+      | (?P<number>[0-9]+)(?![A-Za-z0-9_])
+      | (?P<word>[A-Za-z_][A-Za-z0-9_$.]*)
+      | (?P<quoted>"(?:[^"]|"")+")
+      | (?P<string>'(?:[^']|'')*')
+      | (?P<sign>[(),;])
+    )""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifySystem:
+    """Which cluster, timeline and position is this?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """A setting's value."""
+
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlot:
+    """Where a slot is."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlot:
+    """A physical slot."""
+
+    slot: str
+    temporary: bool
+    reserve_wal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlot:
+    """`wait` until nobody streams from it any more."""
+
+    slot: str
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartReplication:
+    """Physical streaming; no `timeline` means the current one."""
+
+    slot: str | None
+    start_lsn: Lsn
+    timeline: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineHistory:
+    """The timeline's .history file."""
+
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryOnly:
+    """`what` needs the data directory or the catalogs: no safekeeper has them."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCommand:
+    """Anything else."""
+
+    text: str
+
+
+Command: TypeAlias = (
+    IdentifySystem
+    | Show
+    | ReadSlot
+    | CreateSlot
+    | DropSlot
+    | StartReplication
+    | TimelineHistory
+    | PrimaryOnly
+    | SqlCommand
+)
+
+
+def parse_command(text: str) -> Command:
+    """Of one simple-query string. SqlRefused 42601 is all it raises."""
+    first = re.match(r"\s*([A-Za-z_]+)", text)
+    parse = COMMANDS.get(first[1].upper()) if first else None
+    if parse is None:
+        return SqlCommand(text.strip())
+    words = _Words(text)
+    words.take("word")
+    command = parse(words)
+    words.end()
+    return command
+
+
+def is_empty(text: str) -> bool:
+    """Nothing but spaces, semicolons and comments: an EmptyQueryResponse, and no error."""
+    return not COMMENT.sub(" ", text).strip(" \t\r\n\f\v;")
+
+
+class _Words:
+    """The tokens of one command, taken from the left."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens: list[tuple[str, str]] = []
+        at, text = 0, text.rstrip()
+        while at < len(text):
+            found = TOKEN.match(text, at)
+            if found is None or found.lastgroup is None:
+                raise _syntax_error(text[at:].lstrip())
+            self.tokens.append((found.lastgroup, found[found.lastgroup]))
+            at = found.end()
+        while self.tokens and self.tokens[-1] == ("sign", ";"):
+            self.tokens.pop()
+
+    def take(self, *kinds: str) -> str:
+        """The next token, which must be of one of these kinds."""
+        if not self.tokens or self.tokens[0][0] not in kinds:
+            raise _syntax_error(self.rest())
+        return self.tokens.pop(0)[1]
+
+    def accept(self, word: str) -> bool:
+        """Takes `word`, in any case, if it comes next."""
+        if self.tokens and self.tokens[0][0] in ("word", "sign"):
+            if self.tokens[0][1].upper() != word:
+                return False
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def name(self) -> str:
+        """An identifier: bare and down-cased, or quoted and as it is."""
+        token = self.take("word", "quoted")
+        return token[1:-1].replace('""', '"') if token.startswith('"') else token.lower()
+
+    def timeline(self) -> int:
+        """A timeline id; there is no timeline 0."""
+        number = int(self.take("number")[:12])
+        if not 1 <= number <= TIMELINE_MAX:
+            raise SqlRefused("42601", f"invalid timeline {number}")
+        return number
+
+    def rest(self) -> str:
+        """What has not been taken, for messages."""
+        return " ".join(token for _, token in self.tokens)
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        if self.tokens:
+            raise _syntax_error(self.rest())
+
+
+def _syntax_error(near: str) -> SqlRefused:
+    where = f'at or near "{near[:60]}"' if near else "at end of input"
+    return SqlRefused("42601", f"syntax error {where}")
+
+
+def _show(words: _Words) -> Command:
+    return Show(words.name())
+
+
+def _create_slot(words: _Words) -> Command:
+    slot = words.name()
+    temporary = words.accept("TEMPORARY")
+    if words.accept("LOGICAL"):
+        words.tokens.clear()
+        return PrimaryOnly("logical replication")
+    if not words.accept("PHYSICAL"):
+        raise _syntax_error(words.rest())
+    reserve = words.accept("RESERVE_WAL") or (words.accept("(") and _slot_options(words))
+    return CreateSlot(slot, temporary, reserve)
+
+
+def _slot_options(words: _Words) -> bool:
+    """The list after `(`, up to and with `)`: whether RESERVE_WAL is on."""
+    reserve = False
+    while True:
+        option = words.name()
+        if option != "reserve_wal":
+            raise SqlRefused("42601", f"unrecognized option: {option}")
+        reserve = True
+        if words.tokens and words.tokens[0][0] in ("word", "string", "number"):
+            value = words.take("word", "string", "number").strip("'").lower()
+            reserve = parse_boolean(value, f'"{option}" requires a Boolean value')
+        if words.accept(")"):
+            return reserve
+        if not words.accept(","):
+            raise _syntax_error(words.rest())
+
+
+def parse_boolean(text: str, complaint: str) -> bool:
+    """As PostgreSQL's parse_bool: unique prefixes of true, false, yes, no; on, off, 1, 0."""
+    value = text.strip().lower()
+    if value and ("true".startswith(value) or "yes".startswith(value) or value in ("on", "1")):
+        return True
+    falses = ("false".startswith(value), "no".startswith(value), value in ("of", "off", "0"))
+    if value and any(falses):
+        return False
+    raise SqlRefused("22023", complaint)
+
+
+def _drop_slot(words: _Words) -> Command:
+    return DropSlot(words.name(), words.accept("WAIT"))
+
+
+def _start_replication(words: _Words) -> Command:
+    slot = words.name() if words.accept("SLOT") else None
+    if words.accept("LOGICAL"):
+        words.tokens.clear()
+        return PrimaryOnly("logical replication")
+    words.accept("PHYSICAL")
+    start_lsn = Lsn.parse(words.take("lsn"))
+    timeline = words.timeline() if words.accept("TIMELINE") else None
+    return StartReplication(slot, start_lsn, timeline)
+
+
+def _primary_only(what: str) -> Callable[[_Words], Command]:
+    def parse(words: _Words) -> Command:
+        words.tokens.clear()
+        return PrimaryOnly(what)
+
+    return parse
+
+
+COMMANDS: dict[str, Callable[[_Words], Command]] = {
+    "IDENTIFY_SYSTEM": lambda words: IdentifySystem(),
+    "SHOW": _show,
+    "READ_REPLICATION_SLOT": lambda words: ReadSlot(words.name()),
+    "CREATE_REPLICATION_SLOT": _create_slot,
+    "ALTER_REPLICATION_SLOT": _primary_only("logical replication"),
+    "DROP_REPLICATION_SLOT": _drop_slot,
+    "START_REPLICATION": _start_replication,
+    "TIMELINE_HISTORY": lambda words: TimelineHistory(words.timeline()),
+    "BASE_BACKUP": _primary_only("BASE_BACKUP"),
+    "UPLOAD_MANIFEST": _primary_only("UPLOAD_MANIFEST"),
+}

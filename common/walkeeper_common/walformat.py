@@ -1,0 +1,466 @@
+"""PostgreSQL's WAL pages and record boundaries, as far as a keeper of WAL needs them. Pure.
+
+    record_end_before   where the last complete record below flush_lsn ends (PROTOCOL.md rule 18)
+    scan                how far WAL is valid after a crash (rule 9)
+
+Contract: a record counts as complete when all of its bytes, its alignment padding and, behind an
+XLOG_SWITCH, the zeros up to the segment's end lie below the limit, and its CRC-32C, its prev-link
+and every page header in it are right. End LSNs are PostgreSQL's EndRecPtr: aligned to 8, and the
+page boundary itself if the record ends exactly at a page end. Nothing above the limit is read;
+reads are at most `CHUNK_BYTES` long and memory is bounded by that, also for a record of 1 GB.
+
+The one walk behind both functions is strict where PostgreSQL's own reader is (xlogreader.c:
+XLogDecodeNextRecord, XLogReaderValidatePageHeader, ValidXLogRecordHeader) and needs no de-paging:
+most records lie inside one page, the others are checked piece by piece. Formats 13 to 18 are the
+same here, so the page magic only has to stay what it was in the first page read; an unknown one
+is accepted. Layout: xlog_internal.h, xlogrecord.h; docs/protocol.md has the rules.
+
+Stale bytes (an older page in a reused file) are refused by page address, timeline, prev-link and
+CRC. Two ranges carry no check of PostgreSQL's own, and a caller that scans after a power cut must
+know that they were durable: the first bytes of a log that starts inside a record, and the bytes
+of a record that an XLP_FIRST_IS_OVERWRITE_CONTRECORD page has cut off (wal_store sees to both).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import Protocol
+
+from crc32c import crc32c
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import (
+    FIRST_IS_CONTRECORD,
+    LONG_HEADER,
+    LONG_HEADER_BYTES,
+    PAGE_HEADER,
+    RECORD_BYTES_MAX,
+    SHORT_HEADER_BYTES,
+    PageHeader,
+    aligned,
+    header_bytes,
+    header_error,
+    page_header,
+    skip_payload,
+)
+
+CHUNK_BYTES = 1 << 20
+RECORD_HEADER_BYTES = 24
+RMGR_XLOG, RMGR_TRANSACTION = 0, 1
+XLOG_SWITCH = 0x40
+CHECKPOINT_INFOS = (0x00, 0x10)  # shutdown, online
+COMMIT_INFOS = (0x00, 0x30)  # commit, commit prepared; under the mask 0x70
+RECORD_HEADER = Struct("<IIQBB2xI")  # tot_len, xid, prev, info, rmid, crc
+
+_ZEROS = bytes(CHUNK_BYTES)
+
+
+class WalBytes(Protocol):
+    """Where the WAL comes from. Returns all of [begin, end), page headers included, or raises."""
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes: ...
+
+
+class InvalidWal(CorruptWal):
+    """WAL that was durable is not valid at `lsn`."""
+
+    def __init__(self, text: str, lsn: Lsn) -> None:
+        super().__init__(text)
+        self.lsn = lsn
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnd:
+    """`end_lsn` ends a record that started at `start_lsn`; None if it started before the log."""
+
+    start_lsn: Lsn | None
+    end_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class ScanEnd:
+    """Valid WAL ends at `end_lsn`, for `reason`; its last record started at `start_lsn`."""
+
+    end_lsn: Lsn
+    reason: str
+    start_lsn: Lsn | None
+
+
+def record_end_before(
+    wal: WalBytes, *, first_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int
+) -> RecordEnd:
+    """The last complete record at or below `flush_lsn`; what follows is a prefix of one record.
+
+    Enters at the last page in which a record starts and a complete one is found, so it reads about
+    two pages, or as much as the last records are long. `first_lsn` (a segment's start) is the
+    answer until a record is seen to start. Raises InvalidWal if the bytes are anything else.
+    """
+    assert first_lsn % segment_bytes == 0, f"{first_lsn=} {segment_bytes=}"
+    assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
+    if flush_lsn == first_lsn:
+        return RecordEnd(None, first_lsn)
+    page_lsn = Lsn(flush_lsn - 1).round_down(WAL_PAGE_BYTES)
+    while True:
+        if page_lsn == first_lsn or _may_enter(wal, page_lsn, flush_lsn, segment_bytes):
+            walk = _Walk(wal, page_lsn, flush_lsn, segment_bytes)
+            stop = walk.run()
+            found = walk.start_lsn is not None or page_lsn == first_lsn
+            blank_inside_segment = stop.kind is _Kind.ZEROS and page_lsn % segment_bytes
+            if stop.kind is not _Kind.LIMIT and (found or not blank_inside_segment):
+                raise InvalidWal(f"{stop.reason}; WAL was durable up to {flush_lsn}", stop.lsn)
+            if found:
+                return RecordEnd(walk.start_lsn, walk.end_lsn)
+        page_lsn = page_lsn - WAL_PAGE_BYTES
+
+
+def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int) -> bool:
+    """Whether a record starts in this page below flush_lsn, going by the page's header.
+
+    A page of zeros may be the padding behind an XLOG_SWITCH: the pages before it decide.
+    """
+    size = header_bytes(page_lsn, segment_bytes)
+    if page_lsn + size >= flush_lsn:
+        return False
+    data = wal.read(page_lsn, page_lsn + size)
+    if not any(data) and page_lsn % segment_bytes:
+        return False
+    header = page_header(data)
+    reason = header_error(header, page_lsn, segment_bytes)
+    if reason is not None:
+        raise InvalidWal(f"{reason}; WAL was durable up to {flush_lsn}", page_lsn)
+    if not header.continues_record:
+        return True
+    start = aligned(header.rem_len) + size
+    return start < WAL_PAGE_BYTES and page_lsn + start < flush_lsn
+
+
+def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:
+    """Where the record ends inside which a log starts; `first_lsn` if it starts with one, or if
+    its first page is not there. Reads the beginning of that page only."""
+    data = wal.read(first_lsn, first_lsn + LONG_HEADER_BYTES + RECORD_HEADER_BYTES)
+    header = page_header(data)
+    if header_error(header, first_lsn, segment_bytes) or not header.continues_record:
+        return first_lsn
+    end = skip_payload(first_lsn, aligned(header.rem_len), segment_bytes)
+    if _is_switch_tail(memoryview(data), LONG_HEADER_BYTES, header.rem_len):
+        return end.round_up(segment_bytes)
+    return end
+
+
+def _is_switch_tail(page: memoryview, offset: int, rem_len: int) -> bool:
+    """Whether the end of a record that started on an earlier page is that of an XLOG_SWITCH.
+
+    A switch is a bare header, so 8 or 16 bytes of it can come over, with info and rmid in them.
+    """
+    if rem_len not in (8, 16):
+        return False
+    head = bytes(16 - (rem_len - 8)) + bytes(page[offset : offset + rem_len])
+    info, rmid, padding = head[16], head[17], head[18:20]
+    return rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH and not any(padding)
+
+
+def scan(wal: WalBytes, *, start_lsn: Lsn, limit_lsn: Lsn, segment_bytes: int) -> ScanEnd:
+    """Walks from a record's, page's or segment's start to the first thing that is not valid WAL.
+
+    At a page's start its header says where the first record is; until one starts, the end is
+    `start_lsn`. `wal` must have everything below `limit_lsn`. About 0.1 s for 16 MiB.
+    """
+    assert start_lsn <= limit_lsn, f"{start_lsn=} {limit_lsn=}"
+    walk = _Walk(wal, start_lsn, limit_lsn, segment_bytes)
+    stop = walk.run()
+    return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn)
+
+
+def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
+    """Whether a commit or a checkpoint record lies whole and valid in this page. Never raises."""
+    view = memoryview(page)
+    if len(view) < LONG_HEADER_BYTES or (header := page_header(view)).page_lsn != page_lsn:
+        return False
+    offset = LONG_HEADER_BYTES if header.info & LONG_HEADER else SHORT_HEADER_BYTES
+    offset += aligned(header.rem_len) if header.continues_record else 0
+    while offset + RECORD_HEADER_BYTES <= len(view):
+        tot_len, _, _, info, rmid, crc = RECORD_HEADER.unpack_from(view, offset)
+        end = offset + tot_len
+        if not offset + RECORD_HEADER_BYTES <= end <= len(view):
+            return False
+        if crc32c(view[offset : offset + 20], crc32c(view[offset + 24 : end])) != crc:
+            return False
+        if rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS:
+            return True
+        if rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS:
+            return True
+        offset = aligned(end)
+    return False
+
+
+class _Kind(Enum):
+    LIMIT = "everything is valid; the limit may cut a record"
+    ZEROS = "a record or a page would start here, but there are zeros"
+    INVALID = "the bytes are not WAL that continues what came before"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Why a walk ended, and where."""
+
+    kind: _Kind
+    lsn: Lsn
+    reason: str
+
+
+class _Stopped(Exception):
+    """Leaves a walk from wherever it is; never leaves this module."""
+
+    def __init__(self, kind: _Kind, lsn: Lsn, reason: str) -> None:
+        super().__init__(reason)
+        self.stop = _Stop(kind, lsn, reason)
+
+
+class _Walk:
+    """One walk over records. `start_lsn` and `end_lsn` are those of the last complete one."""
+
+    def __init__(self, wal: WalBytes, begin: Lsn, limit: Lsn, segment_bytes: int) -> None:
+        self._wal, self._limit, self._segment_bytes = wal, limit, segment_bytes
+        self._next = begin  # where the next record starts, or the boundary of the page it is in
+        self._previous: Lsn | None = None  # what the next record's prev-link must be
+        self._magic: int | None = None
+        self._timeline = 0
+        self._chunk, self._chunk_lsn = memoryview(b""), begin
+        self.start_lsn: Lsn | None = None
+        self.end_lsn = begin
+
+    def run(self) -> _Stop:
+        try:
+            if self._next % WAL_PAGE_BYTES == 0:
+                self._enter_page()
+            while True:
+                self._records_inside_page()
+                self._record_across_pages()
+        except _Stopped as stopped:
+            return stopped.stop
+
+    def _enter_page(self) -> None:
+        """Skips the continuation at the front of the first page; its record started before."""
+        begin = self._next
+        header = self._header(begin, begin, None)
+        if not header.continues_record:
+            return
+        page_lsn, remaining = begin, header.rem_len
+        while True:
+            size = header_bytes(page_lsn, self._segment_bytes)
+            held = WAL_PAGE_BYTES - size
+            if aligned(remaining) <= held:
+                break
+            remaining -= held
+            page_lsn = page_lsn + WAL_PAGE_BYTES
+            header = self._header(page_lsn, begin, remaining)
+            if header.overwrites_record:
+                self._next = self.end_lsn = page_lsn
+                return
+            self._check_continuation(header, page_lsn, remaining)
+        end = page_lsn + size + aligned(remaining)
+        if end <= self._limit and _is_switch_tail(self._page(page_lsn), size, remaining):
+            end = self._end_of_switch(begin, end)
+        if end > self._limit:
+            raise self._at_limit(begin)
+        self._next = self.end_lsn = end
+
+    def _records_inside_page(self) -> None:
+        """The fast path: records that start and end in the page of `_next`, as long as they do."""
+        page_lsn = self._next.round_down(WAL_PAGE_BYTES)
+        view, offset = self._page(page_lsn), self._next - page_lsn
+        if offset == 0:
+            self._check_starts_afresh(self._header(page_lsn, page_lsn, 0), page_lsn)
+            offset = header_bytes(page_lsn, self._segment_bytes)
+        size, unpack, previous = len(view), RECORD_HEADER.unpack_from, self._previous
+        start: int | None = None
+        while offset + RECORD_HEADER_BYTES <= size:
+            tot_len, _, prev, info, rmid, crc = unpack(view, offset)
+            end = offset + tot_len
+            if tot_len < RECORD_HEADER_BYTES or (end + 7) & ~7 > size:
+                break
+            if prev != previous or (rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH):
+                break
+            if crc32c(view[offset : offset + 20], crc32c(view[offset + 24 : end])) != crc:
+                break
+            start, previous = offset, page_lsn + offset
+            offset = (end + 7) & ~7
+        if start is not None:
+            self.start_lsn = self._previous = previous
+            self._next = self.end_lsn = page_lsn + offset
+        if self._next < page_lsn + offset < page_lsn + WAL_PAGE_BYTES:
+            self._next = page_lsn + offset
+
+    def _record_across_pages(self) -> None:
+        """Any one record: checks it piece by piece, and says what is wrong with it."""
+        start = self._next
+        page_lsn = start.round_down(WAL_PAGE_BYTES)
+        if start == page_lsn:
+            return  # the last record ended with its page
+        view = self._page(page_lsn)[start - page_lsn :]
+        if len(view) < 4:
+            raise self._at_limit(start)
+        tot_len = int.from_bytes(view[:4], "little")
+        if not RECORD_HEADER_BYTES <= tot_len <= RECORD_BYTES_MAX:
+            wanted = "at least 24" if tot_len else "24"
+            reason = f"invalid record length at {start}: wanted {wanted}, got {tot_len}"
+            raise _Stopped(_Kind.INVALID if tot_len else _Kind.ZEROS, start, reason)
+        head, crc, remaining = bytearray(), 0, tot_len
+        while True:
+            piece = view[:remaining]
+            missing = RECORD_HEADER_BYTES - len(head)
+            if missing > 0:
+                head += piece[:missing]
+                self._check_prev_link(start, head)
+            crc = crc32c(piece[max(missing, 0) :], crc)
+            remaining -= len(piece)
+            if remaining == 0:
+                break
+            if page_lsn + WAL_PAGE_BYTES >= self._limit:
+                raise self._at_limit(start)
+            page_lsn = page_lsn + WAL_PAGE_BYTES
+            header = self._header(page_lsn, start, remaining)
+            if header.overwrites_record:
+                self.start_lsn, self._next, self.end_lsn = start, page_lsn, page_lsn
+                return
+            self._check_continuation(header, page_lsn, remaining)
+            view = self._page(page_lsn)[header_bytes(page_lsn, self._segment_bytes) :]
+        self._finish_record(start, page_lsn, tot_len, bytes(head), crc)
+
+    def _finish_record(
+        self, start: Lsn, page_lsn: Lsn, tot_len: int, head: bytes, data_crc: int
+    ) -> None:
+        """All bytes of a record are there: check them, then the padding behind them."""
+        _, _, _, info, rmid, crc = RECORD_HEADER.unpack(head)
+        if crc32c(head[:20], data_crc) != crc:
+            reason = f"incorrect resource manager data checksum in record at {start}"
+            raise self._invalid(start, reason)
+        end = self._end_of(start, tot_len)
+        if rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH:
+            end = self._end_of_switch(start, end)
+        if end > self._limit:
+            raise self._at_limit(start)
+        self.start_lsn = self._previous = start
+        self._next = self.end_lsn = end
+
+    def _end_of(self, start: Lsn, tot_len: int) -> Lsn:
+        page_lsn = start.round_down(WAL_PAGE_BYTES)
+        before = start - page_lsn - header_bytes(page_lsn, self._segment_bytes)
+        return skip_payload(page_lsn, before + aligned(tot_len), self._segment_bytes)
+
+    def _end_of_switch(self, start: Lsn, end: Lsn) -> Lsn:
+        """The segment's end, if nothing but zeros and plain page headers lies before it."""
+        segment_end = end.round_up(self._segment_bytes)
+        limit, lsn = min(segment_end, self._limit), end
+        while lsn < limit:
+            chunk_end = min(lsn.round_down(CHUNK_BYTES) + CHUNK_BYTES, limit)
+            data = self._wal.read(lsn, chunk_end)
+            if data != _ZEROS[: len(data)]:
+                self._check_padding(start, lsn, data)
+            lsn = chunk_end
+        return segment_end
+
+    def _check_padding(self, start: Lsn, lsn: Lsn, data: bytes) -> None:
+        offset = 0
+        while offset < len(data):
+            begin = lsn + offset
+            size = min(WAL_PAGE_BYTES - begin % WAL_PAGE_BYTES, len(data) - offset)
+            page = data[offset : offset + size]
+            if begin % WAL_PAGE_BYTES == 0 and any(page[:SHORT_HEADER_BYTES]):
+                if size >= SHORT_HEADER_BYTES:
+                    header = page_header(page)
+                    self._check_page(header, begin)
+                    self._check_starts_afresh(header, begin)
+                page = page[SHORT_HEADER_BYTES:]
+            if any(page):
+                reason = f"the switch record at {start} is followed by data in the page of {begin}"
+                raise self._invalid(begin, reason)
+            offset += size
+
+    def _check_prev_link(self, start: Lsn, head: bytearray) -> None:
+        """As soon as it is there; of the first record only that it points back is known."""
+        if len(head) < 16:
+            return
+        prev = Lsn(int.from_bytes(head[8:16], "little"))
+        if prev != self._previous and (self._previous is not None or prev >= start):
+            raise self._invalid(start, f"record with incorrect prev-link {prev} at {start}")
+
+    def _check_starts_afresh(self, header: PageHeader, page_lsn: Lsn) -> None:
+        if header.continues_record:
+            raise self._invalid(page_lsn, f"contrecord is requested by the page at {page_lsn}")
+
+    def _check_continuation(self, header: PageHeader, page_lsn: Lsn, remaining: int) -> None:
+        if not header.continues_record:
+            raise self._invalid(page_lsn, f"there is no contrecord flag at {page_lsn}")
+        if header.rem_len != remaining:
+            reason = f"invalid contrecord length {header.rem_len} (expected {remaining})"
+            raise self._invalid(page_lsn, f"{reason} at {page_lsn}")
+
+    def _header(self, page_lsn: Lsn, start: Lsn, remaining: int | None) -> PageHeader:
+        """The checked header of a page; the walk stops where it is not there or not right.
+
+        `start` is where the record that may go on here started, `remaining` what is missing of it,
+        None where that is not known.
+        """
+        size = header_bytes(page_lsn, self._segment_bytes)
+        view = self._page(page_lsn)
+        if page_lsn + size > self._limit:
+            self._check_cut_header(page_lsn, bytes(view), remaining)
+            raise self._at_limit(start)
+        if not any(view[:size]):
+            raise _Stopped(_Kind.ZEROS, page_lsn, f"no page header at {page_lsn}, only zeros")
+        header = page_header(view)
+        self._check_page(header, page_lsn)
+        return header
+
+    def _check_cut_header(self, page_lsn: Lsn, there: bytes, remaining: int | None) -> None:
+        """The limit lies inside a header: what is there must be what the whole would start with.
+
+        The fields that must equal something are completed with it. The flags decide for
+        themselves (the record goes on or is cut off); the timeline may grow, so it is not checked.
+        """
+        info = FIRST_IS_CONTRECORD if remaining else 0
+        magic, timeline = self._magic or 0xD100, self._timeline
+        whole = PAGE_HEADER.pack(magic, info, timeline, page_lsn, remaining or 0)
+        data = bytearray(whole)
+        data[: len(there)] = there[: len(whole)]
+        header = page_header(bytes(data))
+        wrong = header.magic == 0 or (self._magic is not None and header.magic != self._magic)
+        wrong = wrong or header.page_lsn != page_lsn
+        if remaining is not None and not header.overwrites_record:
+            continues = header.info & FIRST_IS_CONTRECORD
+            wrong = wrong or (continues, header.rem_len if continues else 0) != (info, remaining)
+        if wrong:
+            raise self._invalid(page_lsn, f"invalid beginning of a page header at {page_lsn}")
+
+    def _check_page(self, header: PageHeader, page_lsn: Lsn) -> None:
+        reason = header_error(header, page_lsn, self._segment_bytes)
+        if reason is None and self._magic not in (None, header.magic):
+            reason = f"page magic {header.magic:04X} after {self._magic:04X} at {page_lsn}"
+        if reason is None and header.timeline < self._timeline:
+            order = f"{header.timeline} (after {self._timeline})"
+            reason = f"out-of-sequence timeline {order} in the page at {page_lsn}"
+        if reason is not None:
+            raise self._invalid(page_lsn, reason)
+        self._magic, self._timeline = header.magic, header.timeline
+
+    def _page(self, page_lsn: Lsn) -> memoryview:
+        """The page's bytes below the limit: a slice of the chunk that was read last."""
+        offset = page_lsn - self._chunk_lsn
+        if not 0 <= offset < len(self._chunk):
+            chunk_bytes = min(CHUNK_BYTES, self._segment_bytes)
+            end = min(page_lsn.round_down(chunk_bytes) + chunk_bytes, self._limit)
+            data = self._wal.read(page_lsn, end) if page_lsn < end else b""
+            assert len(data) == max(end - page_lsn, 0), f"{len(data)=} {page_lsn=} {end=}"
+            self._chunk, self._chunk_lsn, offset = memoryview(data), page_lsn, 0
+        return self._chunk[offset : offset + WAL_PAGE_BYTES]
+
+    def _at_limit(self, start: Lsn) -> _Stopped:
+        where = "" if start >= self._limit else f" inside what starts at {start}"
+        return _Stopped(_Kind.LIMIT, start, f"WAL ends at {self._limit}{where}")
+
+    def _invalid(self, lsn: Lsn, reason: str) -> _Stopped:
+        return _Stopped(_Kind.INVALID, lsn, reason)

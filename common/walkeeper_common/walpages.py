@@ -1,0 +1,111 @@
+"""The pages of PostgreSQL's WAL: their headers, and the arithmetic of positions over them. Pure.
+
+A page is 8192 bytes and starts with a header of 24 bytes, of 40 at the start of a segment; records
+flow around the headers. Both sizes are multiples of 8, so a record's alignment in the file is its
+alignment without headers too. Contract: nothing here looks at more than one header; what a header
+must say about the record before it is `walformat`'s business. Layout: xlog_internal.h, the same in
+13 to 18 but for the magic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+
+RECORD_BYTES_MAX = 1 << 30
+SHORT_HEADER_BYTES = 24
+LONG_HEADER_BYTES = 40
+
+FIRST_IS_CONTRECORD = 0x0001
+LONG_HEADER = 0x0002
+FIRST_IS_OVERWRITE_CONTRECORD = 0x0008
+ALL_FLAGS = 0x000F  # the fourth, 0x0004, is XLP_BKP_REMOVABLE: on most pages, of no meaning here
+
+PAGE_HEADER = Struct("<HHIQI4x")  # magic, info, timeline, pageaddr, rem_len
+LONG_HEADER_REST = Struct("<QII")  # system identifier, segment size, page size
+
+
+@dataclass(frozen=True, slots=True)
+class PageHeader:
+    """What stands in front of each page; `system_id` and the sizes only at a segment's start."""
+
+    magic: int
+    info: int
+    timeline: int
+    page_lsn: Lsn
+    rem_len: int
+    system_id: int | None = None
+    segment_bytes: int | None = None
+    page_bytes: int | None = None
+
+    @property
+    def continues_record(self) -> bool:
+        return bool(self.info & FIRST_IS_CONTRECORD)
+
+    @property
+    def overwrites_record(self) -> bool:
+        """The record before was never finished; it ends here, and another one starts."""
+        return bool(self.info & FIRST_IS_OVERWRITE_CONTRECORD)
+
+
+def page_header(data: bytes | memoryview) -> PageHeader:
+    """The header at the front of a page. Needs 24 bytes; the long one's rest only from 40."""
+    magic, info, timeline, address, rem_len = PAGE_HEADER.unpack_from(data)
+    header = PageHeader(magic, info, timeline, Lsn(address), rem_len)
+    if not info & LONG_HEADER or len(data) < LONG_HEADER_BYTES:
+        return header
+    rest = LONG_HEADER_REST.unpack_from(data, SHORT_HEADER_BYTES)
+    return PageHeader(magic, info, timeline, Lsn(address), rem_len, *rest)
+
+
+def header_bytes(page_lsn: Lsn, segment_bytes: int) -> int:
+    """The size of the header at a page's start: the long one at a segment's first page."""
+    return SHORT_HEADER_BYTES if page_lsn % segment_bytes else LONG_HEADER_BYTES
+
+
+def aligned(size: int) -> int:
+    """MAXALIGN: records start at multiples of 8."""
+    return (size + 7) & ~7
+
+
+def skip_payload(page_lsn: Lsn, size: int, segment_bytes: int) -> Lsn:
+    """Where `size` bytes that begin at a page's start end, headers between them not counted.
+
+    A page boundary if they end at a page's end, as in EndRecPtr; `page_lsn` itself for none.
+    """
+    assert page_lsn % WAL_PAGE_BYTES == 0, f"{page_lsn=}"
+    pages = segment_bytes // WAL_PAGE_BYTES
+    per_segment = segment_bytes - LONG_HEADER_BYTES - (pages - 1) * SHORT_HEADER_BYTES
+    segment, offset = divmod(int(page_lsn), segment_bytes)
+    page = offset // WAL_PAGE_BYTES
+    before = page * (WAL_PAGE_BYTES - SHORT_HEADER_BYTES)
+    before -= LONG_HEADER_BYTES - SHORT_HEADER_BYTES if page else 0
+    whole, rest = divmod(segment * per_segment + before + size, per_segment)
+    end = Lsn(whole * segment_bytes)
+    if rest <= WAL_PAGE_BYTES - LONG_HEADER_BYTES:
+        in_page = rest + LONG_HEADER_BYTES if rest else 0
+        return end + in_page
+    rest -= WAL_PAGE_BYTES - LONG_HEADER_BYTES
+    pages, in_page = divmod(rest, WAL_PAGE_BYTES - SHORT_HEADER_BYTES)
+    return end + (1 + pages) * WAL_PAGE_BYTES + (in_page + SHORT_HEADER_BYTES if in_page else 0)
+
+
+def header_error(header: PageHeader, page_lsn: Lsn, segment_bytes: int) -> str | None:
+    """What is wrong with a whole page header, without knowing what comes before the page."""
+    at_start = page_lsn % segment_bytes == 0
+    if header.magic == 0:
+        return f"no page header at {page_lsn}"
+    if header.info & ~ALL_FLAGS or bool(header.info & LONG_HEADER) != at_start:
+        return f"invalid flags {header.info:04X} in the page header at {page_lsn}"
+    if header.page_lsn != page_lsn:
+        return f"unexpected pageaddr {header.page_lsn} in the page at {page_lsn}"
+    if at_start and (header.segment_bytes, header.page_bytes) != (segment_bytes, WAL_PAGE_BYTES):
+        return (
+            f"the page at {page_lsn} is of segments of {header.segment_bytes} bytes and pages of "
+            f"{header.page_bytes}, not {segment_bytes} and {WAL_PAGE_BYTES}"
+        )
+    if header.continues_record and not 0 < header.rem_len <= RECORD_BYTES_MAX:
+        return f"invalid contrecord length {header.rem_len} at {page_lsn}"
+    return None

@@ -1,0 +1,31 @@
+"""What one run of a proposer is for. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from walkeeper_proposer.gate import Waivers
+from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
+
+
+class Purpose(Enum):
+    """ATTACH streams from a primary; SETTLE elects without one; SEAL also ends the timeline."""
+
+    ATTACH = "attach"
+    SETTLE = "settle"
+    SEAL = "seal"
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """What this run is for; proposer_id is fresh for each run (PROTOCOL.md section 2)."""
+
+    cluster: str
+    proposer_id: bytes
+    links: int
+    purpose: Purpose = Purpose.ATTACH
+    application_name: str = ""
+    waivers: Waivers = field(default_factory=Waivers)
+    take_over: bool = False
+    window_bytes_max: int = WINDOW_BYTES_MAX

@@ -1,0 +1,525 @@
+"""The proposer: campaigns, becomes the leader of one log, commits, steps down.
+
+    step(event) -> effects          no I/O, no clock, no randomness
+
+    GREETING -> CHECKING -> CAMPAIGNING -> CHECKING_VOTES -> LEADING
+        ^___________ BACKING_OFF ___________|                   any -> STOPPED
+
+The primary is compared with the log before any ballot is bumped, again on the votes, and again on
+each new connection (PROTOCOL.md section 5). A position counts towards commit only when the
+acceptor has answered the heartbeat behind ProposerElected and has the term's start (rule 10).
+
+What a leader does is in leadership.py.
+
+Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one
+ballot for the life of this object once it has been elected (P2); an acceptor is counted once (P3).
+Spec: PROTOCOL.md section 4; Raft 5.2-5.4 and figure 8; the seed's "Handshake" and "Recovery".
+Deviations from the seed: no feedback `else VCL`; the new term starts at the donor's record end
+(scenarios/half_a_record_is_cut_at_election.txt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import assert_never
+
+from walkeeper_common.framing import Message
+from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import (
+    PROTOCOL_VERSION,
+    UNKNOWN_LOG_UUID,
+    AcceptorGreeting,
+    AppendResponse,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+    VoteRequest,
+    VoteResponse,
+)
+from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.requests import ReadResponse
+from walkeeper_proposer import gate
+from walkeeper_proposer.campaign import Campaign, Purpose
+from walkeeper_proposer.greetings import LEASE_WAIT_TICKS, live_elsewhere, unwelcome
+from walkeeper_proposer.leadership import Leader
+from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.progress import SILENT_TICKS_MAX, Member, Stage
+from walkeeper_proposer.proposer_events import (
+    BackedOff,
+    BackOff,
+    DropLink,
+    Effect,
+    Event,
+    LinkLost,
+    LinkUp,
+    Note,
+    Outcome,
+    PrimaryIdentified,
+    PrimaryIdentity,
+    PrimaryLost,
+    PrimaryRead,
+    PrimaryReadFailed,
+    Received,
+    Send,
+    Stop,
+    Tick,
+    WalArrived,
+)
+
+CAMPAIGN_TICKS_MAX = 10
+
+
+class Phase(Enum):
+    GREETING = "greeting"
+    CHECKING = "checking the primary"
+    CAMPAIGNING = "campaigning"
+    CHECKING_VOTES = "checking the primary against the votes"
+    LEADING = "leading"
+    BACKING_OFF = "backing off"
+    STOPPED = "stopped"
+
+
+class Proposer:
+    """One attempt at leading one log; it ends with a Stop effect and is not used again."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        self.members = [Member(link) for link in range(campaign.links)]
+        self.phase = Phase.GREETING
+        self.configuration: Configuration | None = None
+        self.ballot = NO_BALLOT
+        self.seen_ballot = NO_BALLOT
+        self.leader: Leader | None = None
+        self.primary: PrimaryIdentity | None = None
+        self.check: PrimaryCheck | None = None
+        self._donor_vote: VoteResponse | None = None
+        self._refusals: dict[int, str] = {}
+        self._attempt = self._phase_ticks = 0
+
+    def step(self, event: Event) -> list[Effect]:
+        """One event's effects, to be performed in order."""
+        if self.phase is Phase.STOPPED:
+            return []
+        match event:
+            case WalArrived():
+                return self.on_wal(event)
+            case Received(link, message):
+                return self.on_message(self.members[link], message)
+            case Tick():
+                return self.on_tick()
+            case LinkUp(link):
+                return self.on_link_up(self.members[link])
+            case LinkLost(link):
+                return self.on_link_lost(self.members[link])
+            case PrimaryIdentified(identity):
+                return self.on_primary(identity)
+            case PrimaryLost(text):
+                return self.on_primary_lost(text)
+            case PrimaryRead(begin_lsn, wal):
+                return self._checking(lambda check: check.on_primary_read(begin_lsn, wal))
+            case PrimaryReadFailed(text, removed):
+                return self._checking(
+                    lambda check: check.on_primary_read_failed(text, removed=removed)
+                )
+            case BackedOff():
+                return self.on_backed_off()
+            case _:
+                assert_never(event)
+
+    def on_message(self, member: Member, message: Message) -> list[Effect]:
+        member.silent_ticks = 0
+        match message:
+            case AppendResponse():
+                return self.on_append_response(member, message)
+            case AcceptorGreeting():
+                return self.on_greeting(member, message)
+            case VoteResponse():
+                return self.on_vote(member, message)
+            case ReadResponse():
+                return self.on_read_response(member, message)
+            case Reject():
+                return self.on_reject(member, message)
+            case _:
+                return [DropLink(member.link, f"it sent {type(message).__name__}")]
+
+    # Greeting
+
+    def on_link_up(self, member: Member) -> list[Effect]:
+        member.lose()
+        return self._greet(member)
+
+    def _greet(self, member: Member) -> list[Effect]:
+        primary, configuration = self.primary, self.configuration
+        if self.campaign.purpose is Purpose.ATTACH and primary is None:
+            member.stage = Stage.CONNECTED  # greeted when we know for which primary
+            return []
+        member.stage = Stage.GREETING
+        greeting = ProposerGreeting(
+            protocol_version=PROTOCOL_VERSION,
+            cluster=self.campaign.cluster,
+            log_uuid=configuration.log_uuid if configuration else UNKNOWN_LOG_UUID,
+            system_id=primary.system_id if primary else 0,
+            segment_bytes=primary.segment_bytes if primary else 0,
+            server_version=primary.server_version if primary else "",
+            proposer_id=self.campaign.proposer_id,
+            kind=LogKind.PHYSICAL,
+            application_name=self.campaign.application_name,
+            configuration=configuration,
+        )
+        return [Send(member.link, greeting)]
+
+    def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
+        self.seen_ballot = max(self.seen_ballot, greeting.ballot)
+        if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
+            return self._deposed(greeting.ballot)
+        if member.stage is not Stage.GREETING:
+            return []
+        member.greeting, member.stage = greeting, Stage.GREETED
+        twin = any(m.name == member.name for m in self.members if m is not member)
+        refusal = unwelcome(greeting, self.configuration, twin=twin)
+        if refusal is not None:
+            return self._refused(member, refusal)
+        self.configuration = greeting.configuration
+        self._refusals.pop(member.link, None)
+        if self.phase in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):
+            return self._ask_vote(member)
+        return self._consider()
+
+    def _refused(self, member: Member, text: str) -> list[Effect]:
+        """Not with this safekeeper; and not at all when no vote quorum is left."""
+        known = self._refusals.get(member.link) == text
+        self._refusals[member.link] = text
+        member.lose()
+        enough = self.configuration.vote_quorum if self.configuration else 1
+        if self.phase is Phase.GREETING and len(self.members) - len(self._refusals) < enough:
+            return self._stop(Outcome.REFUSED, "; ".join(sorted(set(self._refusals.values()))))
+        note: list[Effect] = [] if known else [Note(text)]
+        return [*note, DropLink(member.link, text)]
+
+    def _consider(self) -> list[Effect]:
+        """Go on from GREETING when a vote quorum has greeted and nobody else is live."""
+        if self.phase is not Phase.GREETING or self.configuration is None:
+            return []
+        greeted = [m.greeting for m in self.members if m.greeting is not None]
+        if len(greeted) < self.configuration.vote_quorum:
+            return []
+        if not self.campaign.take_over:
+            live = live_elsewhere(greeted, self.configuration)
+            if live is not None and self._phase_ticks < LEASE_WAIT_TICKS:
+                return []  # wait one lease first (rule 20); on_tick greets again
+            if live is not None:
+                text = f"another proposer ({live}) is live; stop it, or start with --take-over"
+                return self._stop(Outcome.REFUSED, text)
+        if self.campaign.purpose is not Purpose.ATTACH:
+            return self.become_candidate()
+        return self.become_checking(greeted)
+
+    def become_checking(self, greeted: list[AcceptorGreeting]) -> list[Effect]:
+        """Compare before anything is disturbed: a refused primary must not bump a ballot."""
+        assert self.configuration is not None and self.primary is not None, f"{self.phase=}"
+        self.phase, self._phase_ticks = Phase.CHECKING, 0
+        best = max(greeted, key=lambda g: (g.history[-1].ballot, g.flush_lsn))
+        readers = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
+        known, link = max(readers, key=lambda reader: reader[0].commit_lsn)
+        log = gate.LogEnd(self.configuration, best.history, best.record_lsn, best.flush_lsn)
+        end_lsn = min(best.record_lsn, known.commit_lsn)
+        return self._start_check(log, Range(known.first_lsn, end_lsn, link, NO_BALLOT))
+
+    # Checking the primary
+
+    def _start_check(self, log: gate.LogEnd, scope: Range) -> list[Effect]:
+        assert self.primary is not None, f"{self.phase=}"
+        self.check = PrimaryCheck(
+            self.primary, log, self.campaign.waivers, scope, self._from_window
+        )
+        return self._checking(lambda check: check.start())
+
+    def _from_window(self, begin_lsn: Lsn, size_max: int) -> memoryview | None:
+        """WAL that we hold ourselves, when the primary is checked on a new connection."""
+        if self.leader is None:
+            return None
+        window = self.leader.window
+        if not window.begin_lsn <= begin_lsn < window.end_lsn:
+            return None
+        return window.slice(begin_lsn, size_max)[0]
+
+    def _checking(self, feed: Callable[[PrimaryCheck], list[Effect]]) -> list[Effect]:
+        check = self.check
+        if check is None:
+            return []
+        effects = feed(check)
+        if check.verdict is None:
+            return effects
+        self.check = None
+        match check.verdict:
+            case Verdict.PASSED:
+                return effects + self._check_passed()
+            case Verdict.REFUSED if self.phase is Phase.LEADING:
+                return effects + self._stop(Outcome.NEW_ELECTION, check.text)
+            case Verdict.REFUSED:
+                return effects + self._stop(Outcome.REFUSED, check.text)
+            case Verdict.UNKNOWN if self.phase is Phase.LEADING:
+                return [*effects, Note(check.text)]  # on_tick examines again
+            case Verdict.UNKNOWN:
+                return [*effects, Note(check.text), *self.become_backing_off()]
+
+    def _check_passed(self) -> list[Effect]:
+        match self.phase:
+            case Phase.CHECKING:
+                return self.become_candidate()
+            case Phase.CHECKING_VOTES:
+                return self.become_leader()
+            case _:
+                return self._stream()
+
+    # Campaigning
+
+    def become_candidate(self) -> list[Effect]:
+        assert self.configuration is not None, f"{self.phase=}"
+        self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
+        self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
+        self.seen_ballot = max(self.seen_ballot, self.ballot)
+        effects: list[Effect] = [Note("campaigning", (("ballot", self.ballot),))]
+        for member in self.members:
+            if member.greeting is not None:
+                effects += self._ask_vote(member)
+        return effects
+
+    def _ask_vote(self, member: Member) -> list[Effect]:
+        assert self.configuration is not None and member.name is not None, f"{member=}"
+        member.stage, member.vote = Stage.VOTING, None
+        ask = VoteRequest(
+            self.configuration.generation, self.ballot, self.configuration.log_uuid, member.name
+        )
+        return [Send(member.link, ask)]
+
+    def on_vote(self, member: Member, vote: VoteResponse) -> list[Effect]:
+        self.seen_ballot = max(self.seen_ballot, vote.ballot)
+        if member.stage is not Stage.VOTING:
+            return []
+        if vote.ballot > self.ballot:
+            return self._outvoted(vote.ballot)
+        if not vote.granted or vote.ballot != self.ballot:
+            return []  # an answer to an older ballot of ours
+        member.vote = vote
+        if self.leader is not None:
+            return self._elect(self.leader, member)
+        if self.phase is Phase.CAMPAIGNING:
+            return self._count_votes()
+        return []
+
+    def _count_votes(self) -> list[Effect]:
+        assert self.configuration is not None, f"{self.phase=}"
+        if len(self._voters()) < self.configuration.vote_quorum:
+            return []
+        self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
+        return self._check_votes()
+
+    def _voters(self) -> list[Member]:
+        return [m for m in self.members if m.stage is Stage.VOTING and m.vote is not None]
+
+    def _check_votes(self) -> list[Effect]:
+        """Choose the donor (rule 4) and hold the primary against it; the choice is kept."""
+        assert self.configuration is not None, f"{self.phase=}"
+        votes = [(m.vote, m.link) for m in self._voters() if m.vote is not None]
+        if len(votes) < self.configuration.vote_quorum:
+            return self.become_backing_off()
+        vote, link = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
+        self._donor_vote = vote
+        if self.campaign.purpose is not Purpose.ATTACH:
+            return self.become_leader()
+        if self.primary is None:
+            return []  # it went away meanwhile; on_primary comes back here
+        log = gate.LogEnd(self.configuration, vote.history, vote.record_lsn, vote.flush_lsn)
+        return self._start_check(log, Range(vote.first_lsn, vote.record_lsn, link, self.ballot))
+
+    def _outvoted(self, ballot: Ballot) -> list[Effect]:
+        if self.phase is Phase.LEADING:
+            return self._deposed(ballot)
+        return self.become_backing_off()
+
+    def become_backing_off(self) -> list[Effect]:
+        """A candidate that lost tries again, after a pause and a new round of greetings."""
+        assert self.phase is not Phase.LEADING, f"{self.phase=}"
+        self.phase, self.check = Phase.BACKING_OFF, None
+        self._attempt += 1
+        return [BackOff(self._attempt)]
+
+    def on_backed_off(self) -> list[Effect]:
+        if self.phase is not Phase.BACKING_OFF:
+            return []
+        return self.become_greeting()
+
+    def become_greeting(self) -> list[Effect]:
+        self.phase, self._phase_ticks = Phase.GREETING, 0
+        effects: list[Effect] = []
+        for member in self.members:
+            if member.stage is not Stage.ABSENT:
+                effects += self._greet(member)
+        return effects
+
+    # Leading
+
+    def become_leader(self) -> list[Effect]:
+        """Rule 5: the term starts at the donor's record end A; what lies behind it is cut."""
+        assert self.configuration is not None and self._donor_vote is not None, f"{self.phase=}"
+        self.phase = Phase.LEADING
+        self.leader = Leader(
+            self.configuration, self.ballot, self._donor_vote, self.members, self.campaign
+        )
+        facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
+        effects: list[Effect] = [Note("elected", facts)]
+        for member in self._voters():
+            effects += self._elect(self.leader, member)
+        return effects + self._stream()
+
+    def _elect(self, leader: Leader, member: Member) -> list[Effect]:
+        try:
+            return leader.elect(member)
+        except Corrupt as error:
+            return self._refused(member, f"safekeeper {member.name}: {error}")
+
+    def _stream(self) -> list[Effect]:
+        if self.leader is None or self.primary is None:
+            return []
+        return self.leader.start_streaming()
+
+    def on_wal(self, arrived: WalArrived) -> list[Effect]:
+        assert self.leader is not None, f"{self.phase=}"
+        return self.leader.on_wal(arrived.begin_lsn, arrived.wal)
+
+    def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
+        leader = self.leader
+        if leader is None or member.stage is not Stage.STREAMING:
+            return []
+        if response.ballot != self.ballot:
+            return []
+        effects = leader.on_append_response(member, response)
+        settled = leader.settled()
+        if settled is not None:
+            self.phase = Phase.STOPPED
+            text = f"the log ends at {settled.consensus_lsn}"
+            effects.append(Stop(Outcome.SETTLED, text, settled))
+        return effects
+
+    def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:
+        check = self.check
+        if check is not None and check.is_answered_by(member.link, response):
+            return self._checking(lambda check: check.on_log_read(response))
+        if self.leader is None or response.ballot != self.ballot:
+            return []
+        return self.leader.feeder.on_donated(response, self.members)
+
+    # The primary and the links come and go
+
+    def on_primary(self, identity: PrimaryIdentity) -> list[Effect]:
+        self.primary = identity
+        match self.phase:
+            case Phase.LEADING:
+                return self._check_again()
+            case Phase.CHECKING_VOTES:
+                return self._check_votes()
+            case Phase.GREETING:
+                return self.become_greeting()
+            case _:
+                return []
+
+    def _check_again(self) -> list[Effect]:
+        """A new connection to the primary: with the end received so far in C's place."""
+        leader = self.leader
+        assert leader is not None and self.configuration is not None, f"{self.phase=}"
+        end_lsn = leader.window.end_lsn
+        attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
+        if not attached or max(attached)[0] < leader.window.begin_lsn:
+            return []  # nobody to read from yet; on_tick tries again
+        _, link, first_lsn = max(attached)
+        log = gate.LogEnd(self.configuration, leader.history, end_lsn, end_lsn)
+        return self._start_check(log, Range(first_lsn, end_lsn, link, self.ballot))
+
+    def on_primary_lost(self, text: str) -> list[Effect]:
+        self.primary, self.check = None, None
+        note = Note("lost the primary", (("reason", text),))
+        if self.phase is Phase.CHECKING:
+            return [note, *self.become_backing_off()]
+        return [note]
+
+    def on_link_lost(self, member: Member) -> list[Effect]:
+        member.lose()
+        for other in self.members:
+            other.forget_reads()  # whatever was asked of the lost one is asked of another
+        if self.check is not None and self.check.scope.donor == member.link:
+            self.check = None
+            if self.phase is not Phase.LEADING:
+                return self.become_backing_off()
+        return []
+
+    def on_reject(self, member: Member, reject: Reject) -> list[Effect]:
+        self.seen_ballot = max(self.seen_ballot, reject.ballot)
+        if reject.ballot > self.ballot and self.phase is Phase.LEADING:
+            return self._deposed(reject.ballot)
+        text = f"safekeeper at link {member.link}: {reject.text}"
+        match reject.code:
+            case RejectCode.STALE_BALLOT:
+                return self._outvoted(reject.ballot)
+            case RejectCode.WRONG_LOG | RejectCode.UNKNOWN_LOG | RejectCode.NOT_A_MEMBER:
+                return self._refused(member, reject.text)
+            case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached:
+                member.first_lsn = member.flush_lsn  # no donor for anything older
+                return self.on_reads_refused(text)
+            case _:
+                return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
+
+    def on_reads_refused(self, text: str) -> list[Effect]:
+        for other in self.members:
+            other.forget_reads()
+        return [Note(text)]
+
+    def _deposed(self, ballot: Ballot) -> list[Effect]:
+        """Rule 20: for good. What is in flight is neither committed nor failed: unknown."""
+        text = f"deposed: ballot {ballot} was promised to another proposer, ours is {self.ballot}"
+        return self._stop(Outcome.DEPOSED, text)
+
+    def _stop(self, outcome: Outcome, text: str) -> list[Effect]:
+        self.phase = Phase.STOPPED
+        return [Stop(outcome, text)]
+
+    def on_tick(self) -> list[Effect]:
+        self._phase_ticks += 1
+        effects: list[Effect] = []
+        for member in self.members:
+            if member.stage is Stage.ABSENT or member.stage is Stage.CONNECTED:
+                continue
+            member.silent_ticks += 1
+            if member.silent_ticks > SILENT_TICKS_MAX:
+                effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))
+            elif member.attached and self.leader is not None:
+                effects.append(self.leader.feeder.heartbeat(member))
+        return effects + self._on_phase_tick()
+
+    def _on_phase_tick(self) -> list[Effect]:
+        match self.phase:
+            case Phase.GREETING:
+                return self._consider() or self._greet_again()
+            case Phase.CAMPAIGNING if self._phase_ticks > CAMPAIGN_TICKS_MAX:
+                return self.become_backing_off()
+            case Phase.LEADING:
+                return self._on_leading_tick()
+            case _:
+                return []
+
+    def _on_leading_tick(self) -> list[Effect]:
+        assert self.leader is not None, f"{self.phase=}"
+        effects = self.leader.feed_all()  # a donor may have come
+        if self.primary is not None and not self.leader.is_streaming and self.check is None:
+            effects += self._check_again()
+        return effects
+
+    def _greet_again(self) -> list[Effect]:
+        """Each heartbeat, so that what was said of another live proposer is fresh."""
+        effects: list[Effect] = []
+        for member in self.members:
+            if member.stage is Stage.GREETED:
+                effects += self._greet(member)
+        return effects

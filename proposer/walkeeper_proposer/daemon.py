@@ -1,0 +1,105 @@
+"""The proposer daemon: one proposer's life after the other, until one of them ends for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.daemon_process import announce_ready, run_daemon
+from walkeeper_common.errors import Deposed, Refused
+from walkeeper_common.logs import log_note
+from walkeeper_proposer.campaign import Campaign
+from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.gate import Waivers
+from walkeeper_proposer.links import SafekeeperLinks
+from walkeeper_proposer.primary import Primary
+from walkeeper_proposer.proposer_events import Outcome, Stop, Tick
+from walkeeper_proposer.settings import ProposerSettings
+
+logger = logging.getLogger("walkeeper.proposer")
+
+HEARTBEAT_S = 1.0
+NEW_ELECTION_PAUSE_S = (0.1, 1.0)
+
+
+def run(settings: ProposerSettings) -> int:
+    """Returns the exit code."""
+    return run_daemon(lambda: _main(settings), log_level=settings.log_level)
+
+
+async def _main(settings: ProposerSettings) -> int:
+    announce_ready(f"proposer {settings.application_name} for cluster {settings.cluster}")
+    while True:
+        stop = await _Life(settings).run()
+        match stop.outcome:
+            case Outcome.NEW_ELECTION:
+                logger.warning("a new election is needed: %s", stop.text)
+                await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
+            case Outcome.DEPOSED:
+                raise Deposed(stop.text)
+            case _:
+                raise Refused(stop.text)
+
+
+class _Stopped(Exception):
+    """Ends the task group of a life."""
+
+
+class _Life:
+    """One Proposer with a fresh id, its links and its primary; the driver's Surroundings."""
+
+    def __init__(self, settings: ProposerSettings) -> None:
+        self._settings = settings
+        campaign = Campaign(
+            cluster=settings.cluster,
+            proposer_id=os.urandom(16),
+            links=len(settings.safekeepers),
+            application_name=settings.application_name,
+            waivers=Waivers(resume=settings.resume, unsafe_settings=settings.unsafe_settings),
+            take_over=settings.take_over,
+        )
+        self._links = SafekeeperLinks(settings.safekeepers)
+        self._primary = Primary(
+            settings.dsn,
+            settings.application_name,
+            settings.slot,
+            apply_quorum=settings.apply_quorum,
+        )
+        self._driver = Driver(
+            Proposer(campaign), links=self._links, primary=self._primary, around=self
+        )
+        self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> Stop:
+        """Until the core stops. Raises what the primary's shell raises."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._links.run(self._driver.post), name="links")
+                group.create_task(self._primary.run(self._driver.post), name="primary")
+                group.create_task(self._tick(), name="heartbeat")
+                await self._stop
+                raise _Stopped
+        except* _Stopped:
+            pass
+        return self._stop.result()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._driver.post(Tick())
+
+    def after(self, delay_s: float, what: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(delay_s, what)
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+        log_note(logger, text, facts)
+
+    def stopped(self, stop: Stop) -> None:
+        self._stop.set_result(stop)

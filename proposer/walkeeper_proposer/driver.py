@@ -1,0 +1,116 @@
+"""Performs the proposer's effects on its links and on the primary; owns the pause of a candidate.
+
+    post(event)     steps the core and performs what it wants, at once and in order
+
+Deterministic: clock, randomness, sockets and PostgreSQL are ports; the simulator runs this code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, assert_never
+
+from walkeeper_common.framing import Message
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Feedback
+from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.proposer_events import (
+    BackedOff,
+    BackOff,
+    DropLink,
+    Effect,
+    Event,
+    Note,
+    PauseStreaming,
+    ReadPrimary,
+    Report,
+    ResumeStreaming,
+    Send,
+    StartStreaming,
+    Stop,
+)
+
+BACK_OFF_S_MIN = 0.05
+BACK_OFF_S_MAX = 2.0
+
+
+class Links(Protocol):
+    """Connections to the safekeepers; LinkUp, LinkLost and Received come back as events."""
+
+    def send(self, link: int, message: Message) -> None: ...
+    def drop(self, link: int, text: str) -> None:
+        """Close, and connect again after a pause. LinkLost follows."""
+        ...
+
+
+class PrimaryPort(Protocol):
+    """The primary; PrimaryRead, WalArrived and PrimaryLost come back as events."""
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None: ...
+    def stream(self, start_lsn: Lsn, timeline: int) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None: ...
+
+
+class Surroundings(Protocol):
+    def after(self, delay_s: float, what: Callable[[], None]) -> None: ...
+    def uniform(self, low: float, high: float) -> float:
+        """A random number; two candidates must not draw the same ones."""
+        ...
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+    def stopped(self, stop: Stop) -> None: ...
+
+
+class Driver:
+    """One proposer's life."""
+
+    def __init__(
+        self, core: Proposer, *, links: Links, primary: PrimaryPort, around: Surroundings
+    ) -> None:
+        self.core = core
+        self._links, self._primary, self._around = links, primary, around
+        self._events: deque[Event] = deque()
+        self._is_running = False
+
+    def post(self, event: Event) -> None:
+        """Step the core with this event, after those that came before."""
+        self._events.append(event)
+        if self._is_running:
+            return  # an effect posted an event: the loop below takes it up
+        self._is_running = True
+        try:
+            while self._events:
+                for effect in self.core.step(self._events.popleft()):
+                    self._perform(effect)
+        finally:
+            self._is_running = False
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send(link, message):
+                self._links.send(link, message)
+            case Report(commit_lsn, feedback):
+                self._primary.report(commit_lsn, feedback)
+            case DropLink(link, text):
+                self._links.drop(link, text)
+            case ReadPrimary(begin_lsn, end_lsn):
+                self._primary.read(begin_lsn, end_lsn)
+            case StartStreaming(start_lsn, timeline):
+                self._primary.stream(start_lsn, timeline)
+            case PauseStreaming():
+                self._primary.pause()
+            case ResumeStreaming():
+                self._primary.resume()
+            case BackOff(attempt):
+                most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)
+                delay_s = self._around.uniform(BACK_OFF_S_MIN, most_s)
+                self._around.after(delay_s, lambda: self.post(BackedOff()))
+            case Note(text, facts):
+                self._around.note(text, facts)
+            case Stop():
+                self._around.stopped(effect)
+            case _:
+                assert_never(effect)

@@ -1,0 +1,116 @@
+"""Which bytes go to which safekeeper next. Pure.
+
+A safekeeper that keeps up is sent views into the window; one that lags is fed from a donor by
+ballot-pinned reads, never from the primary, whose slot has moved on (PROTOCOL.md section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from walkeeper_common.framing import crc_of
+from walkeeper_common.history import Ballot
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import AppendRequest, Buffer
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_proposer.progress import (
+    APPEND_BYTES_MAX,
+    DONOR_READS_MAX,
+    IN_FLIGHT_BYTES_MAX,
+    Member,
+    Stage,
+    donor_for,
+)
+from walkeeper_proposer.proposer_events import Effect, Send
+from walkeeper_proposer.wal_window import WalWindow
+
+
+@dataclass(slots=True)
+class Feeder:
+    """The leader's sending half; the leader keeps commit_lsn and restart_lsn up to date."""
+
+    generation: int
+    ballot: Ballot
+    timeline: int
+    window: WalWindow
+    commit_lsn: Lsn
+    restart_lsn: Lsn
+
+    def heartbeat(self, member: Member) -> Effect:
+        """An AppendRequest without payload, at the member's write position."""
+        return self._append(member, b"", 0)
+
+    def _append(self, member: Member, payload: Buffer, crc: int) -> Effect:
+        begin_lsn = member.next_lsn
+        member.next_lsn = begin_lsn + len(payload)
+        member.told_commit_lsn = self.commit_lsn
+        request = AppendRequest(
+            generation=self.generation,
+            ballot=self.ballot,
+            timeline=self.timeline,
+            begin_lsn=begin_lsn,
+            end_lsn=member.next_lsn,
+            commit_lsn=self.commit_lsn,
+            restart_lsn=self.restart_lsn,
+            crc=crc,
+            payload=payload,
+        )
+        return Send(member.link, request)
+
+    def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
+        """All that may be sent to this member now, within its bound of bytes in flight."""
+        effects: list[Effect] = []
+        window = self.window
+        while member.attached and member.in_flight_bytes < IN_FLIGHT_BYTES_MAX:
+            if member.next_lsn >= window.end_lsn:
+                break
+            if member.next_lsn >= window.begin_lsn:
+                view, crc = window.slice(member.next_lsn, APPEND_BYTES_MAX)
+                effects.append(self._append(member, view, crc))
+                continue
+            payload = member.donated.get(member.next_lsn)
+            if payload is None:
+                break
+            del member.donated[member.next_lsn]
+            effects.append(self._append(member, payload, crc_of(payload)))
+        if member.attached and member.next_lsn < window.begin_lsn:
+            effects += self._ask_donor(member, members)
+        return effects
+
+    def _ask_donor(self, member: Member, members: Iterable[Member]) -> list[Effect]:
+        member.asked_lsn = max(member.asked_lsn, member.next_lsn)
+        effects: list[Effect] = []
+        donor = donor_for(member, members)
+        while donor is not None and len(member.donated) < DONOR_READS_MAX:
+            end_lsn = min(donor.flush_lsn, self.window.begin_lsn)
+            size = min(end_lsn - member.asked_lsn, APPEND_BYTES_MAX)
+            if size <= 0:
+                break
+            request = ReadRequest(self.ballot, member.asked_lsn, size)
+            effects.append(Send(donor.link, request))
+            member.donated[member.asked_lsn] = None
+            member.asked_lsn = member.asked_lsn + size
+        return effects
+
+    def on_donated(self, response: ReadResponse, members: Iterable[Member]) -> list[Effect]:
+        """A donor's answer: to the laggard that waits for it."""
+        everyone = list(members)
+        for member in everyone:
+            if member.stage is not Stage.STREAMING or response.begin_lsn not in member.donated:
+                continue
+            if not response.payload or crc_of(response.payload) != response.crc:
+                member.forget_reads()
+                continue
+            member.donated[response.begin_lsn] = memoryview(response.payload)
+            end_lsn = response.begin_lsn + len(response.payload)
+            if end_lsn != member.asked_lsn and end_lsn not in member.donated:
+                member.forget_reads()  # a short read: the ones behind it would leave a gap
+            return self.feed(member, everyone)
+        return []
+
+    def trim(self, members: Iterable[Member]) -> None:
+        """Forget what every attached safekeeper was sent and a quorum has."""
+        needed = (m.next_lsn for m in members if m.stage is Stage.STREAMING)
+        needed_lsn = min(needed, default=self.window.end_lsn)
+        self.window.trim(needed_lsn=needed_lsn, commit_lsn=self.commit_lsn)

@@ -1,0 +1,166 @@
+"""What an elected proposer does: tells voters where to cut, sends WAL, counts acks, commits. Pure.
+
+Built once an election is won and the primary has passed the gate; lives until the proposer stops.
+`commit_lsn` moves in one place, `advance_commit`, and what PostgreSQL is told in one other,
+`report` (PROTOCOL.md rules 10 and 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from walkeeper_common.history import Ballot, Fragment, divergence, extended
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import AppendResponse, ProposerElected, VoteResponse
+from walkeeper_common.quorum import Configuration, acknowledged_lsn
+from walkeeper_proposer.campaign import Campaign, Purpose
+from walkeeper_proposer.feeding import Feeder
+from walkeeper_proposer.progress import Member
+from walkeeper_proposer.proposer_events import (
+    DropLink,
+    Effect,
+    PauseStreaming,
+    Report,
+    ResumeStreaming,
+    Send,
+    Settled,
+    StartStreaming,
+)
+from walkeeper_proposer.wal_window import WalWindow
+
+
+class Leader:
+    """One term. `members` are the proposer's own records of its links."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        ballot: Ballot,
+        donor: VoteResponse,
+        members: Sequence[Member],
+        campaign: Campaign,
+    ) -> None:
+        last = donor.history[-1]
+        entry = Fragment(
+            ballot=ballot,
+            start_lsn=donor.record_lsn,  # A, always (rule 5)
+            timeline=last.timeline,
+            sealed=_seals(campaign.purpose, was_sealed=last.sealed),
+            members=configuration.members,
+            ack_quorum=configuration.ack_quorum,
+        )
+        self.configuration, self.ballot, self.members = configuration, ballot, members
+        self.purpose = campaign.purpose
+        self.history = extended(donor.history, entry)
+        self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
+        self.commit_lsn = ZERO_LSN
+        self.window = WalWindow(entry.start_lsn, bytes_max=campaign.window_bytes_max)
+        self.feeder = Feeder(
+            generation=configuration.generation,
+            ballot=ballot,
+            timeline=entry.timeline,
+            window=self.window,
+            commit_lsn=ZERO_LSN,
+            restart_lsn=ZERO_LSN,
+        )
+        self.is_streaming = self.is_paused = False
+
+    def elect(self, member: Member) -> list[Effect]:
+        """Tell one voter where its log parts from ours; its acks count from its answer on.
+
+        Raises Corrupt if no run of the protocol explains the two histories (rule 6).
+        """
+        assert member.vote is not None, f"{member.link=}"
+        start_lsn = divergence(self.history, member.vote.history, member.vote.flush_lsn)
+        member.start_streaming(start_lsn)
+        generation = self.configuration.generation
+        elected = ProposerElected(generation, self.ballot, start_lsn, self.history)
+        return [Send(member.link, elected), self.feeder.heartbeat(member)]
+
+    # From the primary to the safekeepers
+
+    def start_streaming(self) -> list[Effect]:
+        """From the end of what was received: the term's start at first."""
+        if self.purpose is not Purpose.ATTACH or self.is_streaming:
+            return []
+        self.is_streaming, self.is_paused = True, False
+        start = StartStreaming(self.window.end_lsn, self.feeder.timeline)
+        return [start, *self.report(), *self._bound_window()]
+
+    def stop_streaming(self) -> None:
+        """The primary is gone; what it sent stays in the window."""
+        self.is_streaming = self.is_paused = False
+
+    def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect]:
+        """Keep it once, send it to everybody who keeps up."""
+        self.window.append(begin_lsn, wal)
+        return self.feed_all() + self._bound_window()
+
+    def feed_all(self) -> list[Effect]:
+        """All that may be sent now, to everybody."""
+        effects: list[Effect] = []
+        for member in self.members:
+            if member.attached:
+                effects += self.feeder.feed(member, self.members)
+        return effects
+
+    def _bound_window(self) -> list[Effect]:
+        self.feeder.trim(self.members)
+        is_full = self.window.is_full
+        if is_full == self.is_paused or not self.is_streaming:
+            return []
+        self.is_paused = is_full
+        return [PauseStreaming() if is_full else ResumeStreaming()]
+
+    # From the safekeepers to the primary
+
+    def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
+        """An ack of this term: replaces what was known of the member (rule 10)."""
+        if response.flush_lsn > member.next_lsn:
+            text = f"it acknowledged {response.flush_lsn}, it was sent {member.next_lsn}"
+            return [DropLink(member.link, text)]
+        member.attached = True
+        member.flush_lsn = response.flush_lsn
+        member.durable_commit_lsn = response.durable_commit_lsn
+        member.feedback = response.feedback
+        effects = self.advance_commit()
+        effects += self.feeder.feed(member, self.members)
+        return effects + self._bound_window()
+
+    def advance_commit(self) -> list[Effect]:
+        """Rule 10: the LSN that an ack quorum has made durable in this term."""
+        by_name = {m.name: m for m in self.members if m.attached}
+        held = [by_name.get(name) for name in self.configuration.members]
+        counted = [
+            m.flush_lsn if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN
+            for m in held
+        ]
+        self.feeder.restart_lsn = max(self.feeder.restart_lsn, min(counted))
+        commit_lsn = acknowledged_lsn(counted, self.configuration.ack_quorum)
+        if commit_lsn <= self.commit_lsn:
+            return []
+        self.commit_lsn = self.feeder.commit_lsn = commit_lsn
+        beats = [self.feeder.heartbeat(m) for m in self.members if m.attached]
+        return self.report() + beats
+
+    def report(self) -> list[Effect]:
+        """To PostgreSQL: never past what this term received of the primary (rule 12)."""
+        lsn = min(self.commit_lsn, self.window.end_lsn)
+        if not self.is_streaming or lsn < self.start_lsn:
+            return []
+        return [Report(lsn, tuple(m.feedback for m in self.members if m.attached))]
+
+    def settled(self) -> Settled | None:
+        """`settle` is done when an ack quorum knows durably that the log ends at A."""
+        if self.purpose is Purpose.ATTACH or self.commit_lsn < self.start_lsn:
+            return None
+        knowing = [m for m in self.members if m.attached and m.durable_commit_lsn >= self.start_lsn]
+        if len(knowing) < self.configuration.ack_quorum:
+            return None
+        timeline = self.history[-1].timeline
+        return Settled(self.start_lsn, self.donor_flush_lsn, timeline, self.ballot)
+
+
+def _seals(purpose: Purpose, *, was_sealed: bool) -> bool:
+    """`settle` keeps a seal, `settle --seal` sets it, an accepted primary lifts it."""
+    return purpose is Purpose.SEAL or (purpose is Purpose.SETTLE and was_sealed)

@@ -1,0 +1,119 @@
+"""The proposer's connections to its safekeepers: one link an address. Shell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.framed_connection import FramedConnection
+from walkeeper_common.framing import Message
+from walkeeper_proposer.proposer_events import Event, LinkLost, LinkUp, Received
+
+logger = logging.getLogger("walkeeper.links")
+
+CONNECT_TIMEOUT_S = 5.0
+PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
+UNSENT_BYTES_MAX = 64 << 20
+TCP_USER_TIMEOUT_MS = 10_000
+
+
+class _Link:
+    """One address. `connection` is None while there is none."""
+
+    def __init__(self, number: int, address: tuple[str, int]) -> None:
+        self.number, self.address = number, address
+        self.connection: FramedConnection | None = None
+        self.closed = asyncio.Event()
+        self.is_up = False
+
+    def __str__(self) -> str:
+        return f"safekeeper at {self.address[0]}:{self.address[1]}"
+
+
+class _LinkOwner:
+    """What one connection says goes to the core while it is the link's current one."""
+
+    def __init__(self, link: _Link, post: Callable[[Event], None]) -> None:
+        self._link, self._post = link, post
+
+    def on_message(self, message: Message) -> None:
+        self._post(Received(self._link.number, message))
+
+    def on_closed(self, reason: str) -> None:
+        logger.info("lost the connection to %s: %s", self._link, reason)
+        self._link.connection = None
+        self._link.closed.set()
+        self._post(LinkLost(self._link.number))
+
+
+class SafekeeperLinks:
+    """The driver's `Links`. `run` keeps the connections up until it is cancelled."""
+
+    def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
+        self._links = [_Link(number, address) for number, address in enumerate(addresses)]
+        self._post: Callable[[Event], None]
+
+    async def run(self, post: Callable[[Event], None]) -> None:
+        """`post` takes LinkUp, Received and LinkLost."""
+        self._post = post
+        async with asyncio.TaskGroup() as group:
+            for link in self._links:
+                group.create_task(self._keep_up(link), name=f"link to {link}")
+
+    async def _keep_up(self, link: _Link) -> None:
+        pause_s, told = PAUSE_S_MIN, ""
+        try:
+            while True:
+                try:
+                    await self._connect(link)
+                except (OSError, TimeoutError) as error:
+                    reason = str(error) or "no answer"
+                    if reason != told:
+                        logger.warning("cannot reach %s: %s; retrying", link, reason)
+                    told = reason
+                else:
+                    told = ""
+                    started = asyncio.get_running_loop().time()
+                    await link.closed.wait()
+                    if asyncio.get_running_loop().time() - started > PAUSE_S_MAX:
+                        pause_s = PAUSE_S_MIN
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, PAUSE_S_MAX)
+        finally:
+            if link.connection is not None:
+                link.connection.close("the proposer stops")
+
+    async def _connect(self, link: _Link) -> None:
+        link.closed.clear()
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            transport, connection = await loop.create_connection(
+                lambda: FramedConnection(lambda _: _LinkOwner(link, self._post)), *link.address
+            )
+        _set_socket_options(transport)
+        connection.greet(transport)
+        link.connection = connection
+        self._post(LinkUp(link.number))
+
+    def send(self, link: int, message: Message) -> None:
+        """Dropped if the link is down: LinkLost was posted, or is about to be."""
+        connection = self._links[link].connection
+        if connection is None:
+            return
+        connection.send(message)
+        if connection.unsent_bytes > UNSENT_BYTES_MAX:
+            connection.abort("it does not take what it is sent")
+
+    def drop(self, link: int, text: str) -> None:
+        """Close; it is connected again after a pause."""
+        connection = self._links[link].connection
+        if connection is not None:
+            connection.abort(text)
+
+
+def _set_socket_options(transport: asyncio.BaseTransport) -> None:
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

@@ -1,0 +1,276 @@
+"""The primary, as its synchronous standby sees it: the driver's PrimaryPort. An asyncio shell.
+
+Keepalives are answered at once and a status goes out every second whatever the safekeepers do, so
+the walsender neither times out nor holds up `pg_ctl stop -m fast` while a quorum lives.
+
+What is reported is clamped, twice: the core never reports more than a quorum has, and here never
+more than this connection has received. One status update that is too high releases commits that
+nobody has until the primary is restarted, even under a later, honest proposer
+(reference: SyncRepReleaseWaiters; measured).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import Feedback
+from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData, unpack_from_sender
+from walkeeper_proposer.primary_sql import terminate_slot_user
+from walkeeper_proposer.proposer_events import (
+    Event,
+    PrimaryIdentified,
+    PrimaryIdentity,
+    PrimaryLost,
+    PrimaryRead,
+    PrimaryReadFailed,
+    WalArrived,
+)
+from walkeeper_proposer.replication_connection import (
+    ReplicationConnection,
+    Unavailable,
+    WalRemovedOnPrimary,
+)
+
+logger = logging.getLogger("walkeeper.primary")
+
+STATUS_S = 1.0
+RETRY_S = 0.5
+SLOT_RETRY_S = 0.2
+READ_TIMEOUT_S = 30.0
+POSTGRES_EPOCH_S = 946_684_800
+SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+SLOT_IN_USE = "55006"
+
+
+async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
+    """What the gate asks about (PROTOCOL.md section 5). IDENTIFY_SYSTEM and SHOW, no SQL."""
+    system_id, timeline, flush_lsn, *_ = (await connection.query("IDENTIFY_SYSTEM"))[0]
+    assert system_id and timeline and flush_lsn, f"{system_id=} {timeline=} {flush_lsn=}"
+    version, number = connection.server_version
+    # 13 has no in_hot_standby; there every transaction of a standby is read-only.
+    recovery = "in_hot_standby" if number >= 140000 else "transaction_read_only"
+    shown = {
+        name: (await connection.query(f"SHOW {name}"))[0][0] or ""
+        for name in ("wal_segment_size", "fsync", "full_page_writes", recovery)
+    }
+    return PrimaryIdentity(
+        system_id=int(system_id),
+        timeline=int(timeline),
+        flush_lsn=Lsn.parse(flush_lsn),
+        segment_bytes=parse_size(shown["wal_segment_size"]),
+        server_version=version,
+        server_version_num=number,
+        in_recovery=shown[recovery] == "on",
+        fsync=shown["fsync"] == "on",
+        full_page_writes=shown["full_page_writes"] == "on",
+    )
+
+
+def parse_size(text: str) -> int:
+    """PostgreSQL's `16MB` in bytes."""
+    digits = text.rstrip("BkMG")
+    return int(digits) * SIZE_UNITS[text[len(digits) :] or "B"]
+
+
+class Primary:
+    """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
+
+    def __init__(self, dsn: str, application_name: str, slot: str, *, apply_quorum: bool) -> None:
+        self._dsn, self._application_name, self._slot = dsn, application_name, slot
+        self._apply_quorum = apply_quorum
+        self._post: Callable[[Event], None]
+        self._connection: ReplicationConnection | None = None
+        self._group: asyncio.TaskGroup
+        self._lost: asyncio.Future[WalkeeperError]
+        self._timeline = 0
+        self._is_streaming = False
+        self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
+
+    async def run(self, post: Callable[[Event], None]) -> None:
+        """Until it is cancelled, or raises Refused: something must be changed first."""
+        self._post = post
+        async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(self._send_statuses(), name="status updates")
+            told = ""
+            while True:
+                error = await self._one_connection()
+                if str(error) != told:
+                    logger.warning("%s; retrying", error)
+                    told = str(error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _one_connection(self) -> WalkeeperError:
+        """Connect, identify, serve the core until the connection is lost; returns why."""
+        self._lost = asyncio.get_running_loop().create_future()
+        try:
+            connection = await ReplicationConnection.open(self._dsn, self._application_name)
+        except Unavailable as unavailable:
+            return unavailable
+        lost: WalkeeperError
+        try:
+            identity = await identify(connection)
+            self._connection, self._timeline = connection, identity.timeline
+            connection.on_drained = self._send_status
+            self._post(PrimaryIdentified(identity))
+            lost = await self._lost
+        except Unavailable as unavailable:
+            lost = unavailable
+        finally:
+            self._connection, self._is_streaming = None, False
+            connection.close()
+        self._post(PrimaryLost(str(lost)))
+        if isinstance(lost, Refused):
+            raise lost
+        return lost
+
+    def _lose(self, error: WalkeeperError) -> None:
+        if not self._lost.done():
+            self._lost.set_result(error)
+        if self._connection is not None:
+            self._connection.stop_reading()
+
+    # The stream
+
+    def stream(self, start_lsn: Lsn, timeline: int) -> None:
+        """START_REPLICATION; WalArrived follows, or PrimaryLost."""
+        connection = self._connection
+        if connection is not None:
+            starting = self._start_stream(connection, start_lsn, timeline)
+            self._group.create_task(starting, name="start streaming")
+
+    async def _start_stream(
+        self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int
+    ) -> None:
+        command = (
+            f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
+        )
+        try:
+            while connection is self._connection:
+                try:
+                    await connection.start_copy(command)
+                    break
+                except Unavailable as error:
+                    if error.sqlstate != SLOT_IN_USE:
+                        raise
+                    # We were elected, so whoever holds the slot is deposed; its walsender may
+                    # not know for wal_sender_timeout when its host vanished without a FIN.
+                    logger.warning("%s; ending that connection", error)
+                    await terminate_slot_user(self._dsn, self._slot)
+                    await asyncio.sleep(SLOT_RETRY_S)
+        except WalkeeperError as error:
+            if connection is self._connection:
+                self._lose(error)
+            return
+        if connection is not self._connection:
+            return
+        self._received_lsn = start_lsn
+        self._flush_lsn, self._apply_lsn = min(self._flush_lsn, start_lsn), ZERO_LSN
+        self._is_streaming = True
+        logger.info("started streaming WAL from primary at %s on timeline %s", start_lsn, timeline)
+        connection.start_reading(self._on_readable)
+        self._send_status()
+        self._on_readable()  # libpq may have read the first bytes already
+
+    def _on_readable(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            connection.consume()
+            while (payload := connection.receive()) is not None:
+                self._on_copy_data(payload)
+        except (WalkeeperError, RemoteProtocolError) as error:
+            self._lose(error)
+
+    def _on_copy_data(self, payload: memoryview) -> None:
+        match unpack_from_sender(payload):
+            case XLogData(start_lsn, _, _, wal):
+                if start_lsn != self._received_lsn:
+                    raise RemoteProtocolError(
+                        f"the primary sent WAL at {start_lsn}, expected {self._received_lsn}"
+                    )
+                self._received_lsn = start_lsn + len(wal)
+                self._post(WalArrived(start_lsn, wal))
+            case Keepalive(_, _, reply_requested):
+                if reply_requested:
+                    self._send_status()
+
+    def pause(self) -> None:
+        """Read no more; statuses go on, so the walsender does not time out."""
+        if self._connection is not None:
+            self._connection.stop_reading()
+
+    def resume(self) -> None:
+        if self._connection is not None and self._is_streaming:
+            self._connection.start_reading(self._on_readable)
+            asyncio.get_running_loop().call_soon(self._on_readable)
+
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        """write = flush = apply = commit_lsn, at once (rule 12)."""
+        self._flush_lsn = max(self._flush_lsn, commit_lsn)
+        self._apply_lsn = self._flush_lsn
+        if not self._apply_quorum:
+            applied = [f.apply_lsn for f in feedback if f.apply_lsn]
+            self._apply_lsn = min(applied, default=ZERO_LSN)
+        self._send_status()
+
+    def _send_status(self) -> None:
+        if self._connection is None or not self._is_streaming:
+            return
+        flush_lsn = min(self._flush_lsn, self._received_lsn)
+        apply_lsn = min(self._apply_lsn, flush_lsn)
+        now_us = int((time.time() - POSTGRES_EPOCH_S) * 1e6)
+        status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, now_us, False)
+        try:
+            self._connection.send(status.pack())  # if it is full, on_drained sends the newest
+        except Unavailable as error:
+            self._lose(error)
+
+    async def _send_statuses(self) -> None:
+        while True:
+            await asyncio.sleep(STATUS_S)
+            self._send_status()
+
+    # Reading a range, to compare it
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        """PrimaryRead pieces follow, or PrimaryReadFailed."""
+        self._group.create_task(self._read(begin_lsn, end_lsn), name="read the primary's WAL")
+
+    async def _read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                connection = await ReplicationConnection.open(
+                    self._dsn, f"{self._application_name}_compare"
+                )
+                try:
+                    await self._read_through(connection, begin_lsn, end_lsn)
+                finally:
+                    connection.close()
+        except TimeoutError:
+            self._post(PrimaryReadFailed("reading the primary's WAL took too long", False))
+        except WalkeeperError as error:
+            removed = isinstance(error, WalRemovedOnPrimary)
+            self._post(PrimaryReadFailed(str(error), removed))
+
+    async def _read_through(
+        self, connection: ReplicationConnection, begin_lsn: Lsn, end_lsn: Lsn
+    ) -> None:
+        timeline = self._timeline
+        await connection.start_copy(f"START_REPLICATION PHYSICAL {begin_lsn} TIMELINE {timeline}")
+        next_lsn = begin_lsn
+        while next_lsn < end_lsn:
+            payload = connection.receive()
+            if payload is None:
+                await connection.wait_readable()
+                continue
+            data = unpack_from_sender(payload)
+            if isinstance(data, XLogData):
+                piece = data.payload[: end_lsn - next_lsn]
+                next_lsn = next_lsn + len(piece)
+                self._post(PrimaryRead(next_lsn - len(piece), piece))

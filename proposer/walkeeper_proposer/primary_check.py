@@ -1,0 +1,163 @@
+"""One examination of the primary: the gate's table, then the bytes. Pure.
+
+    start() -> effects, then feed it what comes; `verdict` is set when it is over
+
+The range is the segment before the end's and what the end's segment has; it grows backwards, a
+segment at a time, until it tells (see comparison.py) or the log begins. A primary that has
+recycled the earlier segment is compared from where its WAL begins, because a checkpoint may
+recycle it at any time; if that part does not tell, it is refused (58P01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from walkeeper_common.framing import crc_of
+from walkeeper_common.history import Ballot
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_proposer import gate
+from walkeeper_proposer.comparison import Comparison, Different
+from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
+
+LocalWal = Callable[[Lsn, int], Buffer | None]
+
+
+class Verdict(Enum):
+    PASSED = "passed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"  # a source went away: examine again
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What to compare: up to end_lsn, not below first_lsn; read from `donor` as `ballot`."""
+
+    first_lsn: Lsn
+    end_lsn: Lsn
+    donor: int
+    ballot: Ballot
+
+
+class PrimaryCheck:
+    """Invariant: at most one read of the primary and one of the donor are under way."""
+
+    def __init__(
+        self,
+        primary: PrimaryIdentity,
+        log: gate.LogEnd,
+        waivers: gate.Waivers,
+        scope: Range,
+        local: LocalWal,
+    ) -> None:
+        self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
+        self.verdict: Verdict | None = None
+        self.text = ""
+        self._local = local
+        self._segment_bytes = log.configuration.segment_bytes
+        self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
+        self._primary_first_lsn = Lsn(0)  # raised when the primary says that WAL is gone
+
+    def start(self) -> list[Effect]:
+        refusal = gate.refusal(self.primary, self.log, self.waivers)
+        if refusal is not None:
+            return self._refuse(refusal)
+        effects: list[Effect] = []
+        warning = gate.warning(self.primary, self.log)
+        if warning is not None:
+            effects.append(Note(warning))
+        if self.scope.end_lsn <= self.scope.first_lsn:
+            self.verdict = Verdict.PASSED  # a log without a byte yet
+            return effects
+        segment = self.scope.end_lsn.round_down(self._segment_bytes)
+        return effects + self._compare(segment - self._segment_bytes, self.scope.end_lsn)
+
+    def _compare(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Effect]:
+        begin_lsn = max(begin_lsn, self.scope.first_lsn)
+        self._comparison = Comparison(begin_lsn, end_lsn)
+        return [ReadPrimary(begin_lsn, end_lsn), *self._read_log()]
+
+    def _read_log(self) -> list[Effect]:
+        at = self._comparison.log_next_lsn
+        wanted = min(self._comparison.end_lsn - at, WAL_PAYLOAD_BYTES_MAX)
+        while wanted:
+            local = self._local(at, wanted)
+            if local is None:
+                return [Send(self.scope.donor, ReadRequest(self.scope.ballot, at, wanted))]
+            self._comparison.feed_log(at, local)
+            at = self._comparison.log_next_lsn
+            wanted = min(self._comparison.end_lsn - at, WAL_PAYLOAD_BYTES_MAX)
+        return []
+
+    def is_answered_by(self, link: int, response: ReadResponse) -> bool:
+        """Whether this is the read of the donor that is under way."""
+        return (
+            self.verdict is None
+            and link == self.scope.donor
+            and response.ballot == self.scope.ballot
+            and response.begin_lsn == self._comparison.log_next_lsn < self._comparison.end_lsn
+        )
+
+    def on_log_read(self, response: ReadResponse) -> list[Effect]:
+        at, room = response.begin_lsn, self._comparison.end_lsn - response.begin_lsn
+        wal = memoryview(response.payload)[:room]
+        if not wal or crc_of(response.payload) != response.crc:
+            self.verdict, self.text = Verdict.UNKNOWN, f"the donor could not be read at {at}"
+            return []
+        return self._feed(lambda: self._comparison.feed_log(at, wal), self._read_log)
+
+    def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]:
+        if self.verdict is not None:
+            return []
+        return self._feed(lambda: self._comparison.feed_primary(begin_lsn, wal), lambda: [])
+
+    def _feed(self, feed: Callable[[], None], more: Callable[[], list[Effect]]) -> list[Effect]:
+        try:
+            feed()
+            effects = more()
+        except Different as error:
+            return self._refuse(
+                f"{error} (timeline {self.primary.timeline}): this server's WAL is another branch; "
+                "restore it from the safekeepers, or point --dsn at the right primary"
+            )
+        if self._comparison.is_done:
+            return self._compared()
+        return effects
+
+    def _compared(self) -> list[Effect]:
+        begin_lsn = self._comparison.begin_lsn
+        if self._comparison.is_telling or begin_lsn <= self.scope.first_lsn:
+            self.verdict = Verdict.PASSED
+            return []
+        if begin_lsn <= self._primary_first_lsn:
+            return self._removed(begin_lsn)
+        return self._compare(begin_lsn - self._segment_bytes, begin_lsn)
+
+    def on_primary_read_failed(self, text: str, *, removed: bool) -> list[Effect]:
+        if self.verdict is not None:
+            return []
+        begin_lsn = self._comparison.begin_lsn
+        if not removed:
+            self.verdict, self.text = Verdict.UNKNOWN, text
+            return []
+        kept_lsn = self.scope.end_lsn.round_down(self._segment_bytes)
+        if begin_lsn >= kept_lsn or self._comparison.end_lsn < self.scope.end_lsn:
+            return self._removed(begin_lsn)
+        self._primary_first_lsn = kept_lsn
+        if kept_lsn == self.scope.end_lsn:
+            return self._removed(begin_lsn)
+        return self._compare(kept_lsn, self.scope.end_lsn)
+
+    def _removed(self, begin_lsn: Lsn) -> list[Effect]:
+        return self._refuse(
+            f"the primary no longer has its WAL below {begin_lsn + self._segment_bytes} (58P01) "
+            "and cannot be shown to be the one that wrote this log; set wal_keep_size to two "
+            "segments or more on every server, and rebuild this one from the safekeepers"
+        )
+
+    def _refuse(self, text: str) -> list[Effect]:
+        self.verdict, self.text = Verdict.REFUSED, text
+        return []

@@ -1,0 +1,110 @@
+"""What the proposer knows of each safekeeper, and what that safekeeper gets next. Pure.
+
+    ABSENT -> CONNECTED -> GREETING -> GREETED -> VOTING -> STREAMING;  a lost link -> ABSENT
+
+etcd/raft's tracker with its Probe and Replicate; there is no probing here, because the vote says
+exactly where the logs part. A member counts towards commit only once it has answered the
+heartbeat behind ProposerElected on this very connection (PROTOCOL.md rule 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import (
+    NO_FEEDBACK,
+    AcceptorGreeting,
+    Feedback,
+    VoteResponse,
+)
+from walkeeper_common.quorum import member_name
+
+APPEND_BYTES_MAX = 128 << 10
+IN_FLIGHT_BYTES_MAX = 8 << 20
+DONOR_READS_MAX = 4
+SILENT_TICKS_MAX = 10
+
+
+class Stage(Enum):
+    ABSENT = "absent"
+    CONNECTED = "connected"
+    GREETING = "greeting"
+    GREETED = "greeted"
+    VOTING = "voting"
+    STREAMING = "streaming"
+
+
+@dataclass(slots=True)
+class Member:
+    """One safekeeper's address and what is behind it now."""
+
+    link: int
+    stage: Stage = Stage.ABSENT
+    greeting: AcceptorGreeting | None = None
+    vote: VoteResponse | None = None
+    next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
+    asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
+    flush_lsn: Lsn = ZERO_LSN
+    first_lsn: Lsn = ZERO_LSN
+    durable_commit_lsn: Lsn = ZERO_LSN
+    told_commit_lsn: Lsn = ZERO_LSN
+    attached: bool = False
+    silent_ticks: int = 0
+    feedback: Feedback = NO_FEEDBACK
+    donated: dict[Lsn, memoryview | None] = field(default_factory=dict)  # reads, by begin_lsn
+
+    @property
+    def name(self) -> str | None:
+        """`id#incarnation` once it has greeted."""
+        if self.greeting is None:
+            return None
+        return member_name(self.greeting.acceptor_id, self.greeting.incarnation)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self.next_lsn - self.flush_lsn if self.attached else 0
+
+    def lose(self) -> None:
+        """The link is gone; what it had acknowledged is not counted until it attaches again."""
+        self.stage, self.greeting, self.vote = Stage.ABSENT, None, None
+        self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
+        self.feedback = NO_FEEDBACK
+        self.donated.clear()
+
+    def forget_reads(self) -> None:
+        """Reads under way may never be answered, or not whole; what came before them stays."""
+        end_lsn, payload = self.next_lsn, self.donated.get(self.next_lsn)
+        kept: dict[Lsn, memoryview | None] = {}
+        while payload is not None:
+            kept[end_lsn] = payload
+            end_lsn = end_lsn + len(payload)
+            payload = self.donated.get(end_lsn)
+        self.donated, self.asked_lsn = kept, end_lsn
+
+    def start_streaming(self, start_lsn: Lsn) -> None:
+        """ProposerElected was sent with this point of divergence."""
+        assert self.vote is not None, f"{self.link=}"
+        self.stage, self.attached = Stage.STREAMING, False
+        self.next_lsn = self.asked_lsn = start_lsn
+        self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
+        self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
+        self.donated.clear()
+
+
+def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
+    """Who can be read for `laggard`: attached in this term, keeps its next byte, fewest reads.
+
+    Attached means that it has processed ProposerElected, so its log is a part of ours
+    (Neon: UpdateDonorShmem).
+    """
+    able = [
+        m
+        for m in members
+        if m.attached
+        and m is not laggard
+        and m.first_lsn <= laggard.asked_lsn < m.flush_lsn
+    ]
+    return max(able, key=lambda m: (m.flush_lsn, -m.link), default=None)

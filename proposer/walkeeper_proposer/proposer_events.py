@@ -1,0 +1,207 @@
+"""What happens to a proposer, and what it wants done: the words between core and driver.
+
+A link is one safekeeper's address; it comes up and is lost many times. The primary is one at a
+time: each (re)connection is announced by PrimaryIdentified and nothing is streamed before the
+core has compared it with the log and asked for it (PROTOCOL.md section 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from walkeeper_common.framing import Message
+from walkeeper_common.history import Ballot
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Buffer, Feedback
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryIdentity:
+    """What a primary says of itself on a new connection. flush_lsn: the end of its WAL."""
+
+    system_id: int
+    timeline: int
+    flush_lsn: Lsn
+    segment_bytes: int
+    server_version: str
+    server_version_num: int
+    in_recovery: bool
+    fsync: bool
+    full_page_writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    link: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryIdentified:
+    identity: PrimaryIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryLost:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryRead:
+    """A piece of what ReadPrimary asked for, in order."""
+
+    begin_lsn: Lsn
+    wal: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryReadFailed:
+    """`removed`: the primary keeps that WAL no longer (58P01); else it may be asked again."""
+
+    text: str
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WalArrived:
+    """WAL of the primary, contiguous from where StartStreaming asked."""
+
+    begin_lsn: Lsn
+    wal: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class BackedOff:
+    """The pause that BackOff asked for is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A heartbeat's time has passed."""
+
+
+Event: TypeAlias = (
+    LinkUp
+    | LinkLost
+    | Received
+    | PrimaryIdentified
+    | PrimaryLost
+    | PrimaryRead
+    | PrimaryReadFailed
+    | WalArrived
+    | BackedOff
+    | Tick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    link: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class DropLink:
+    """Close this connection and connect again after a pause."""
+
+    link: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrimary:
+    """Read [begin_lsn, end_lsn) from the primary, to compare it."""
+
+    begin_lsn: Lsn
+    end_lsn: Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class StartStreaming:
+    start_lsn: Lsn
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseStreaming:
+    """The window is full of WAL that no quorum has: read no more, go on answering."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeStreaming:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell PostgreSQL that a quorum has everything below commit_lsn."""
+
+    commit_lsn: Lsn
+    feedback: tuple[Feedback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Come back with BackedOff after a random pause that grows with `attempt` (Raft 9.3)."""
+
+    attempt: int
+
+
+class Outcome(Enum):
+    """Why a proposer stopped, as the caller's next step."""
+
+    DEPOSED = "deposed"  # a greater ballot exists: exit, never campaign again
+    REFUSED = "refused"  # the primary or the log must be looked at first: exit
+    NEW_ELECTION = "new election"  # the primary changed under us: start over as a new proposer
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What `settle` prints: the consensus end A, the donor's flush C, timeline and ballot."""
+
+    consensus_lsn: Lsn
+    flush_lsn: Lsn
+    timeline: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    outcome: Outcome
+    text: str
+    settled: Settled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the operator's log; `facts` are shown as key=value."""
+
+    text: str
+    facts: tuple[tuple[str, object], ...] = ()
+
+
+Effect: TypeAlias = (
+    Send
+    | DropLink
+    | ReadPrimary
+    | StartStreaming
+    | PauseStreaming
+    | ResumeStreaming
+    | Report
+    | BackOff
+    | Stop
+    | Note
+)

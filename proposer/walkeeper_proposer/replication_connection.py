@@ -1,0 +1,259 @@
+"""One replication connection to PostgreSQL, through libpq itself. An asyncio shell.
+
+The DSN goes to libpq untouched, so TLS, SCRAM, .pgpass, service files and several hosts work as
+everywhere; we add replication, the application_name, and TCP time limits where it has none. WAL
+is not copied: libpq's buffer of one CopyData is what the window keeps.
+
+Errors: Unavailable (worth another try: nobody there, starting up, connection lost), Refused (not
+before something is changed; the text is the server's), WalRemovedOnPrimary (58P01).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from psycopg import conninfo, pq
+from psycopg import errors as pg_errors
+
+from walkeeper_common.errors import Refused, WalkeeperError
+
+CONNECT_TIMEOUT_S = 10.0
+QUERY_TIMEOUT_S = 30.0
+TCP_DEFAULTS = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+# SQLSTATEs that go away by themselves: shutting down, starting up, slot in use, too many
+# connections, and everything of class 08 (the connection).
+LASTING = (
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "must be superuser",
+    "permission denied",
+    "does not exist",
+    "no password supplied",
+    "not permitted",
+    "certificate",
+)
+TRANSIENT = ("57P01", "57P02", "57P03", "55006", "53300")
+
+
+class Unavailable(WalkeeperError):
+    """Not now: try again after a pause. `sqlstate` is empty if libpq gave none."""
+
+    def __init__(self, text: str, sqlstate: str = "") -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+class WalRemovedOnPrimary(Refused):
+    """58P01: the primary has recycled the WAL that was asked for."""
+
+
+class ReplicationConnection:
+    """`await ReplicationConnection.open(...)`; one command at a time, or one stream."""
+
+    def __init__(self, connection: pq.abc.PGconn) -> None:
+        self._pg = connection
+        self._loop = asyncio.get_running_loop()
+        self._wants_write = False
+        self._is_reading = False
+        self.on_drained: Callable[[], None] = lambda: None
+
+    @classmethod
+    async def open(cls, dsn: str, application_name: str) -> ReplicationConnection:
+        """Connected, for physical replication."""
+        given = {name: value for name, value in TCP_DEFAULTS.items() if f"{name}=" not in dsn}
+        try:
+            text = conninfo.make_conninfo(
+                dsn, replication="true", application_name=application_name, **given
+            )
+        except pg_errors.ProgrammingError as error:
+            raise Refused(f"--dsn is not a connection string: {error}") from error
+        pg = pq.PGconn.connect_start(text.encode())
+        self = cls(pg)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._poll_connected()
+        except TimeoutError:
+            pg.finish()
+            raise Unavailable(f"no answer from PostgreSQL within {CONNECT_TIMEOUT_S:g} s") from None
+        except BaseException:
+            pg.finish()
+            raise
+        pg.nonblocking = 1
+        return self
+
+    async def _poll_connected(self) -> None:
+        pg = self._pg
+        status: int = pq.PollingStatus.WRITING
+        while status != pq.PollingStatus.OK:
+            if status == pq.PollingStatus.FAILED or pg.status == pq.ConnStatus.BAD:
+                raise _connect_error(pq.misc.error_message(pg))
+            await self._wait(for_write=status == pq.PollingStatus.WRITING)
+            status = pg.connect_poll()
+
+    async def _wait(self, *, for_write: bool) -> None:
+        ready = asyncio.Event()
+        add, remove = self._loop.add_reader, self._loop.remove_reader
+        if for_write:
+            add, remove = self._loop.add_writer, self._loop.remove_writer
+        descriptor = self._pg.socket
+        add(descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            remove(descriptor)
+
+    @property
+    def server_version(self) -> tuple[str, int]:
+        """The server's own text, and as a number: ("15.18 (Debian …)", 150018)."""
+        text = self._pg.parameter_status(b"server_version") or b""
+        return text.decode(), self._pg.server_version
+
+    async def query(self, command: str) -> list[list[str | None]]:
+        """The rows of one command's first result."""
+        result = await self._execute(command)
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise _server_error(command, result)
+        await self._drain()
+        return [
+            [_decoded(result.get_value(row, column)) for column in range(result.nfields)]
+            for row in range(result.ntuples)
+        ]
+
+    async def start_copy(self, command: str) -> None:
+        """START_REPLICATION: CopyBoth, or the server's error."""
+        result = await self._execute(command)
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            await self._drain()
+            raise _server_error(command, result)
+
+    async def _execute(self, command: str) -> pq.abc.PGresult:
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT_S):
+                self._pg.send_query(command.encode())
+                while self._pg.flush():
+                    await self._wait(for_write=True)
+                result = await self._next_result()
+        except TimeoutError:
+            raise Unavailable(f"{command}: no answer within {QUERY_TIMEOUT_S:g} s") from None
+        except pg_errors.OperationalError as error:
+            raise Unavailable(f"{command}: {error}") from error
+        if result is None:
+            raise Unavailable(f"{command}: the connection was closed")
+        return result
+
+    async def _next_result(self) -> pq.abc.PGresult | None:
+        while self._pg.is_busy():
+            await self._wait(for_write=False)
+            self._pg.consume_input()
+        return self._pg.get_result()
+
+    async def _drain(self) -> None:
+        while await self._next_result() is not None:
+            pass
+
+    # The stream
+
+    def receive(self) -> memoryview | None:
+        """One CopyData that is here already, or None. Unavailable or Refused when it ended."""
+        try:
+            size, data = self._pg.get_copy_data(1)
+        except pg_errors.OperationalError as error:
+            raise Unavailable(str(error)) from error
+        if size > 0:
+            return data
+        if size == 0:
+            return None
+        raise self._stream_ended()
+
+    def _stream_ended(self) -> WalkeeperError:
+        result = self._pg.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return _server_error("replication", result)
+        return Unavailable("the server ended the stream")
+
+    def consume(self) -> None:
+        """Take in what the socket has."""
+        try:
+            self._pg.consume_input()
+        except pg_errors.OperationalError as error:
+            raise Unavailable(str(error).strip()) from error
+
+    async def wait_readable(self) -> None:
+        """Until the socket has more, and take it in."""
+        await self._wait(for_write=False)
+        self.consume()
+
+    def send(self, payload: bytes) -> bool:
+        """One CopyData, at once; False if the one before it has not left yet: then drop this."""
+        if self._wants_write:
+            return False
+        try:
+            self._pg.put_copy_data(payload)
+            self._flush()
+        except pg_errors.OperationalError as error:
+            raise Unavailable(str(error).strip()) from error
+        return True
+
+    def _flush(self) -> None:
+        pending = bool(self._pg.flush())
+        if pending and not self._wants_write:
+            self._loop.add_writer(self._pg.socket, self._on_writable)
+        elif self._wants_write and not pending:
+            self._loop.remove_writer(self._pg.socket)
+        self._wants_write = pending
+
+    def _on_writable(self) -> None:
+        try:
+            self._flush()
+        except pg_errors.OperationalError:
+            self._loop.remove_writer(self._pg.socket)  # the reader learns it and says so
+            return
+        if not self._wants_write:
+            self.on_drained()
+
+    def start_reading(self, on_readable: Callable[[], None]) -> None:
+        if not self._is_reading:
+            self._loop.add_reader(self._pg.socket, on_readable)
+            self._is_reading = True
+
+    def stop_reading(self) -> None:
+        if self._is_reading:
+            self._loop.remove_reader(self._pg.socket)
+            self._is_reading = False
+
+    def close(self) -> None:
+        """At once; the server notices the closed socket."""
+        if self._pg.status == pq.ConnStatus.BAD and self._pg.socket < 0:
+            return
+        self.stop_reading()
+        if self._wants_write:
+            self._loop.remove_writer(self._pg.socket)
+            self._wants_write = False
+        self._pg.finish()
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _connect_error(text: str) -> WalkeeperError:
+    """libpq gives no SQLSTATE for a failed connection: only its text tells them apart."""
+    if any(words in text for words in LASTING):
+        return Refused(f"PostgreSQL refused the connection: {text}")
+    return Unavailable(f"cannot connect to PostgreSQL: {text}")
+
+
+def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    text = f"{command}: {pq.misc.error_message(result)}"
+    if state == "58P01":
+        return WalRemovedOnPrimary(text)
+    if state in TRANSIENT or state.startswith("08") or not state:
+        return Unavailable(text, state)
+    return Refused(text)

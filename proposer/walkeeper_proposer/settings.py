@@ -1,0 +1,22 @@
+"""What `walkeeper proposer` was told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerSettings:
+    """One daemon's flags; addresses as (host, port)."""
+
+    safekeepers: tuple[tuple[str, int], ...]
+    dsn: str
+    cluster: str = "main"
+    slot: str = "walkeeper"
+    application_name: str = "walkeeper"
+    http: tuple[str, int] | None = None
+    take_over: bool = False
+    resume: bool = False
+    unsafe_settings: bool = False
+    apply_quorum: bool = True
+    log_level: str = "INFO"

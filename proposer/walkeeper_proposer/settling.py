@@ -1,0 +1,113 @@
+"""`settle`: one election without a primary behind it (PROTOCOL.md section 5). Shell.
+
+The first try fences whoever leads. One that was deposed tries again as a new proposer, but then
+waits for a live one like everybody else: two `settle`s at once end at one LSN, and a proposer
+that was started meanwhile is not fenced a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.logs import log_note
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Feedback
+from walkeeper_proposer.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.links import SafekeeperLinks
+from walkeeper_proposer.proposer_events import Outcome, Settled, Stop, Tick
+
+logger = logging.getLogger("walkeeper.settle")
+
+HEARTBEAT_S = 1.0
+TRIES_MAX = 5
+
+
+class _NoPrimary:
+    """There is none to speak to."""
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        raise AssertionError("settle reads no primary")
+
+    def stream(self, start_lsn: Lsn, timeline: int) -> None:
+        raise AssertionError("settle streams from no primary")
+
+    def pause(self) -> None:
+        raise AssertionError("settle streams from no primary")
+
+    def resume(self) -> None:
+        raise AssertionError("settle streams from no primary")
+
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        raise AssertionError("settle reports to no primary")
+
+
+class _Election:
+    """One try; the driver's Surroundings."""
+
+    def __init__(self) -> None:
+        self.stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+
+    def after(self, delay_s: float, what: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(delay_s, what)
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+        log_note(logger, text, facts)
+
+    def stopped(self, stop: Stop) -> None:
+        self.stop.set_result(stop)
+
+
+async def settle(
+    addresses: Sequence[tuple[str, int]], cluster: str, *, seal: bool, timeout_s: float
+) -> Settled:
+    """Where the log of `cluster` ends. Refused: no quorum in time, or somebody else leads."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            for attempt in range(TRIES_MAX):
+                stop = await _try(addresses, cluster, seal=seal, take_over=attempt == 0)
+                if stop.settled is not None:
+                    return stop.settled
+                if stop.outcome is not Outcome.DEPOSED:
+                    raise Refused(stop.text)
+                logger.info("%s; trying again", stop.text)
+                await asyncio.sleep(random.uniform(0.1, 0.5 * 2**attempt))
+    except TimeoutError:
+        raise Refused(
+            f"no vote quorum of cluster {cluster!r} settled within {timeout_s:g} s; "
+            "see `walkeeper status` for who is missing"
+        ) from None
+    raise Refused(f"deposed {TRIES_MAX} times: somebody else keeps electing itself")
+
+
+async def _try(
+    addresses: Sequence[tuple[str, int]], cluster: str, *, seal: bool, take_over: bool
+) -> Stop:
+    links, election = SafekeeperLinks(addresses), _Election()
+    campaign = Campaign(
+        cluster=cluster,
+        proposer_id=os.urandom(16),
+        links=len(addresses),
+        purpose=Purpose.SEAL if seal else Purpose.SETTLE,
+        application_name="settle",
+        take_over=take_over,
+    )
+    driver = Driver(Proposer(campaign), links=links, primary=_NoPrimary(), around=election)
+    connecting = asyncio.create_task(links.run(driver.post), name="links")
+    try:
+        while not election.stop.done():
+            await asyncio.wait([election.stop], timeout=HEARTBEAT_S)
+            driver.post(Tick())
+        return election.stop.result()
+    finally:
+        connecting.cancel()
+        await asyncio.wait([connecting])

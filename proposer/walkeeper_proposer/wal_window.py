@@ -1,0 +1,77 @@
+"""The bounded window of WAL that was received and is not on every safekeeper yet.
+
+Chunks are kept as they came from the primary, never copied, never joined; a safekeeper's next
+range is a view into one of them. What falls out of the window is read back from a safekeeper
+that has it, so a laggard costs no memory (the seed's stated limitation; Neon #1012).
+
+Invariants: chunks are contiguous from begin_lsn to end_lsn; what is not committed stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+
+from walkeeper_common.framing import crc_of
+from walkeeper_common.lsn import Lsn
+
+WINDOW_BYTES_MAX = 48 << 20
+CHUNK_OVERHEAD_BYTES = 512  # what a chunk costs beside its WAL: many small commits count as well
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One piece of WAL; its CRC is computed once, for all safekeepers."""
+
+    begin_lsn: Lsn
+    wal: memoryview
+    crc: int | None = None
+
+
+class WalWindow:
+    """[begin_lsn, end_lsn) of the primary's WAL in memory."""
+
+    def __init__(self, start_lsn: Lsn, *, bytes_max: int = WINDOW_BYTES_MAX) -> None:
+        self.begin_lsn = self.end_lsn = start_lsn
+        self.bytes_max = bytes_max
+        self._chunks: deque[Chunk] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the primary should wait."""
+        overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
+        return self.end_lsn - self.begin_lsn + overhead >= self.bytes_max
+
+    def append(self, begin_lsn: Lsn, wal: memoryview) -> None:
+        """Contiguous WAL of the primary."""
+        assert begin_lsn == self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
+        self._chunks.append(Chunk(begin_lsn, wal))
+        self.end_lsn = begin_lsn + len(wal)
+
+    def slice(self, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
+        """WAL at begin_lsn, out of one chunk, and its CRC-32C."""
+        assert self.begin_lsn <= begin_lsn < self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
+        last = self._chunks[-1]
+        if last.begin_lsn <= begin_lsn:  # nearly always: a safekeeper that keeps up
+            chunk = last
+        else:
+            at = bisect_right(self._chunks, begin_lsn, key=lambda c: c.begin_lsn) - 1
+            chunk = self._chunks[at]
+        if begin_lsn == chunk.begin_lsn and len(chunk.wal) <= size_max:
+            if chunk.crc is None:
+                chunk.crc = crc_of(chunk.wal)
+            return chunk.wal, chunk.crc
+        offset = begin_lsn - chunk.begin_lsn
+        view = chunk.wal[offset : offset + size_max]
+        return view, crc_of(view)
+
+    def trim(self, *, needed_lsn: Lsn, commit_lsn: Lsn) -> None:
+        """Forget what nobody waits for; beyond bytes_max also what laggards still want."""
+        while self._chunks:
+            chunk = self._chunks[0]
+            end_lsn = chunk.begin_lsn + len(chunk.wal)
+            if end_lsn > commit_lsn or (end_lsn > needed_lsn and not self.is_full):
+                break
+            self._chunks.popleft()
+            self.begin_lsn = end_lsn

@@ -1,0 +1,554 @@
+"""The acceptor: one safekeeper's side of the consensus protocol, for one log.
+
+    step(event) -> effects          no I/O, no clock, no randomness
+
+What must be durable stands in the list before what tells somebody of it, and an acknowledgement
+is born in one place, `acknowledge`, from a flush_lsn that only a finished fdatasync can move.
+
+Invariants: the promised ballot never decreases (I1); record_lsn <= flush_lsn <= write_lsn (I2);
+commit_lsn <= flush_lsn (I3); only `appender` may write, and it was elected with the promised
+ballot on that very connection (I4).
+Spec: PROTOCOL.md section 4; Raft 5.2, 5.4.2; the seed's "Voting" and "Recovery".
+Deviations from the seed: the end of the log travels in the vote, because an older proposer may
+append after the greeting (scenarios/vote_reports_the_end_of_the_log.txt); a term history instead
+of an epoch (scenarios/divergent_tail_is_cut_once.txt).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from walkeeper_common.framing import Message, crc_of
+from walkeeper_common.history import (
+    Ballot,
+    Corrupt,
+    cut,
+    divergence,
+    is_well_formed,
+    term_start,
+)
+from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.messages import (
+    NO_FEEDBACK,
+    PROTOCOL_VERSION,
+    UNKNOWN_LOG_UUID,
+    AcceptorGreeting,
+    AppendRequest,
+    AppendResponse,
+    ProposerElected,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+    VoteRequest,
+    VoteResponse,
+)
+from walkeeper_common.quorum import member_name
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_safekeeper.acceptor_events import (
+    CommitMoved,
+    ConnectionLost,
+    Effect,
+    EndReaders,
+    Event,
+    FindRecordEnd,
+    Note,
+    Persist,
+    ReadWal,
+    Received,
+    RecordEndCorrupt,
+    RecordEndFound,
+    SegmentsRemoved,
+    Send,
+    StandbysReported,
+    StorageFailed,
+    Tick,
+    TruncateWal,
+    WalFlushed,
+    WalRead,
+    WriteRefused,
+    WriteWal,
+)
+from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.readable import readable_end
+
+LEASE_TICKS = 3
+PERSIST_COMMIT_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that is answered when the log is drained and its record end is known."""
+
+    connection: int
+    message: ProposerGreeting | VoteRequest | ProposerElected
+    flush_lsn: Lsn  # a greeting answers for the flush_lsn at which it came
+
+
+class Acceptor:
+    """One log's consensus state; built anew at every start from what the disk says."""
+
+    def __init__(
+        self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
+    ) -> None:
+        self.durable = durable
+        self.first_lsn = first_lsn
+        self.write_lsn = self.flush_lsn = flush_lsn
+        self.commit_lsn = min(durable.commit_lsn, flush_lsn)
+        self.told_commit_lsn = self.commit_lsn
+        self.restart_lsn = durable.restart_lsn
+        self.appender: int | None = None
+        self.elected = False  # ProposerElected of the promised ballot was processed in this life
+        self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
+        self.truncations = 0
+        self.failure: str | None = None
+        self.feedback = NO_FEEDBACK
+        self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
+        self._waiting: list[Waiting] = []
+        self._asked: set[Lsn] = set()
+        self._ticks = self.silent_ticks = 0
+        self._unreached_lsn = self._next_start(durable)
+        self._term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
+
+    def step(self, event: Event) -> list[Effect]:
+        """One event's effects, to be performed in order."""
+        match event:
+            case Received(connection, message):
+                return self.on_message(connection, message)
+            case WalFlushed(flush_lsn):
+                return self.on_wal_flushed(flush_lsn)
+            case RecordEndFound(flush_lsn, record_lsn):
+                return self.on_record_end(flush_lsn, record_lsn)
+            case WalRead():
+                return self.on_wal_read(event)
+            case Tick():
+                return self.on_tick()
+            case ConnectionLost(connection):
+                return self.on_connection_lost(connection)
+            case WriteRefused(flush_lsn, text):
+                return self.on_write_refused(flush_lsn, text)
+            case RecordEndCorrupt(_, text) | StorageFailed(text):
+                return self.on_storage_failed(text)
+            case SegmentsRemoved(first_lsn):
+                self.first_lsn = first_lsn
+                return []
+            case StandbysReported(feedback):
+                self.feedback = feedback
+                return []
+            case _:
+                assert_never(event)
+
+    def on_message(self, connection: int, message: Message) -> list[Effect]:
+        match message:
+            case AppendRequest():
+                return self.on_append(connection, message)
+            case ReadRequest():
+                return self.on_read(connection, message)
+            case ProposerGreeting():
+                return self.on_greeting(connection, message)
+            case VoteRequest():
+                return self.on_vote_request(connection, message)
+            case ProposerElected():
+                return self.on_elected(connection, message)
+            case _:
+                text = f"a proposer does not send {type(message).__name__}"
+                return [self._reject(connection, RejectCode.REFUSED, text)]
+
+    # Voting
+
+    def on_greeting(self, connection: int, greeting: ProposerGreeting) -> list[Effect]:
+        if self.failure is not None:
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        wrong = self._other_log(greeting)
+        if wrong is not None:
+            return [self._reject(connection, RejectCode.WRONG_LOG, wrong)]
+        # Not drained: a greeting fences nobody, and under load a drained moment may never come.
+        self._waiting.append(Waiting(connection, greeting, self.flush_lsn))
+        return self._answer_waiting()
+
+    def _other_log(self, greeting: ProposerGreeting) -> str | None:
+        """Why this greeting is about another log than ours, or None (rule 17, section 5)."""
+        configuration = self.durable.configuration
+        if greeting.protocol_version != PROTOCOL_VERSION:
+            return f"protocol version {greeting.protocol_version} is not spoken here"
+        if greeting.log_uuid not in (UNKNOWN_LOG_UUID, self.durable.log_uuid):
+            return (
+                f"cluster {greeting.cluster!r} is log {self.durable.log_uuid.hex()} here, "
+                f"not {greeting.log_uuid.hex()}"
+            )
+        if configuration is None:
+            return None
+        if greeting.kind != configuration.kind:
+            return f"the log is {configuration.kind.name.lower()}, not {greeting.kind.name.lower()}"
+        if greeting.system_id and greeting.system_id != configuration.system_id:
+            return (
+                f"the log belongs to the PostgreSQL cluster with system identifier "
+                f"{configuration.system_id}, this primary has {greeting.system_id}"
+            )
+        if greeting.system_id and greeting.segment_bytes != configuration.segment_bytes:
+            return (
+                f"the log has WAL segments of {configuration.segment_bytes} bytes, "
+                f"this primary of {greeting.segment_bytes}"
+            )
+        return None
+
+    def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
+        refusal = self._not_ours(connection, ask.generation)
+        if refusal is not None:
+            return [refusal]
+        if (ask.log_uuid, ask.member) != (self.durable.log_uuid, self.member):
+            text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
+            return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
+        if ask.ballot < self.durable.ballot:
+            return [Send(connection, self._vote(granted=False, record_lsn=Lsn(0)))]
+        # Equal: the same proposer again (rule 1). Nothing to persist, but whatever it still sends
+        # on an older connection would move the flush_lsn that this vote is about to report.
+        effects = self._promise(ask.ballot)
+        self.appender = None
+        self._waiting.append(Waiting(connection, ask, self.flush_lsn))
+        return effects + self._answer_waiting()
+
+    def _promise(self, ballot: Ballot) -> list[Effect]:
+        """Never serve a smaller ballot again; durable before anybody hears of it (rule 1)."""
+        assert ballot >= self.durable.ballot, f"{ballot=} {self.durable.ballot=}"
+        if ballot == self.durable.ballot:
+            return []
+        self.durable = replace(self.durable, ballot=ballot)
+        self.appender, self.elected, self.voted_lsn = None, False, None
+        self._term_start_lsn = LSN_MAX
+        return [Persist(self.durable)]
+
+    def _vote(self, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
+        assert self.durable.configuration is not None, f"{self.durable=}"
+        return VoteResponse(
+            generation=self.durable.configuration.generation,
+            ballot=self.durable.ballot,
+            granted=granted,
+            first_lsn=self.first_lsn,
+            flush_lsn=self.flush_lsn,
+            record_lsn=record_lsn,
+            restart_lsn=self.restart_lsn,
+            history=cut(self.durable.history, self.flush_lsn),
+        )
+
+    # Requests that wait for the disk
+
+    def on_record_end(self, flush_lsn: Lsn, record_lsn: Lsn) -> list[Effect]:
+        assert record_lsn <= flush_lsn, f"{record_lsn=} {flush_lsn=}"
+        self._asked.discard(flush_lsn)
+        self._record_end = (flush_lsn, record_lsn)
+        return self._answer_waiting()
+
+    def _answer_waiting(self) -> list[Effect]:
+        """Answer every waiting request that can be, ask the disk for what the others need."""
+        effects: list[Effect] = []
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            match request.message:
+                case ProposerGreeting():
+                    answer = self._answer_greeting(request)
+                case VoteRequest():
+                    answer = self._answer_vote(request, request.message)
+                case ProposerElected():
+                    answer = self._answer_elected(request, request.message)
+            if answer is None:
+                self._waiting.append(request)
+            else:
+                effects += answer
+        for request in self._waiting:
+            effects += self._ask_record_end(request)
+        return effects
+
+    def _ask_record_end(self, request: Waiting) -> list[Effect]:
+        """A drained log's record end is asked for once; an undrained one is waited for."""
+        at = request.flush_lsn
+        if not isinstance(request.message, ProposerGreeting):
+            if self.flush_lsn < self.write_lsn:
+                return []
+            at = self.flush_lsn if isinstance(request.message, VoteRequest) else self.commit_lsn
+        if at in self._asked:
+            return []
+        self._asked.add(at)
+        return [FindRecordEnd(at)]
+
+    def _known_record_end(self, flush_lsn: Lsn) -> Lsn | None:
+        if self._record_end is not None and self._record_end[0] == flush_lsn:
+            return self._record_end[1]
+        return None
+
+    def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
+        record_lsn = self._known_record_end(request.flush_lsn)
+        if record_lsn is None:
+            return None
+        live = self.appender is not None and self.silent_ticks < LEASE_TICKS
+        greeting = AcceptorGreeting(
+            acceptor_id=self.durable.acceptor_id,
+            incarnation=self.durable.incarnation,
+            log_uuid=self.durable.log_uuid,
+            configuration=self.durable.configuration,
+            ballot=self.durable.ballot,
+            history=cut(self.durable.history, request.flush_lsn),
+            first_lsn=self.first_lsn,
+            flush_lsn=request.flush_lsn,
+            record_lsn=record_lsn,
+            commit_lsn=min(self.commit_lsn, request.flush_lsn),
+            live=self.durable.ballot if live else None,
+        )
+        return [Send(request.connection, greeting)]
+
+    def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
+        if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
+            return [Send(request.connection, self._vote(granted=False, record_lsn=Lsn(0)))]
+        if self.flush_lsn < self.write_lsn:
+            return None
+        record_lsn = self._known_record_end(self.flush_lsn)
+        if record_lsn is None:
+            return None
+        self.voted_lsn = record_lsn
+        return [Send(request.connection, self._vote(granted=True, record_lsn=record_lsn))]
+
+    # Becoming a follower of a leader
+
+    def on_elected(self, connection: int, elected: ProposerElected) -> list[Effect]:
+        refusal = self._not_ours(connection, elected.generation)
+        if refusal is not None:
+            return [refusal]
+        if elected.ballot < self.durable.ballot:
+            return [self._stale(connection, elected.ballot)]
+        history = elected.history
+        if not is_well_formed(history) or history[-1].ballot != elected.ballot:
+            text = f"the history of {elected.ballot} does not end with it: {history[-2:]}"
+            return [self._reject(connection, RejectCode.REFUSED, text)]
+        effects = self._promise(elected.ballot)
+        # Fenced already now: with an appender at work the log might never be drained.
+        self.appender = None
+        self._waiting.append(Waiting(connection, elected, self.flush_lsn))
+        return effects + self._answer_waiting()
+
+    def _answer_elected(self, request: Waiting, elected: ProposerElected) -> list[Effect] | None:
+        connection = request.connection
+        if elected.ballot != self.durable.ballot:
+            return [self._stale(connection, elected.ballot)]
+        if self.flush_lsn < self.write_lsn:
+            return None
+        try:
+            start = divergence(elected.history, self.durable.history, self.flush_lsn)
+        except Corrupt as error:
+            return [self._reject(connection, RejectCode.CORRUPT, str(error))]
+        if start != elected.start_lsn:
+            text = f"our logs part at {start}, not at {elected.start_lsn}"
+            return [self._reject(connection, RejectCode.DIVERGENCE, text)]
+        if start < self.commit_lsn:
+            committed_record = self._known_record_end(self.commit_lsn)
+            if committed_record is None:
+                return None
+            if start < committed_record:
+                text = f"cutting at {start} would lose WAL committed up to {committed_record}"
+                return [self._reject(connection, RejectCode.CORRUPT, text)]
+        return self.become_follower(connection, elected)
+
+    def become_follower(self, connection: int, elected: ProposerElected) -> list[Effect]:
+        """Adopt the leader's history and cut our log where they part, once, safely (rule 7)."""
+        start = elected.start_lsn
+        assert start <= self.flush_lsn == self.write_lsn, f"{start=} {self.flush_lsn=}"
+        effects: list[Effect] = []
+        if start < self.flush_lsn:
+            self.truncations += 1
+            self._record_end = None
+            self._asked.clear()
+            self.durable = replace(self.durable, truncating_to=start)
+            effects += [Persist(self.durable), TruncateWal(start)]
+            effects.append(Note("cut WAL that no quorum has", (("from", self.flush_lsn),)))
+            if start < self.commit_lsn:
+                effects.append(EndReaders(start))
+        self.write_lsn = self.flush_lsn = start
+        self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
+        self.durable = replace(
+            self.durable,
+            history=elected.history,
+            truncating_to=None,
+            commit_lsn=min(self.durable.commit_lsn, start),
+            reached_lsn=cut(elected.history, start)[-1].start_lsn,
+        )
+        effects.append(Persist(self.durable))
+        self.appender, self.elected, self.silent_ticks = connection, True, 0
+        self._unreached_lsn = self._next_start(self.durable)
+        self._term_start_lsn = term_start(elected.history, elected.ballot)
+        facts = (("ballot", elected.ballot), ("term_start", self._term_start_lsn), ("at", start))
+        return [*effects, Note("following an elected proposer", facts)]
+
+    # Appending
+
+    def on_append(self, connection: int, append: AppendRequest) -> list[Effect]:
+        if connection != self.appender or append.ballot != self.durable.ballot:
+            return [self._not_appender(connection, append)]
+        refusal = self._not_ours(connection, append.generation)
+        if refusal is not None:
+            return [refusal]
+        if append.begin_lsn != self.write_lsn:
+            text = f"append at {append.begin_lsn}, the log was written up to {self.write_lsn}"
+            return [self._reject(connection, RejectCode.GAP, text)]
+        if append.timeline != self.durable.history[-1].timeline:
+            text = f"append on timeline {append.timeline}, not {self.durable.history[-1].timeline}"
+            return [self._reject(connection, RejectCode.REFUSED, text)]
+        if append.payload and crc_of(append.payload) != append.crc:
+            text = f"the payload at {append.begin_lsn} was damaged on its way"
+            return [self._reject(connection, RejectCode.BAD_PAYLOAD, text)]
+        self.silent_ticks = 0
+        self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
+        self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
+        if not append.payload:
+            return self.acknowledge()
+        self.write_lsn = append.end_lsn
+        moved = self._move_commit()
+        return [WriteWal(append.begin_lsn, append.payload), *moved]
+
+    def _not_appender(self, connection: int, append: AppendRequest) -> Effect:
+        if self.failure is not None:
+            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
+        if append.ballot < self.durable.ballot:
+            return self._stale(connection, append.ballot)
+        text = f"append of {append.ballot} without its election on this connection"
+        return self._reject(connection, RejectCode.NOT_ELECTED, text)
+
+    def on_wal_flushed(self, flush_lsn: Lsn) -> list[Effect]:
+        assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
+        self.flush_lsn = flush_lsn
+        effects = self.acknowledge()
+        return effects + self._answer_waiting() if self._waiting else effects
+
+    def acknowledge(self) -> list[Effect]:
+        """Tell the leader what is durable here; the only place where an ack is made (rule 9)."""
+        effects: list[Effect] = self._move_commit()
+        if self.appender is None or self.failure is not None:
+            return effects
+        marks = self.durable
+        if self.flush_lsn >= self._unreached_lsn:
+            marks = replace(marks, reached_lsn=cut(marks.history, self.flush_lsn)[-1].start_lsn)
+        if marks.commit_lsn < self._term_start_lsn <= self.commit_lsn:
+            marks = replace(marks, commit_lsn=self.commit_lsn)  # `settle` waits for this one
+        if marks is not self.durable:
+            self.durable = marks
+            self._unreached_lsn = self._next_start(marks)
+            effects.append(Persist(marks))
+        assert marks.configuration is not None, f"{marks=}"
+        response = AppendResponse(
+            generation=marks.configuration.generation,
+            ballot=marks.ballot,
+            flush_lsn=self.flush_lsn,
+            durable_commit_lsn=marks.commit_lsn,
+            feedback=self.feedback,
+        )
+        effects.append(Send(self.appender, response))
+        return effects
+
+    def _move_commit(self) -> list[Effect]:
+        commit_lsn = min(self.told_commit_lsn, self.flush_lsn)
+        if commit_lsn <= self.commit_lsn:
+            return []
+        self.commit_lsn = commit_lsn
+        return [CommitMoved(commit_lsn)]
+
+    @staticmethod
+    def _next_start(durable: Durable) -> Lsn:
+        """The first start in the history that our WAL is not marked to have reached."""
+        later = (e.start_lsn for e in durable.history if e.start_lsn > durable.reached_lsn)
+        return min(later, default=LSN_MAX)
+
+    # Reading
+
+    def on_read(self, connection: int, ask: ReadRequest) -> list[Effect]:
+        limit = readable_end(self, ask.ballot)
+        if limit is None:
+            text = f"{ask.ballot} has not been elected here (promised: {self.durable.ballot})"
+            return [self._reject(connection, RejectCode.NOT_READABLE, text)]
+        if ask.begin_lsn < self.first_lsn:
+            text = f"WAL at {ask.begin_lsn} is gone here, the oldest kept is at {self.first_lsn}"
+            return [self._reject(connection, RejectCode.WAL_REMOVED, text)]
+        end_lsn = min(ask.begin_lsn + ask.size_max, limit)
+        if end_lsn <= ask.begin_lsn:
+            return [Send(connection, ReadResponse(ask.ballot, ask.begin_lsn, 0, b""))]
+        return [ReadWal(connection, ask, self.truncations, end_lsn)]
+
+    def on_wal_read(self, read: WalRead) -> list[Effect]:
+        """The same question again, now that the bytes are here (rule 13)."""
+        if read.text is not None:
+            return [self._reject(read.connection, RejectCode.WAL_REMOVED, read.text)]
+        begin_lsn, ballot = read.request.begin_lsn, read.request.ballot
+        limit = readable_end(self, ballot)
+        if limit is None or limit < begin_lsn + len(read.payload):
+            text = f"WAL at {begin_lsn} may not be read by {ballot} any more"
+            return [self._reject(read.connection, RejectCode.NOT_READABLE, text)]
+        if read.truncations != self.truncations:
+            return self.on_read(read.connection, read.request)  # the bytes may be the old ones
+        response = ReadResponse(ballot, begin_lsn, crc_of(read.payload), read.payload)
+        return [Send(read.connection, response)]
+
+    # Time, loss and failure
+
+    def on_tick(self) -> list[Effect]:
+        self._ticks += 1
+        self.silent_ticks += 1
+        durable = self.durable
+        stale = (durable.commit_lsn, durable.restart_lsn) != (self.commit_lsn, self.restart_lsn)
+        if self.failure is not None or not stale or self._ticks % PERSIST_COMMIT_TICKS:
+            return []
+        self.durable = replace(durable, commit_lsn=self.commit_lsn, restart_lsn=self.restart_lsn)
+        return [Persist(self.durable)]
+
+    def on_connection_lost(self, connection: int) -> list[Effect]:
+        self._waiting = [w for w in self._waiting if w.connection != connection]
+        if connection == self.appender:
+            self.appender = None
+            return [Note("lost the proposer's connection", (("ballot", self.durable.ballot),))]
+        return []
+
+    def on_write_refused(self, flush_lsn: Lsn, text: str) -> list[Effect]:
+        """No space is no failure (rule 16): forget what was not written, say so, go on."""
+        assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
+        appender, self.appender = self.appender, None
+        self.flush_lsn = self.write_lsn = flush_lsn
+        effects: list[Effect] = self._move_commit()
+        if appender is not None:
+            effects.append(self._reject(appender, RejectCode.NO_SPACE, text))
+        return [*effects, Note(text, (("flush_lsn", flush_lsn),)), *self._answer_waiting()]
+
+    def on_storage_failed(self, text: str) -> list[Effect]:
+        """Final (rule 15): say so, never acknowledge or vote again, go on serving reads."""
+        if self.failure is not None:
+            return []
+        self.failure = text
+        told = {w.connection for w in self._waiting}
+        if self.appender is not None:
+            told.add(self.appender)
+        self.appender, self._waiting = None, []
+        rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(told)]
+        self.durable = replace(self.durable, suspect_from=self.flush_lsn)
+        return [*rejects, Note(text, (("flush_lsn", self.flush_lsn),)), Persist(self.durable)]
+
+    # Refusals
+
+    @property
+    def member(self) -> str:
+        """`id#incarnation`: who made the promises in this control file."""
+        return member_name(self.durable.acceptor_id, self.durable.incarnation)
+
+    def _not_ours(self, connection: int, generation: int) -> Effect | None:
+        """The refusals that every message of the consensus shares."""
+        configuration = self.durable.configuration
+        if self.failure is not None:
+            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
+        if configuration is None or self.member not in configuration.members:
+            text = f"{self.member} is not a member of this log: `walkeeper create` was not finished"
+            return self._reject(connection, RejectCode.NOT_A_MEMBER, text)
+        if generation != configuration.generation:
+            text = f"generation {generation} is not ours, {configuration.generation}"
+            return self._reject(connection, RejectCode.WRONG_LOG, text)
+        return None
+
+    def _stale(self, connection: int, ballot: Ballot) -> Effect:
+        text = f"ballot {ballot} is behind {self.durable.ballot}"
+        return self._reject(connection, RejectCode.STALE_BALLOT, text)
+
+    def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
+        return Send(connection, Reject(code, text, self.durable.ballot))

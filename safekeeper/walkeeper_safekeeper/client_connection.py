@@ -1,0 +1,105 @@
+"""One PostgreSQL client's socket: whole messages in, bounded buffers out.
+
+Reading is cancel-safe and may run in one task while others write. Nothing is written in pieces
+with an await between them, so messages of several tasks never mix. What waits in the socket's
+buffer is bounded: WAL goes out only through `send_all`, which waits, with a time limit, until the
+client has taken enough of it; small answers go out at once and `has_room` says when to hold back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from walkeeper_common.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
+from walkeeper_common.pgwire import error_response as build_error_response
+
+READ_BYTES = 1 << 16
+WRITE_BUFFER_BYTES_MAX = 1 << 18
+CLOSE_TIMEOUT_S = 5.0
+
+
+class ClientGone(Exception):
+    """The client has left, in whatever way: ordinary, and nobody is there to answer."""
+
+
+class ClientConnection:
+    """Owns the streams of one client; `close` always ends in a closed socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._received = MessageBuffer()
+        writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        peer = writer.get_extra_info("peername")
+        self.address: str = peer[0] if isinstance(peer, tuple) else ""
+        self.port: int = peer[1] if isinstance(peer, tuple) else -1
+
+    def __str__(self) -> str:
+        return f"{self.address}:{self.port}"
+
+    async def next_startup(self) -> StartupPacket:
+        """The next packet before the login. ClientGone, RemoteProtocolError."""
+        while (packet := self._received.next_startup()) is None:
+            await self._read()
+        return packet
+
+    async def next_message(self) -> Message:
+        """The next message after the login. ClientGone (also on Terminate), RemoteProtocolError."""
+        while (received := self._received.next_message()) is None:
+            await self._read()
+        if received.tag == b"X":
+            raise ClientGone("terminated the connection")
+        return received
+
+    async def _read(self) -> None:
+        try:
+            data = await self._reader.read(READ_BYTES)
+        except OSError as error:
+            raise ClientGone(str(error)) from error
+        if not data:
+            raise ClientGone("closed the connection")
+        self._received.feed(data)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether small answers may be added now."""
+        return self._writer.transport.get_write_buffer_size() < WRITE_BUFFER_BYTES_MAX
+
+    def send(self, data: bytes) -> None:
+        """A small answer, at once and without waiting."""
+        if not self._writer.transport.is_closing():
+            self._writer.write(data)
+
+    def send_wal(self, header: bytes, payload: bytes) -> None:
+        """Two buffers, so that WAL is not copied to be sent."""
+        if not self._writer.transport.is_closing():
+            self._writer.writelines((header, payload))
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits until the client has taken enough. TimeoutError, ClientGone."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                # Gives way also when there is room: a reader far behind must not starve others.
+                await asyncio.sleep(0)
+                await self._writer.drain()
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ClientGone(str(error)) from error
+
+    def send_fatal(self, error: SqlRefused) -> None:
+        """The last message of a connection."""
+        self.send(build_error_response(error, "FATAL"))
+
+    def abort(self) -> None:
+        """Drops the socket and what waits in it: the client does not take it anyway."""
+        self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """Sends what is left, for CLOSE_TIMEOUT_S at most, and closes."""
+        self._writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._writer.wait_closed()
+                return
+        self.abort()

@@ -1,0 +1,82 @@
+"""The safekeeper daemon: claims its directory, opens its logs, listens, stops cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+
+from walkeeper_common.daemon_process import announce_ready, run_daemon
+from walkeeper_common.errors import Refused
+from walkeeper_common.framed_connection import FramedConnection
+from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.proposer_session import ProposerSession
+from walkeeper_safekeeper.real_disk import claim_data_directory
+from walkeeper_safekeeper.server import serve
+from walkeeper_safekeeper.settings import SafekeeperSettings
+
+logger = logging.getLogger("walkeeper.safekeeper")
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def run(settings: SafekeeperSettings) -> int:
+    """Returns the exit code."""
+    return run_daemon(lambda: _main(settings), log_level=settings.log_level)
+
+
+async def _main(settings: SafekeeperSettings) -> int:
+    _refuse_open_door(settings)
+    claimed = claim_data_directory(settings.data_dir, settings.acceptor_id)
+    try:
+        async with asyncio.TaskGroup() as group:
+            await _serve(settings, group)
+    finally:
+        claimed.release()
+    return 0
+
+
+async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None:
+    def on_defect(error: BaseException) -> None:
+        raise error  # on the loop, whose exception handler ends the process
+
+    catalog = LogCatalog(
+        settings.data_dir, settings.acceptor_id, settings.wal_keep_bytes, group, on_defect
+    )
+    numbers = itertools.count(1)
+
+    def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:
+        connection = FramedConnection(
+            lambda c: ProposerSession(c, catalog, next(numbers), group.create_task)
+        )
+        connection.take_over(transport, received)
+
+    def on_ready(host: str, port: int) -> None:
+        announce_ready(f"safekeeper {settings.acceptor_id} on {host}:{port}")
+
+    try:
+        await catalog.open_all()
+        await serve(
+            settings.listen[0],
+            settings.listen[1],
+            catalog=catalog,
+            proposer_handler=handle_proposer,
+            now=time.time,
+            on_ready=on_ready,
+        )
+    finally:
+        await catalog.close()
+
+
+def _refuse_open_door(settings: SafekeeperSettings) -> None:
+    host = settings.listen[0]
+    if host in LOOPBACK or settings.allow_unauthenticated:
+        if host not in LOOPBACK:
+            logger.warning("listening on %s without authentication: whoever reaches it", host)
+        return
+    raise Refused(
+        f"--listen {host} is not loopback and this version has no authentication: whoever reaches "
+        "the port can read and write the WAL. Listen on 127.0.0.1, or say --allow-unauthenticated "
+        "on a network that you trust"
+    )

@@ -1,0 +1,315 @@
+"""Performs the acceptor's effects, in order, on one log's disk and connections.
+
+    post(event)     steps the core and performs what it wants, at once unless the disk is in the way
+
+A `Persist` or a `TruncateWal` holds back everything behind it, effects and events, until it is
+done. WAL is written in groups: what has arrived while one group was being written and synced is
+the next one, so there is one write and one fdatasync a group and no timer (BookKeeper's 2 ms
+group wait helps spinning disks only). All that changes the log runs on one `Worker`, in order;
+reads and allocation have their own, so that neither a reader nor a new segment stops the writer.
+
+Deterministic: no clock, no threads, no I/O of its own; the simulator runs this very code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, assert_never
+
+from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
+from walkeeper_common.framing import Message
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import Buffer
+from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import (
+    CommitMoved,
+    Effect,
+    EndReaders,
+    Event,
+    FindRecordEnd,
+    Note,
+    Persist,
+    ReadWal,
+    Received,
+    RecordEndCorrupt,
+    RecordEndFound,
+    SegmentsRemoved,
+    Send,
+    StorageFailed,
+    Tick,
+    TruncateWal,
+    WalFlushed,
+    WalRead,
+    WriteRefused,
+    WriteWal,
+)
+from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
+
+GROUP_BYTES_MAX = 8 << 20
+QUEUED_BYTES_MAX = 32 << 20
+
+
+class Worker(Protocol):
+    """Runs jobs one after the other, away from the loop; `done` is called back on the loop."""
+
+    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+        """`done` gets the job's result, or the WalkeeperError that it raised."""
+        ...
+
+
+class Surroundings(Protocol):
+    """What the driver tells; all of it returns at once."""
+
+    def send(self, connection: int, message: Message) -> None: ...
+    def commit_moved(self, commit_lsn: Lsn) -> None: ...
+    def end_readers(self, above_lsn: Lsn) -> None: ...
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+
+
+class Driver:
+    """One log. `is_busy` asks the sessions to stop reading: the queue is bounded by bytes."""
+
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        store: WalStore,
+        save: Callable[[Durable], None],
+        *,
+        writer: Worker,
+        reader: Worker,
+        allocator: Worker,
+        around: Surroundings,
+    ) -> None:
+        self.acceptor, self.store = acceptor, store
+        self._save = save
+        self._writer, self._reader, self._allocator = writer, reader, allocator
+        self._around = around
+        self._events: deque[Event] = deque()
+        self._effects: deque[Effect] = deque()
+        self._is_held = self._is_running = False
+        self._closing: Callable[[object], None] | None = None
+        self._queued: deque[WriteWal] = deque()
+        self._queued_bytes = 0
+        self._is_writing = False
+        self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
+
+    @property
+    def is_busy(self) -> bool:
+        """More WAL is queued than should be."""
+        return self._queued_bytes >= QUEUED_BYTES_MAX
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way or waiting: the log may be closed."""
+        busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
+        return not busy
+
+    def post(self, event: Event) -> None:
+        """Step the core with this event, after those that came before."""
+        if self._closing is not None and isinstance(event, Received | Tick):
+            return
+        self._events.append(event)
+        self._run()
+
+    def _run(self) -> None:
+        if self._is_running:
+            return  # an effect posted an event: the loop below takes it up
+        self._is_running = True
+        try:
+            while not self._is_held:
+                if self._effects:
+                    self._perform(self._effects.popleft())
+                elif self._events:
+                    self._effects.extend(self.acceptor.step(self._events.popleft()))
+                else:
+                    break
+        finally:
+            self._is_running = False
+        self._close_when_idle()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send(connection, message):
+                self._around.send(connection, message)
+            case WriteWal():
+                self._queued.append(effect)
+                self._queued_bytes += len(effect.payload)
+                self._write_group()
+            case CommitMoved(commit_lsn):
+                self._around.commit_moved(commit_lsn)
+            case Persist(state):
+                self._hold(lambda: self._save(state))
+            case TruncateWal(to_lsn):
+                assert not self._queued and not self._is_writing, f"{to_lsn=} {self._queued=}"
+                self._prepared_lsn = ZERO_LSN
+                self._hold(lambda: self.store.truncate(to_lsn))
+            case FindRecordEnd(flush_lsn):
+                self._find_record_end(flush_lsn)
+            case ReadWal():
+                self._read(effect)
+            case EndReaders(above_lsn):
+                self._around.end_readers(above_lsn)
+            case Note(text, facts):
+                self._around.note(text, facts)
+            case _:
+                assert_never(effect)
+
+    def _hold(self, job: Callable[[], object]) -> None:
+        """Finish this before anything that follows; if it fails, nothing follows."""
+        self._is_held = True
+        self._writer.submit(job, self._release)
+
+    def _release(self, result: object) -> None:
+        self._is_held = False
+        if isinstance(result, WalkeeperError):
+            # The core's memory is ahead of the disk now. It is retired, and never speaks of what
+            # it could not make durable.
+            self._effects.clear()
+            self._events.appendleft(StorageFailed(str(result)))
+        self._run()
+
+    # Writing
+
+    def _write_group(self) -> None:
+        if self._is_writing or not self._queued:
+            return
+        group, size = [], 0
+        while self._queued and size < GROUP_BYTES_MAX:
+            group.append(self._queued.popleft())
+            size += len(group[-1].payload)
+        self._is_writing = True
+        begin_lsn, buffers = group[0].begin_lsn, [w.payload for w in group]
+        end_lsn = begin_lsn + size
+        self._writer.submit(
+            lambda: self.store.append(begin_lsn, buffers),
+            lambda result: self._written(result, end_lsn, size),
+        )
+
+    def _written(self, result: object, end_lsn: Lsn, size: int) -> None:
+        self._is_writing = False
+        self._queued_bytes -= size
+        if isinstance(result, WalkeeperError):
+            self._queued.clear()
+            self._queued_bytes = 0
+            self.post(_failed_write(result))
+            return
+        self.post(WalFlushed(end_lsn))
+        self._write_group()
+        self._prepare_ahead(end_lsn)
+
+    def _prepare_ahead(self, written_lsn: Lsn) -> None:
+        """Have the next segment allocated before the writer needs it."""
+        segment = written_lsn.round_down(self.store.segment_bytes)
+        if segment > self._prepared_lsn:
+            self._prepared_lsn = segment
+            self._allocator.submit(lambda: self.store.prepare_ahead(segment), self._prepared)
+
+    def _prepared(self, result: object) -> None:
+        if isinstance(result, NoSpace):  # the writer meets it again, and says so then
+            self._around.note(str(result), ())
+        elif isinstance(result, WalkeeperError):
+            self.post(StorageFailed(str(result)))
+
+    # Looking at the log
+
+    def _find_record_end(self, flush_lsn: Lsn) -> None:
+        def found(result: object) -> None:
+            if isinstance(result, WalkeeperError):
+                self.post(RecordEndCorrupt(flush_lsn, str(result)))
+            else:
+                assert isinstance(result, Lsn), f"{result=}"
+                self.post(RecordEndFound(flush_lsn, result))
+
+        self._writer.submit(lambda: self.store.record_end(flush_lsn).end_lsn, found)
+
+    def _read(self, read: ReadWal) -> None:
+        begin_lsn = read.request.begin_lsn
+
+        def done(result: object) -> None:
+            text, payload = None, b""
+            if isinstance(result, WalkeeperError):
+                text = str(result)
+            else:
+                assert isinstance(result, bytes), f"{result=}"
+                payload = result
+            self.post(WalRead(read.connection, read.request, read.truncations, payload, text))
+
+        self._reader.submit(lambda: self.store.read(begin_lsn, read.end_lsn), done)
+
+    def read_committed(
+        self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[Buffer | WalkeeperError], None]
+    ) -> None:
+        """For PostgreSQL clients: committed WAL, checked again when it is here (rule 13)."""
+        truncations = self.acceptor.truncations
+
+        def finish(result: object) -> None:
+            cut = truncations != self.acceptor.truncations
+            if not isinstance(result, bytes | WalkeeperError):
+                raise TypeError(f"{result=}")
+            if cut and end_lsn <= self.acceptor.commit_lsn:
+                self.read_committed(begin_lsn, end_lsn, done)
+            elif cut:
+                done(WalRemoved(end_lsn, self.acceptor.commit_lsn))
+            else:
+                done(result)
+
+        assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
+        self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
+
+    def remove_below(self, horizon_lsn: Lsn, *, keep_bytes: int) -> None:
+        """Retention (rule 14): whole segments below all of the horizon, `keep_bytes` behind the
+        end, and the record that ends at the durable commit_lsn."""
+        durable = self.acceptor.durable
+        if durable.commit_lsn <= self.acceptor.first_lsn:
+            return
+        kept_lsn = Lsn(max(0, self.acceptor.flush_lsn - Lsn(keep_bytes)))
+        limit_lsn = min(horizon_lsn, durable.commit_lsn, durable.restart_lsn, kept_lsn)
+        if limit_lsn.round_down(self.store.segment_bytes) <= self.acceptor.first_lsn:
+            return
+
+        def remove() -> Lsn:
+            record = self.store.record_end(durable.commit_lsn)
+            if record.start_lsn is not None:  # else: no record starts in the log yet
+                self.store.remove_below(min(limit_lsn, record.start_lsn))
+            return self.store.first_lsn
+
+        def removed(result: object) -> None:
+            if isinstance(result, Lsn):
+                self.post(SegmentsRemoved(result))
+            elif isinstance(result, StorageError):
+                self.post(StorageFailed(str(result)))
+
+        self._writer.submit(remove, removed)
+
+    def close(self, done: Callable[[object], None]) -> None:
+        """Take no more events; when what is under way is finished, make the lazily written facts
+        durable and mark a clean stop. `done` is called back in the end."""
+        self._closing = done
+        self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
+        if self._closing is None or not self.is_idle:
+            return
+        done, self._closing = self._closing, None
+        acceptor = self.acceptor
+        if acceptor.failure is not None:
+            done(None)
+            return
+        assert acceptor.flush_lsn == acceptor.write_lsn, f"{acceptor.write_lsn=}"
+        state = replace(
+            acceptor.durable,
+            commit_lsn=acceptor.commit_lsn,
+            restart_lsn=acceptor.restart_lsn,
+            clean_stop=True,
+        )
+        self._is_held = True  # for good: nothing may be written behind the mark
+        self._writer.submit(lambda: self._save(state), done)
+
+
+def _failed_write(error: WalkeeperError) -> Event:
+    if isinstance(error, SegmentNotAllocated):
+        return WriteRefused(error.flush_lsn, str(error))
+    return StorageFailed(str(error))

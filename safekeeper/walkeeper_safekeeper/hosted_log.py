@@ -1,0 +1,226 @@
+"""One configured log in a running safekeeper: the driver with its threads, readers and slots.
+
+The asyncio shell around Acceptor, Driver and WalStore; it decides nothing of the consensus. It is
+the `ServedLog` of the PostgreSQL sessions and the `Surroundings` of the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
+from walkeeper_common.framing import Message
+from walkeeper_common.logs import log_note
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Buffer, Feedback
+from walkeeper_common.quorum import Configuration
+from walkeeper_common.worker_thread import WorkerThread, call
+from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
+from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.durable_slots import DurableSlots
+from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.served_log import Readers
+
+logger = logging.getLogger("walkeeper.log")
+
+HEARTBEAT_S = 1.0
+RETENTION_TICKS = 5
+CLOSE_TIMEOUT_S = 10.0
+
+
+class Session(Protocol):
+    """A proposer's connection, as far as the log speaks to it."""
+
+    def send(self, message: Message) -> None: ...
+    def resume(self) -> None: ...
+
+
+class HostedLog:
+    """`open` it, then `post` events to `driver`; `close` leaves a clean stop behind."""
+
+    def __init__(self, cluster: str, folder: LogFolder, wal_keep_bytes: int) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.readers = Readers()
+        self.sessions: dict[int, Session] = {}
+        self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
+        self._wal_keep_bytes = wal_keep_bytes
+        self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
+        self._ticks = 0
+        self.driver: Driver
+        self.slots: DurableSlots
+        self._threads: list[WorkerThread] = []
+
+    async def open(self, on_defect: Callable[[BaseException], None]) -> None:
+        """Recover the WAL and start. StorageError: damaged, with the file, LSN and remedy."""
+        writer, reader, allocator = (
+            WorkerThread(f"{what} {self.cluster}", on_defect)
+            for what in ("writer", "reader", "allocator")
+        )
+        self._threads = [writer, reader, allocator]
+        opened = await call(writer, self.folder.open_wal)
+        acceptor = Acceptor(
+            opened.durable,
+            first_lsn=opened.store.first_lsn,
+            flush_lsn=opened.flush_lsn,
+            record_lsn=opened.flush_lsn,
+        )
+        self.driver = Driver(
+            acceptor,
+            opened.store,
+            self.folder.save_control,
+            writer=writer,
+            reader=reader,
+            allocator=allocator,
+            around=self,
+        )
+        saved = await call(reader, self.folder.load_slots)
+
+        async def write_slots(data: bytes) -> None:
+            await call(allocator, lambda: self.folder.save_slots(data))
+
+        self.slots = DurableSlots(saved, write_slots)
+        facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
+        log_note(logger, f"opened the log of cluster {self.cluster}", facts)
+
+    async def run(self) -> None:
+        """Heartbeats and retention, until it is cancelled."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._ticks += 1
+            self.driver.post(StandbysReported(self._feedback()))
+            self.driver.post(Tick())
+            if self._ticks % RETENTION_TICKS == 0:
+                await self._save_slots()
+                self._remove_wal()
+
+    async def _save_slots(self) -> None:
+        try:
+            await self.slots.save()
+        except StorageError as error:
+            logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
+
+    def _remove_wal(self) -> None:
+        wanted = (self.slots.slots.retention_lsn(), self.readers.retention_lsn())
+        horizon_lsn = min((lsn for lsn in wanted if lsn is not None), default=self.commit_lsn)
+        self.driver.remove_below(horizon_lsn, keep_bytes=self._wal_keep_bytes)
+
+    def _feedback(self) -> Feedback:
+        applied = [r.replay_lsn for r in self.readers if r.replay_lsn]
+        xmins = [r.xmin for r in self.readers if r.xmin]
+        catalog_xmins = [r.catalog_xmin for r in self.readers if r.catalog_xmin]
+        return Feedback(
+            min(applied, default=Lsn(0)), min(xmins, default=0), min(catalog_xmins, default=0)
+        )
+
+    async def close(self) -> None:
+        """Finish what is under way, save the lazily written facts, stop the threads."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.slots.close()
+                closed = asyncio.Event()
+                self.driver.close(lambda _: closed.set())
+                await closed.wait()
+        except TimeoutError:
+            logger.warning("cluster %s: the disk did not finish in time", self.cluster)
+        for thread in self._threads:
+            thread.stop()
+
+    # The driver's Surroundings
+
+    def send(self, connection: int, message: Message) -> None:
+        session = self.sessions.get(connection)
+        if session is not None:
+            session.send(message)
+        if not self.driver.is_busy:
+            for other in self.sessions.values():
+                other.resume()
+
+    def commit_moved(self, commit_lsn: Lsn) -> None:
+        waiters, self._waiters = self._waiters, []
+        for beyond_lsn, future in waiters:
+            if beyond_lsn >= commit_lsn:
+                self._waiters.append((beyond_lsn, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def end_readers(self, above_lsn: Lsn) -> None:
+        self.readers.end_those_sent_beyond(above_lsn)
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+        log_note(logger, f"cluster {self.cluster}: {text}", facts)
+
+    # The sessions' ServedLog
+
+    @property
+    def configuration(self) -> Configuration:
+        configuration = self.driver.acceptor.durable.configuration
+        assert configuration is not None, f"{self.cluster=}"
+        return configuration
+
+    @property
+    def system_id(self) -> int:
+        return self.configuration.system_id
+
+    @property
+    def timeline(self) -> int:
+        return self.configuration.timeline
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.configuration.segment_bytes
+
+    @property
+    def server_version(self) -> str:
+        return self.configuration.server_version
+
+    @property
+    def first_lsn(self) -> Lsn:
+        return self.driver.acceptor.first_lsn
+
+    @property
+    def commit_lsn(self) -> Lsn:
+        return self.driver.acceptor.commit_lsn
+
+    async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
+        """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
+        if begin < self.first_lsn:
+            raise WalRemoved(begin, self.first_lsn)
+        if end > self.commit_lsn:
+            raise Refused(f"WAL up to {end} is not committed here, only up to {self.commit_lsn}")
+        future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
+
+        def done(result: Buffer | WalkeeperError) -> None:
+            if future.done():
+                return
+            if isinstance(result, WalkeeperError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.driver.read_committed(begin, end, done)
+        return bytes(await future)
+
+    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        """commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        if self.commit_lsn <= beyond:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            entry = (beyond, future)
+            self._waiters.append(entry)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await future
+            except TimeoutError:
+                pass
+            finally:
+                if entry in self._waiters:
+                    self._waiters.remove(entry)
+        return self.commit_lsn
+
+    def timeline_history(self, timeline: int) -> bytes | None:
+        """None: this version keeps one timeline, whose history PostgreSQL does not write."""
+        return None

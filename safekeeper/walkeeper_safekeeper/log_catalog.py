@@ -1,0 +1,192 @@
+"""The logs of one safekeeper: opened at start, created by `walkeeper create`, shown by `status`.
+
+The asyncio shell's index by cluster name. A log that cannot be opened (a damaged control file or
+segment) does not keep the others from being served: it answers every request with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.framing import Message
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.messages import Reject, RejectCode
+from walkeeper_common.requests import (
+    ConfigureLog,
+    LogQuery,
+    LogState,
+    PrepareLog,
+    StatusRequest,
+    StatusResponse,
+)
+from walkeeper_safekeeper.creation import configured, prepared, state_of
+from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
+from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.real_disk import RealDisk, make_directory
+
+logger = logging.getLogger("walkeeper.catalog")
+
+
+class LogCatalog:
+    """`data_dir` is claimed by this process."""
+
+    def __init__(
+        self,
+        data_dir: str,
+        acceptor_id: int,
+        wal_keep_bytes: int,
+        group: asyncio.TaskGroup,
+        on_defect: Callable[[BaseException], None],
+    ) -> None:
+        self._data_dir, self._acceptor_id = data_dir, acceptor_id
+        self._wal_keep_bytes = wal_keep_bytes
+        self._group, self._on_defect = group, on_defect
+        self._open: dict[str, HostedLog] = {}
+        self._prepared: dict[str, Durable] = {}
+        self._broken: dict[str, str] = {}
+        self._creating = asyncio.Lock()
+
+    async def open_all(self) -> None:
+        """Every log below the data directory. Raises only if there are some and all are broken."""
+        names = self._found()
+        for cluster in names:
+            try:
+                await self._open_one(cluster)
+            except WalkeeperError as error:
+                self._broken[cluster] = str(error)
+                logger.error("the log of cluster %s is not served: %s", cluster, error)
+        if names and len(self._broken) == len(names):
+            raise Refused("; ".join(self._broken.values()))
+
+    def _found(self) -> list[str]:
+        """The folders that hold a log."""
+        entries = [entry for entry in os.scandir(self._data_dir) if entry.is_dir()]
+        has_log = (os.path.exists(os.path.join(entry.path, CONTROL)) for entry in entries)
+        return sorted(e.name for e, is_log in zip(entries, has_log, strict=True) if is_log)
+
+    async def _open_one(self, cluster: str) -> None:
+        folder = self._folder(cluster)
+        durable = folder.load_control()
+        if durable is not None and durable.acceptor_id != self._acceptor_id:
+            raise Refused(
+                f"{folder.path} belongs to safekeeper {durable.acceptor_id}, "
+                f"this is safekeeper {self._acceptor_id}"
+            )
+        if durable is None or durable.configuration is None:
+            if durable is not None:
+                self._prepared[cluster] = durable
+            return
+        log = HostedLog(cluster, folder, self._wal_keep_bytes)
+        await log.open(self._on_defect)
+        self._open[cluster] = log
+        self._group.create_task(log.run(), name=f"heartbeat of {cluster}")
+
+    def _folder(self, cluster: str) -> LogFolder:
+        path = os.path.join(self._data_dir, cluster)
+        folder, wal = RealDisk(path), RealDisk(os.path.join(path, "wal"))
+        make_directory(os.path.join(path, "orphans"))
+        return LogFolder(path, folder, wal)
+
+    async def close(self) -> None:
+        """A clean stop of every log."""
+        await asyncio.gather(*(log.close() for log in self._open.values()))
+
+    # For the proposers' sessions
+
+    def hosted(self, cluster: str) -> HostedLog | Reject:
+        """The log, or the Reject that says why there is none."""
+        log = self._open.get(cluster)
+        if log is not None:
+            return log
+        if cluster in self._broken:
+            return Reject(RejectCode.STORAGE_FAILED, self._broken[cluster], NO_BALLOT)
+        if cluster in self._prepared:
+            text = f"safekeeper {self._acceptor_id} was prepared for {cluster!r}, not configured: "
+            return Reject(
+                RejectCode.NOT_A_MEMBER, text + "run `walkeeper create` again", NO_BALLOT
+            )
+        known = ", ".join(sorted(self._open)) or "none"
+        text = (
+            f"safekeeper {self._acceptor_id} has no log of cluster {cluster!r} (it has: {known}); "
+            "check --cluster, or run `walkeeper create`"
+        )
+        return Reject(RejectCode.UNKNOWN_LOG, text, NO_BALLOT)
+
+    async def administer(
+        self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest
+    ) -> Message:
+        """Creation and status. Refused and StorageError become a Reject."""
+        match ask:
+            case LogQuery(cluster):
+                return self._state(cluster)
+            case StatusRequest(cluster):
+                return StatusResponse(json.dumps(self._status(cluster)).encode())
+            case PrepareLog():
+                async with self._creating:
+                    return await self._prepare(ask)
+            case ConfigureLog():
+                async with self._creating:
+                    return await self._configure(ask)
+
+    def _durable(self, cluster: str) -> Durable | None:
+        if cluster in self._broken:
+            raise Refused(self._broken[cluster])
+        if cluster in self._open:
+            return self._open[cluster].driver.acceptor.durable
+        return self._prepared.get(cluster)
+
+    def _state(self, cluster: str) -> LogState:
+        return state_of(self._acceptor_id, self._durable(cluster))
+
+    async def _prepare(self, ask: PrepareLog) -> LogState:
+        existing = self._durable(ask.cluster)
+        durable = prepared(
+            existing, ask, acceptor_id=self._acceptor_id, incarnation=os.urandom(16)
+        )
+        if durable is not existing:
+            folder = self._folder(ask.cluster)
+            await asyncio.to_thread(folder.save_control, durable)
+            self._prepared[ask.cluster] = durable
+            logger.info("prepared a log for cluster %s", ask.cluster)
+        return self._state(ask.cluster)
+
+    async def _configure(self, ask: ConfigureLog) -> LogState:
+        existing = self._durable(ask.cluster)
+        if existing is None:
+            raise Refused(f"cluster {ask.cluster!r} was not prepared here")
+        durable = configured(existing, ask.configuration)
+        if durable is not existing:
+            folder = self._folder(ask.cluster)
+            await asyncio.to_thread(folder.create_wal, durable)
+            await asyncio.to_thread(folder.save_control, durable)
+            await self._open_one(ask.cluster)
+            self._prepared.pop(ask.cluster, None)
+        return self._state(ask.cluster)
+
+    def _status(self, cluster: str) -> dict[str, object]:
+        """This safekeeper's part of `walkeeper status --json`."""
+        answer: dict[str, object] = {"id": self._acceptor_id, "clusters": sorted(self._open)}
+        found = self.hosted(cluster)
+        if isinstance(found, Reject):
+            return {**answer, "error": found.text}
+        return {**answer, **log_status(found)}
+
+    # For the PostgreSQL sessions
+
+    def clusters(self) -> Sequence[str]:
+        """Every cluster with a log here, also one that cannot be served now."""
+        return sorted({*self._open, *self._broken, *self._prepared})
+
+    def open_log(self, cluster: str) -> HostedLog:
+        """Of one of `clusters()`. Refused, with the reason, while it cannot be served."""
+        found = self.hosted(cluster)
+        if isinstance(found, Reject):
+            raise Refused(found.text)
+        return found

@@ -1,0 +1,109 @@
+"""One log's folder: `control`, `slots`, `wal/`, `orphans/` (INTERFACE.md, "Files").
+
+Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper import control_file
+from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.wal_recovery import DurableFacts, recover
+from walkeeper_safekeeper.wal_store import Disk, WalStore
+
+CONTROL = "control"
+SLOTS = "slots"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedWal:
+    """What a start found: everything below flush_lsn is durable and ends with a whole record."""
+
+    durable: Durable
+    store: WalStore
+    flush_lsn: Lsn
+
+
+class LogFolder:
+    """`path` is only for error texts."""
+
+    def __init__(self, path: str, folder: Disk, wal: Disk) -> None:
+        self.path, self._folder, self._wal = path, folder, wal
+
+    def load_control(self) -> Durable | None:
+        """None: no log was prepared here. CorruptWal names the file and the remedy."""
+        if CONTROL not in self._folder.names():
+            return None
+        data = self._folder.read_at(CONTROL, 0, self._folder.size(CONTROL))
+        return control_file.decode(data, f"{self.path}/{CONTROL}")
+
+    def save_control(self, durable: Durable) -> None:
+        """Durable when it returns (rule 1)."""
+        self._folder.replace(CONTROL, control_file.encode(durable))
+
+    def load_slots(self) -> bytes | None:
+        """The slots file as it was saved, or None."""
+        if SLOTS not in self._folder.names():
+            return None
+        return self._folder.read_at(SLOTS, 0, self._folder.size(SLOTS))
+
+    def save_slots(self, data: bytes) -> None:
+        self._folder.replace(SLOTS, data)
+
+    def create_wal(self, durable: Durable) -> None:
+        """The first segment, before the configuration that promises it is saved."""
+        self._store(durable).create(_creation_lsn(durable))
+
+    def open_wal(self) -> OpenedWal:
+        """Recover: find the end, make the disk agree with it, take down the marks."""
+        durable = self.load_control()
+        assert durable is not None and durable.configuration is not None, f"{durable=}"
+        store = self._store(durable)
+        facts = DurableFacts(
+            creation_lsn=_creation_lsn(durable),
+            commit_lsn=durable.commit_lsn,
+            reached_lsn=durable.reached_lsn,
+            truncating_to=durable.truncating_to,
+            suspect_from=durable.suspect_from,
+            clean_stop=durable.clean_stop,
+        )
+        marked = durable
+
+        def mark_cut(lsn: Lsn) -> None:
+            self.save_control(replace(marked, truncating_to=lsn))
+
+        try:
+            flush_lsn = recover(store, facts, mark_cut=mark_cut).flush_lsn
+        except CorruptWal as error:
+            raise CorruptWal(
+                f"{self.path}/wal: {error}. Nothing was changed; this safekeeper does not vote. "
+                "Replace it: walkeeper replace"
+            ) from error
+        durable = replace(
+            durable,
+            commit_lsn=min(durable.commit_lsn, flush_lsn),
+            reached_lsn=min(durable.reached_lsn, facts.clamped(flush_lsn)),
+            truncating_to=None,
+            suspect_from=None,
+            clean_stop=False,
+        )
+        self.save_control(durable)
+        return OpenedWal(durable, store, flush_lsn)
+
+    def _store(self, durable: Durable) -> WalStore:
+        assert durable.configuration is not None, f"{durable=}"
+        return WalStore(
+            self._wal,
+            segment_bytes=durable.configuration.segment_bytes,
+            timeline=durable.configuration.timeline,
+            lock=threading.Lock(),
+        )
+
+
+def _creation_lsn(durable: Durable) -> Lsn:
+    assert durable.configuration is not None, f"{durable=}"
+    return durable.configuration.creation_lsn

@@ -1,0 +1,78 @@
+"""One log's state as `walkeeper status --json` shows it (INTERFACE.md). Reads, decides nothing."""
+
+from __future__ import annotations
+
+from walkeeper_common.history import cut
+from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper.acceptor import LEASE_TICKS
+from walkeeper_safekeeper.hosted_log import HostedLog
+
+
+def log_status(log: HostedLog) -> dict[str, object]:
+    """The safekeeper's own columns, the cluster's facts that it knows, and its standbys."""
+    acceptor, configuration = log.driver.acceptor, log.configuration
+    durable = acceptor.durable
+    history = cut(durable.history, acceptor.flush_lsn)
+    return {
+        "incarnation": durable.incarnation.hex(),
+        "term": durable.ballot.term,
+        "last_log_term": history[-1].ballot.term,
+        "flush_lsn": str(acceptor.flush_lsn),
+        "commit_lsn": str(acceptor.commit_lsn),
+        "restart_lsn": str(acceptor.restart_lsn),
+        "first_lsn": str(acceptor.first_lsn),
+        "archived_lsn": None,
+        "timeline": history[-1].timeline,
+        "sealed": history[-1].sealed,
+        "failure": acceptor.failure,
+        "proposer": _proposer(log),
+        "cluster": {
+            "name": log.cluster,
+            "log_uuid": configuration.log_uuid.hex(),
+            "system_id": str(configuration.system_id),
+            "generation": configuration.generation,
+            "members": list(configuration.members),
+            "ack_quorum": configuration.ack_quorum,
+            "server_version": configuration.server_version,
+        },
+        "standbys": _standbys(log),
+        "slots": [
+            {
+                "slot_name": slot.name,
+                "temporary": slot.temporary,
+                "active_pid": slot.active_pid,
+                "restart_lsn": _text(slot.restart_lsn),
+            }
+            for slot in log.slots.slots
+        ],
+    }
+
+
+def _proposer(log: HostedLog) -> dict[str, str] | None:
+    """The elected proposer that is heard here, or None."""
+    acceptor = log.driver.acceptor
+    if acceptor.appender is None or acceptor.silent_ticks >= LEASE_TICKS:
+        return None
+    proposer_id = acceptor.durable.ballot.proposer_id
+    address, application_name = log.proposers.get(proposer_id, ("", ""))
+    return {"id": proposer_id.hex(), "address": address, "application_name": application_name}
+
+
+def _standbys(log: HostedLog) -> list[dict[str, object]]:
+    return [
+        {
+            "application_name": reader.application_name,
+            "client_addr": reader.client_addr,
+            "state": reader.state.value,
+            "sent_lsn": str(reader.sent_lsn),
+            "write_lsn": str(reader.write_lsn),
+            "flush_lsn": str(reader.flush_lsn),
+            "replay_lsn": str(reader.replay_lsn),
+            "slot_name": reader.slot,
+        }
+        for reader in log.readers
+    ]
+
+
+def _text(lsn: Lsn | None) -> str | None:
+    return None if lsn is None else str(lsn)

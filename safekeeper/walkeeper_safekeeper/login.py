@@ -1,0 +1,108 @@
+"""Who a PostgreSQL client is and which log it wants, from its startup packet. Pure.
+
+Every user is accepted as given (no authentication yet). The cluster is `-c walkeeper.cluster=NAME`
+in `options`, else a dbname other than `replication`, else the only one. libpq sends the user's
+name as dbname when none is given, so a dbname that equals the user and names no cluster counts as
+not given. Unknown parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.replication_commands import parse_boolean
+
+APPLICATION_NAME_MAX = 63
+CLUSTER_OPTION = "walkeeper.cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A startup packet that was accepted."""
+
+    user: str
+    application_name: str
+    cluster: str
+    replication: bool
+
+
+def parse_login(parameters: Mapping[str, str], clusters: Sequence[str]) -> Login:
+    """SqlRefused, with what to do, for a client that cannot be served."""
+    user = parameters.get("user", "")
+    if not user:
+        raise SqlRefused("28000", "no PostgreSQL user name specified in startup packet")
+    replication = wants_replication(parameters.get("replication", "off"))
+    return Login(
+        user=user,
+        application_name=_printable(parameters.get("application_name", "")),
+        cluster=choose_cluster(parameters, clusters),
+        replication=replication,
+    )
+
+
+def wants_replication(value: str) -> bool:
+    """A boolean, or the word `database`: logical replication, which needs catalogs."""
+    if value.lower() == "database":
+        raise SqlRefused(
+            "0A000",
+            "a safekeeper cannot serve logical replication (replication=database)",
+            hint="Connect to the primary itself; a safekeeper serves physical WAL only, to "
+            "replication=true.",
+        )
+    try:
+        return parse_boolean(value, "")
+    except SqlRefused as error:
+        raise SqlRefused(
+            "22023",
+            f'invalid value for parameter "replication": "{value}"',
+            hint='Valid values are: "false", 0, "true", 1, "database".',
+        ) from error
+
+
+def choose_cluster(parameters: Mapping[str, str], clusters: Sequence[str]) -> str:
+    """One of `clusters`; 57P03 while there is none, 3D000 for another one or none of several."""
+    named = parse_options(parameters.get("options", "")).get(CLUSTER_OPTION, "")
+    database = parameters.get("database", "")
+    is_default = database == parameters.get("user") and database not in clusters
+    if not named and database != "replication" and not is_default:
+        named = database
+    if not clusters:
+        raise SqlRefused(
+            "57P03",
+            "the safekeeper has no log yet",
+            hint="Make one with walkeeper create, or wait until it has been made.",
+        )
+    if named in clusters:
+        return named
+    if not named and len(clusters) == 1:
+        return clusters[0]
+    some = ", ".join(sorted(clusters)[:10])
+    example = f"options='-c {CLUSTER_OPTION}={sorted(clusters)[0]}'"
+    raise SqlRefused(
+        "3D000",
+        f'cluster "{named}" does not exist here' if named else "which cluster is not said",
+        hint=f"This safekeeper keeps: {some}. Name one in the connection string: {example}",
+    )
+
+
+def parse_options(options: str) -> dict[str, str]:
+    """`-c name=value`, `-cname=value` and `--name=value`; a backslash takes the next character."""
+    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|[^\s\\])+", options)]
+    found: dict[str, str] = {}
+    takes_next = False
+    for word in words:
+        setting = word if takes_next else word.removeprefix("-c").removeprefix("--")
+        is_setting = takes_next or word.startswith(("-c", "--"))
+        takes_next = word == "-c" and not takes_next
+        name, equals, value = setting.partition("=")
+        if is_setting and equals:
+            found[name.replace("-", "_").lower()] = value
+    return found
+
+
+def _printable(name: str) -> str:
+    """As pg_clean_ascii: it goes into logs and status lines."""
+    return re.sub(r"[^\x20-\x7e]", "?", name)[:APPLICATION_NAME_MAX]

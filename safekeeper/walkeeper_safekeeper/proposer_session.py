@@ -1,0 +1,117 @@
+"""One proposer's connection, or an operator's: frames to events, effects to frames.
+
+It decides nothing: which log a connection speaks of is fixed by its first greeting; everything
+after that is the core's. Creation and status are answered by the catalogue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.framed_connection import FramedConnection
+from walkeeper_common.framing import Message
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.messages import ProposerGreeting, Reject, RejectCode
+from walkeeper_common.requests import (
+    ConfigureLog,
+    LogQuery,
+    PrepareLog,
+    StatusRequest,
+)
+from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received
+from walkeeper_safekeeper.hosted_log import HostedLog
+
+UNSENT_BYTES_MAX = 64 << 20
+ADMIN_REQUESTS_MAX = 16
+
+
+class LogCatalog(Protocol):
+    """What the catalogue does for a session."""
+
+    def hosted(self, cluster: str) -> HostedLog | Reject:
+        """The log, or why it cannot be spoken to."""
+        ...
+
+    async def administer(
+        self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest
+    ) -> Message: ...
+
+
+class ProposerSession:
+    """The owner of one FramedConnection; `number` is never used again."""
+
+    def __init__(
+        self,
+        connection: FramedConnection,
+        catalog: LogCatalog,
+        number: int,
+        start: Callable[..., asyncio.Task[None]],
+    ) -> None:
+        self.connection, self._catalog, self._number = connection, catalog, number
+        self._start = start
+        self._log: HostedLog | None = None
+        self._pending = 0
+
+    def on_message(self, message: Message) -> None:
+        match message:
+            case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest():
+                self._administer(message)
+            case ProposerGreeting():
+                self._greet(message)
+            case _ if self._log is None:
+                text = f"{type(message).__name__} before a greeting"
+                self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
+                self.connection.close(text)
+            case _:
+                self._post(message)
+
+    def _greet(self, greeting: ProposerGreeting) -> None:
+        found = self._catalog.hosted(greeting.cluster)
+        if isinstance(found, Reject):
+            self.send(found)
+            return
+        if self._log is not None and self._log is not found:
+            self.connection.close("one connection speaks of one cluster")
+            return
+        self._log = found
+        found.sessions[self._number] = self
+        found.proposers[greeting.proposer_id] = (self.connection.peer, greeting.application_name)
+        self._post(greeting)
+
+    def _post(self, message: Message) -> None:
+        assert self._log is not None
+        self._log.driver.post(Received(self._number, message))
+        if self._log.driver.is_busy:
+            self.connection.pause_reading()
+
+    def _administer(self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest) -> None:
+        if self._pending >= ADMIN_REQUESTS_MAX:
+            self.connection.close("too many requests at once")
+            return
+        self._pending += 1
+        self._start(self._answer(ask), name=f"request of {self.connection.peer}")
+
+    async def _answer(self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest) -> None:
+        try:
+            answer = await self._catalog.administer(ask)
+        except WalkeeperError as error:
+            answer = Reject(RejectCode.REFUSED, str(error), NO_BALLOT)
+        self._pending -= 1
+        self.send(answer)
+
+    def send(self, message: Message) -> None:
+        """Drops a peer that asks and does not read."""
+        self.connection.send(message)
+        if self.connection.unsent_bytes > UNSENT_BYTES_MAX:
+            self.connection.abort("it does not read what it asked for")
+
+    def resume(self) -> None:
+        self.connection.resume_reading()
+
+    def on_closed(self, reason: str) -> None:
+        if self._log is not None:
+            self._log.sessions.pop(self._number, None)
+            self._log.driver.post(ConnectionLost(self._number))

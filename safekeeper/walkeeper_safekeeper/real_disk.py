@@ -1,0 +1,342 @@
+"""The directories of a safekeeper on a real file system: the `Disk` port of wal_store, for real.
+
+    RealDisk(path)            one directory: segments, or the control file and slots
+    claim_data_directory      DIR is ours, for this process and for this acceptor id
+
+Contract: what `wal_store.Disk` says. ENOSPC and EDQUOT are NoSpace in `allocate` only; every other
+OSError is a StorageError with path and errno, and the caller never retries. Safe to use from
+several threads; a file may be unlinked or replaced while another thread reads it. Modes are 0700
+and 0600. Descriptors are kept open, `DESCRIPTORS_MAX` of them.
+
+A full disk must not keep the control file from being written (PROTOCOL.md rule 16): votes go on.
+So each directory keeps a reserve, a file of real blocks (and an inode) that `replace` gives up
+when the new file finds no space, and makes again, if need be smaller, when it is done. No segment
+is allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from walkeeper_common.errors import NoSpace, Refused, StorageError
+from walkeeper_safekeeper.wal_store import HALF_MADE, Buffer
+
+DESCRIPTORS_MAX = 64
+RESERVE = "reserve"
+RESERVE_BYTES = 1 << 20
+IDENTITY = "safekeeper"
+
+_ZEROS = bytes(1 << 20)
+_BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+_CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class _OpenFile:
+    """A descriptor and how many threads use it; closed when evicted and used by none."""
+
+    __slots__ = ("descriptor", "evicted", "users")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.users, self.evicted = descriptor, 0, False
+
+
+class RealDisk:
+    """One directory; made, with mode 0700, if it is not there."""
+
+    def __init__(self, path: str, *, reserve_bytes: int = RESERVE_BYTES) -> None:
+        self.path = os.path.abspath(path)
+        self._reserve_bytes = reserve_bytes
+        self._lock = Lock()
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        make_directory(self.path)
+        self._make_reserve()
+
+    def close(self) -> None:
+        """Closes every descriptor. The disk can be used again; it opens what it needs."""
+        with self._lock:
+            for name in list(self._open):
+                self._evict(name)
+
+    def names(self) -> list[str]:
+        with self._failures("listing", ""):
+            return sorted(os.listdir(self.path))
+
+    def size(self, name: str) -> int:
+        with self._failures("looking at", name):
+            return os.stat(self._path(name)).st_size
+
+    def read_at(self, name: str, offset: int, size: int) -> bytes:
+        with self._failures("reading", name), self._descriptor(name) as descriptor:
+            data = os.pread(descriptor, size, offset)
+            while len(data) < size:
+                more = os.pread(descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        if len(data) < size:
+            raise StorageError(
+                f"reading {self._path(name)}: it ends {size - len(data)} bytes short of "
+                f"{offset + size}"
+            )
+        return data
+
+    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        with self._failures("writing", name), self._descriptor(name) as descriptor:
+            for first in range(0, len(buffers), _BUFFERS_MAX):
+                group = buffers[first : first + _BUFFERS_MAX]
+                size = sum(memoryview(buffer).nbytes for buffer in group)
+                written = os.pwritev(descriptor, group, offset)
+                if written != size:
+                    raise StorageError(
+                        f"writing {self._path(name)}: {written} of {size} bytes at {offset}"
+                    )
+                offset += size
+
+    def sync_data(self, name: str) -> None:
+        with self._failures("syncing", name), self._descriptor(name) as descriptor:
+            os.fdatasync(descriptor)
+
+    def sync_directory(self) -> None:
+        with self._failures("syncing", ""):
+            _sync_path(self.path)
+
+    def allocate(self, name: str, size: int) -> None:
+        if not self._make_reserve():
+            raise NoSpace(f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes")
+        path = self._path(name)
+        try:
+            with self._failures("allocating", name):
+                self._write_zeros(path, size)
+        except StorageError as error:
+            with suppress(OSError):
+                os.unlink(path)
+            if _is_no_space(error.__cause__):
+                raise NoSpace(f"no space for {size} bytes of {path}") from error
+            raise
+
+    def _write_zeros(self, path: str, size: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            try:
+                # Asks for all the space at once: a disk is not filled to the brim by a try.
+                os.posix_fallocate(descriptor, 0, size)
+            except OSError as error:
+                if error.errno not in _CANNOT_PREALLOCATE:
+                    raise
+            offset = 0
+            while offset < size:
+                offset += os.pwrite(descriptor, _ZEROS[: size - offset], offset)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        # Under the lock: nobody may open a name between its change and the end of its descriptor,
+        # or later writes to that name would go to a file that is gone.
+        with self._failures("renaming", old), self._lock:
+            os.rename(self._path(old), self._path(new))
+            self._evict(old)
+            self._evict(new)
+
+    def unlink(self, name: str) -> None:
+        with self._failures("removing", name), self._lock:
+            os.unlink(self._path(name))
+            self._evict(name)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Gives up the reserve if there is no space otherwise. Any failure is a StorageError."""
+        half_made = name + HALF_MADE
+        with self._failures("replacing", name):
+            try:
+                self._write_new(half_made, data)
+            except OSError as error:
+                if not _is_no_space(error):
+                    raise
+                # A new file that could not be written promises nothing: this is no retried fsync.
+                with suppress(OSError):
+                    os.unlink(self._path(half_made))
+                self._give_up_reserve()
+                self._write_new(half_made, data)
+            with self._lock:
+                os.rename(self._path(half_made), self._path(name))
+                self._evict(name)
+            _sync_path(self.path)
+        self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
+        self._make_reserve()
+
+    def _write_new(self, name: str, data: bytes) -> None:
+        descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            written = os.write(descriptor, data)
+            if written != len(data):  # short: the next write says why
+                os.write(descriptor, data[written:])
+                raise StorageError(f"writing {self._path(name)}: {written} of {len(data)} bytes")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _make_reserve(self) -> bool:
+        """Whole, or as much of it as there is room for; whether it is whole."""
+        path, wanted = self._path(RESERVE), self._reserve_bytes
+        if wanted == 0:
+            return True
+        with self._failures("looking at", RESERVE):
+            try:
+                if os.stat(path).st_size >= wanted:
+                    return True
+            except FileNotFoundError:
+                pass
+        size = wanted
+        while size >= 4096:
+            try:
+                with self._failures("allocating", RESERVE):
+                    self._write_zeros(path, size)
+                return size == wanted
+            except StorageError as error:
+                if not _is_no_space(error.__cause__):
+                    raise
+                self._give_up_reserve()
+                size //= 2
+        return False
+
+    def _give_up_reserve(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._path(RESERVE))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name) if name else self.path
+
+    @contextmanager
+    def _failures(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"{doing} {self._path(name)}: {error.strerror}") from error
+
+    @contextmanager
+    def _descriptor(self, name: str) -> Iterator[int]:
+        """An open descriptor of an existing file, not closed while it is used here."""
+        with self._lock:
+            file = self._open.get(name)
+            if file is None:
+                file = _OpenFile(os.open(self._path(name), os.O_RDWR))
+                self._open[name] = file
+            self._open.move_to_end(name)
+            file.users += 1
+            while len(self._open) > DESCRIPTORS_MAX:
+                _, oldest = self._open.popitem(last=False)
+                self._close_unused(oldest)
+        try:
+            yield file.descriptor
+        finally:
+            with self._lock:
+                file.users -= 1
+                if file.evicted:
+                    self._close_unused(file)
+
+    def _evict(self, name: str) -> None:
+        """Forgets the descriptor: the name means another file now, or none. Under the lock."""
+        file = self._open.pop(name, None)
+        if file is not None:
+            self._close_unused(file)
+
+    def _close_unused(self, file: _OpenFile) -> None:
+        file.evicted = True
+        if file.users == 0:
+            os.close(file.descriptor)
+
+
+def make_directory(path: str) -> None:
+    """With its parents, mode 0700, durable in the directory above."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_directory(parent)
+    try:
+        os.mkdir(path, 0o700)
+        _sync_path(parent)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StorageError(f"making the directory {path}: {error.strerror}") from error
+
+
+def _sync_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_no_space(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class ClaimedDirectory:
+    """Holds the lock on a data directory until `release`, or until the process ends."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def claim_data_directory(path: str, acceptor_id: int) -> ClaimedDirectory:
+    """Makes DIR if needed, locks it, and writes or checks whose it is. Refused if not ours.
+
+    The lock is a flock on the directory itself: it dies with the process and cannot go stale. Only
+    after that the identity is read, so two first starts with different ids cannot both win.
+    """
+    path = os.path.abspath(path)
+    make_directory(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(f"opening the data directory {path}: {error.strerror}") from error
+    try:
+        _lock_directory(descriptor, path)
+        _check_identity(path, acceptor_id)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return ClaimedDirectory(path, descriptor)
+
+
+def _lock_directory(descriptor: int, path: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Refused(
+            f"another safekeeper is running in {path}; stop it, or use another --data-dir"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"locking {path}: {error.strerror}") from error
+
+
+def _check_identity(path: str, acceptor_id: int) -> None:
+    disk = RealDisk(path, reserve_bytes=0)
+    if IDENTITY not in disk.names():
+        disk.replace(IDENTITY, f"walkeeper safekeeper {acceptor_id}\n".encode())
+        return
+    data = disk.read_at(IDENTITY, 0, min(disk.size(IDENTITY), 1000))
+    disk.close()
+    match = re.fullmatch(rb"walkeeper safekeeper (\d{1,20})\n", data)
+    if match is None:
+        raise StorageError(
+            f"{path}/{IDENTITY} does not say whose directory this is: {data[:60]!r}. If no other "
+            "safekeeper's data is in it, remove that file"
+        )
+    if int(match[1]) != acceptor_id:
+        raise Refused(
+            f"{path} belongs to safekeeper {int(match[1])}: start it with --id {int(match[1])}, or "
+            f"give safekeeper {acceptor_id} a --data-dir of its own"
+        )

@@ -1,0 +1,249 @@
+"""The one port of a safekeeper: proposers and PostgreSQL clients tell themselves apart.
+
+    await serve(host, port, catalog=…, proposer_handler=…, now=…, on_ready=…)
+
+A proposer's first eight bytes are PREFACE; a PostgreSQL client's first four are the length of a
+startup packet, whose first byte is 0. A proposer's transport goes to `proposer_handler` with the
+bytes received so far, which sets its own protocol; a client gets a session in a task of its own.
+Everything else is told so, logged in one line and closed: TLS without being asked (0x16), HTTP,
+silence. Nothing that a connection does harms another one.
+
+`serve` runs until it is cancelled; then clients get 57P01 and are waited for. What it cannot bind
+is Refused. Works on asyncio and on uvloop; knows nothing of either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import TypeAlias, cast
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.pgwire import SqlRefused, error_response
+from walkeeper_safekeeper.client_connection import ClientConnection
+from walkeeper_safekeeper.replica_session import ReplicaSession
+from walkeeper_safekeeper.served_log import Catalog
+from walkeeper_safekeeper.wal_stream import StreamLimits
+
+logger = logging.getLogger("walkeeper.server")
+
+PREFACE = b"WALKEEP\x01"
+TLS_HANDSHAKE = 0x16
+PID_MAX = 2**31 - 1
+CLIENTS_MAX = 200
+UNDECIDED_MAX = 200  # connections that have not yet said what they are
+STREAM_BUFFER_BYTES = 1 << 16
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 60, 10, 6
+
+ProposerHandler: TypeAlias = Callable[[asyncio.Transport, bytes], None]
+
+
+async def serve(
+    host: str,
+    port: int,
+    *,
+    catalog: Catalog,
+    proposer_handler: ProposerHandler,
+    now: Callable[[], float],
+    on_ready: Callable[[str, int], None],
+    limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
+    clients_max: int = CLIENTS_MAX,
+) -> None:
+    """`now` is Unix time in seconds; `on_ready` gets the address and the real port."""
+    server = _Server(catalog, proposer_handler, now, limits, clients_max)
+    listener = await _bind(server, host, port)
+    try:
+        async with asyncio.TaskGroup() as group:
+            server.group = group
+            try:
+                await listener.start_serving()
+                address = listener.sockets[0].getsockname()
+                on_ready(address[0], address[1])
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # Before the sessions are waited for: none may start any more.
+                listener.close()
+                server.close_undecided()
+    finally:
+        listener.close()
+
+
+async def _bind(server: _Server, host: str, port: int) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(
+            lambda: _Undecided(server), host or None, port, start_serving=False
+        )
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Refused(
+                f"{host}:{port} is in use: another process listens there; stop it, or choose "
+                "another port with --listen"
+            ) from error
+        raise Refused(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; check --listen"
+        ) from error
+
+
+class _Server:
+    """The connections of one listener."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        proposer_handler: ProposerHandler,
+        now: Callable[[], float],
+        limits: StreamLimits,
+        clients_max: int,
+    ) -> None:
+        self.group: asyncio.TaskGroup | None = None
+        self._catalog, self._now = catalog, now
+        self.proposer_handler = proposer_handler
+        self.limits, self._clients_max = limits, clients_max
+        self._clients: dict[int, asyncio.Task[None]] = {}
+        self.undecided: set[_Undecided] = set()
+        self._pids = count(1)
+
+    def start_session(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Hands the transport to a session of its own."""
+        assert self.group is not None
+        if len(self._clients) >= self._clients_max:
+            logger.warning("refused client %s: too many clients", _peer(transport))
+            refuse(transport, "53300", "sorry, too many clients already")
+            return
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=STREAM_BUFFER_BYTES, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        reader.feed_data(received)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        # walreceiver names temporary slots after the pid, so that of a live client is not reused.
+        pid = next(pid for n in self._pids if (pid := n % PID_MAX or 1) not in self._clients)
+        session = ReplicaSession(
+            ClientConnection(reader, writer),
+            self._catalog,
+            pid=pid,
+            limits=self.limits,
+            now=self._now,
+        )
+        task = self.group.create_task(session.run(), name=f"client {pid} {_peer(transport)}")
+        self._clients[pid] = task
+        task.add_done_callback(lambda _: self._clients.pop(pid))
+
+    def close_undecided(self) -> None:
+        """Of a stopping server: nobody has been promised anything."""
+        for connection in list(self.undecided):
+            connection.close()
+
+
+class _Undecided(asyncio.Protocol):
+    """A connection until its first bytes say whose it is."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Starts the time that it has for its first bytes."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = transport
+        if len(self._server.undecided) >= UNDECIDED_MAX:
+            logger.warning("refused %s: too many connections that say nothing", _peer(transport))
+            transport.abort()
+            return
+        _set_socket_options(transport)
+        self._server.undecided.add(self)
+        timeout_s = self._server.limits.authentication_timeout_s
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_silence)
+
+    def data_received(self, data: bytes) -> None:
+        """Decides, or waits for more of the preface."""
+        assert self._transport is not None
+        self._received += data
+        received, transport = self._received, self._transport
+        if received.startswith(PREFACE):
+            self._leave()
+            self._server.proposer_handler(transport, received)
+        elif received[0] == 0:
+            # StreamReader takes the rest; the session checks the length.
+            self._leave()
+            self._server.start_session(transport, received)
+        elif not PREFACE.startswith(received):
+            self._leave()
+            self._refuse_garbage(transport, received)
+
+    def _refuse_garbage(self, transport: asyncio.Transport, received: bytes) -> None:
+        if received[0] == TLS_HANDSHAKE:
+            logger.warning(
+                "closed %s: it starts TLS at once, which is not supported; use sslmode=prefer or "
+                "disable, without sslnegotiation=direct",
+                _peer(transport),
+            )
+            transport.close()
+            return
+        if received.startswith(PREFACE[:-1]):
+            said = f"a proposer that speaks protocol {received[7]}, not {PREFACE[7]}"
+        else:
+            said = f"neither a proposer nor a PostgreSQL client; it began with {received[:16]!r}"
+        logger.warning("closed %s: %s", _peer(transport), said)
+        refuse(transport, "08P01", f"this is a walkeeper safekeeper, and you are {said}")
+
+    def eof_received(self) -> None:
+        """It left before it said anything: a port check, mostly."""
+        logger.debug("%s closed after %r", _peer(self._transport), self._received)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Only while it is still undecided."""
+        self._leave()
+
+    def close(self) -> None:
+        """Without a word."""
+        self._leave()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _on_silence(self) -> None:
+        logger.info("closed %s: it did not say what it is", _peer(self._transport))
+        self.close()
+
+    def _leave(self) -> None:
+        self._server.undecided.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def refuse(transport: asyncio.Transport, sqlstate: str, message: str) -> None:
+    """A PostgreSQL client shows the text; who sent something else can read it, too."""
+    transport.write(error_response(SqlRefused(sqlstate, message), "FATAL"))
+    transport.close()
+
+
+def _peer(transport: asyncio.BaseTransport | None) -> str:
+    name = transport.get_extra_info("peername") if transport is not None else None
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "(gone)"
+
+
+def _set_socket_options(transport: asyncio.Transport) -> None:
+    """A dead peer is found within two minutes also where nothing is sent."""
+    connection = transport.get_extra_info("socket")
+    options = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    ]
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        options += [
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT),
+        ]
+    for level, option, value in options:
+        with suppress(OSError):  # a peer that is gone already
+            connection.setsockopt(level, option, value)

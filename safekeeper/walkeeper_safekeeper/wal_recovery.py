@@ -1,0 +1,197 @@
+"""Finds the end of a log after a start, and makes the disk agree with it (rules 9, 15, 18).
+
+Contract: looks first and changes nothing while it can still refuse. A log that is damaged below
+what its control file remembers raises CorruptWal with file and LSN, and its files stay as they
+are, for whoever has to find out why. Otherwise, when `recover` returns, every byte below flush_lsn
+is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
+cut short by a power cut at any point and run again: each run finds the same end.
+
+The end is the end of the last whole record below the smallest of: the first
+thing that is not valid WAL, an interrupted truncation's target (which is finished
+that way: PROTOCOL.md rule 7), and the LSN from which a failed write makes bytes suspect (rule 15).
+Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
+when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
+
+If the end is below the durable commit_lsn, the bytes that prove that this is legal are about to be
+zeroed. A recovery after a power cut in between would find zeros below commit_lsn and call the log
+damaged. So the cut is marked in the control file first, as rule 7 does for every other cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walformat import RecordEnd, scan
+from walkeeper_safekeeper.wal_store import CHUNK_BYTES, HALF_MADE, WalStore
+
+
+@dataclass(frozen=True, slots=True)
+class DurableFacts:
+    """What the control file says about the WAL; the fields of `Durable` of the same names."""
+
+    creation_lsn: Lsn
+    commit_lsn: Lsn
+    reached_lsn: Lsn
+    truncating_to: Lsn | None = None
+    suspect_from: Lsn | None = None
+    clean_stop: bool = False
+
+    def clamped(self, lsn: Lsn) -> Lsn:
+        """A position that was durable before the truncation that was going on."""
+        return lsn if self.truncating_to is None else min(lsn, self.truncating_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """flush_lsn = record_lsn = `record.end_lsn`; `reason` says what ended the scan."""
+
+    record: RecordEnd
+    reason: str
+
+    @property
+    def flush_lsn(self) -> Lsn:
+        return self.record.end_lsn
+
+
+def recover(
+    store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]
+) -> Recovered:
+    """Reads the WAL from the record at the durable commit_lsn on; rewrites it unless it was clean.
+
+    `mark_cut(lsn)` is called, if at all, before anything is changed: it makes `truncating_to = lsn`
+    durable in the control file, or raises. After recovery, before anything is appended, the caller
+    persists truncating_to and suspect_from as None, clean_stop as False, and commit_lsn and
+    reached_lsn that are not above flush_lsn.
+    """
+    commit_lsn = max(facts.clamped(facts.commit_lsn), facts.creation_lsn)
+    segments = _contiguous(store, commit_lsn, facts)
+    first_lsn = min(segments)
+    store.adopt(segments, first_lsn, head_known=False)
+    limit_lsn = max(segments) + store.segment_bytes
+    for bound in (facts.truncating_to, facts.suspect_from):
+        limit_lsn = limit_lsn if bound is None else min(limit_lsn, bound)
+    limit_lsn = max(limit_lsn, first_lsn)
+    committed = _committed_record(store, commit_lsn, limit_lsn, facts)
+    record, reason = _last_record(store, committed, commit_lsn, limit_lsn)
+    _refuse_loss(store, record, reason, committed, facts, limit_lsn)
+    if record.end_lsn < commit_lsn:
+        mark_cut(record.end_lsn)
+    _settle_disk(store, record.end_lsn, keep_from=committed.end_lsn, facts=facts)
+    return Recovered(record, reason)
+
+
+def _contiguous(store: WalStore, commit_lsn: Lsn, facts: DurableFacts) -> set[Lsn]:
+    """The segments: without a gap, of full size, up to the durable commit_lsn at least."""
+    anchor = facts.creation_lsn
+    if commit_lsn > facts.creation_lsn:
+        anchor = store.segment_start(Lsn(commit_lsn - 1))
+    found = store.found_segments()
+    first, last = min(found, default=anchor), max(found, default=anchor)
+    for lsn in range(min(first, anchor), max(last, anchor) + 1, store.segment_bytes):
+        if lsn not in found:
+            raise CorruptWal(
+                f"segment {store.name_of(Lsn(lsn))} is missing: this log starts at "
+                f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and there are "
+                f"segments from {first} to {last}"
+            )
+    for start in sorted(found):
+        size = store.disk.size(store.name_of(start))
+        if size != store.segment_bytes:
+            raise CorruptWal(
+                f"segment {store.name_of(start)} at {start} has {size} bytes instead of "
+                f"{store.segment_bytes}"
+            )
+    return found
+
+
+def _committed_record(
+    store: WalStore, commit_lsn: Lsn, limit_lsn: Lsn, facts: DurableFacts
+) -> RecordEnd:
+    """The last whole record below the durable commit_lsn; it may not be lost (rule 9)."""
+    if commit_lsn > limit_lsn:
+        raise CorruptWal(
+            f"segment {store.name_of(limit_lsn)}: WAL can be trusted up to {limit_lsn} only, "
+            f"but was committed up to {commit_lsn}"
+        )
+    committed = store.record_end(commit_lsn)
+    if committed.start_lsn is None and store.first_lsn > facts.creation_lsn:
+        raise CorruptWal(
+            f"the segment before {store.name_of(store.first_lsn)} is missing: the record that is "
+            f"committed at {commit_lsn} starts before {store.first_lsn}"
+        )
+    return committed
+
+
+def _last_record(
+    store: WalStore, committed: RecordEnd, commit_lsn: Lsn, limit_lsn: Lsn
+) -> tuple[RecordEnd, str]:
+    """Scans on from the committed record, unless the log's first bytes cannot be trusted."""
+    first_lsn = store.first_lsn
+    if committed.start_lsn is None:
+        head_end, marked = store.head_end(), store.marked_head()
+        if head_end > commit_lsn and marked != (first_lsn, head_end):
+            reason = f"the record that goes on at {first_lsn} was not durable up to {head_end}"
+            return RecordEnd(None, first_lsn), reason
+    begin = first_lsn if committed.start_lsn is None else committed.start_lsn
+    end = scan(store, start_lsn=begin, limit_lsn=limit_lsn, segment_bytes=store.segment_bytes)
+    return RecordEnd(end.start_lsn, end.end_lsn), end.reason
+
+
+def _refuse_loss(
+    store: WalStore,
+    record: RecordEnd,
+    reason: str,
+    committed: RecordEnd,
+    facts: DurableFacts,
+    limit_lsn: Lsn,
+) -> None:
+    floors = [
+        (committed.end_lsn, "a committed record ends"),
+        (facts.clamped(facts.reached_lsn), "a term starts that this log had reached"),
+    ]
+    marked = store.marked_head()
+    if marked is not None and marked[0] == store.first_lsn and marked[1] <= limit_lsn:
+        floors.append((marked[1], "the log's first record is marked as durable"))
+    for lsn, what in floors:
+        if record.end_lsn < lsn:
+            raise CorruptWal(
+                f"segment {store.name_of(record.end_lsn)}: valid WAL ends at {record.end_lsn}, "
+                f"but {what} at {lsn} ({reason}). This safekeeper may not vote; replace it"
+            )
+
+
+def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: DurableFacts) -> None:
+    """What was found is right: now make it durable, and remove everything else."""
+    for name in store.disk.names():
+        if name.endswith(HALF_MADE):
+            store.disk.unlink(name)
+    store.disk.sync_directory()
+    if end_lsn < store.head_end() or end_lsn == store.first_lsn:
+        store.forget_head()
+    last = store.segment_start(end_lsn)
+    store.unlink_segments(start for start in store.segments if start > last)
+    if not facts.clean_stop:
+        _rewrite(store, keep_from.round_down(WAL_PAGE_BYTES), end_lsn)
+    store.zero_from(end_lsn)
+    kept = {start for start in store.segments if start <= last}
+    store.adopt(kept, store.first_lsn, head_known=end_lsn > store.first_lsn)
+
+
+def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    """Writes what was read and syncs it (rule 15): the page cache may hold more than the disk.
+
+    After a kill the bytes were perhaps never synced; after a failed fsync the kernel may think
+    that they were.
+    """
+    lsn = max(begin_lsn, store.first_lsn)
+    while lsn < end_lsn:
+        start, name = store.segment_start(lsn), store.name_of(lsn)
+        segment_end = min(start + store.segment_bytes, end_lsn)
+        while lsn < segment_end:
+            size = min(CHUNK_BYTES, segment_end - lsn)
+            store.disk.write_at(name, lsn - start, [store.disk.read_at(name, lsn - start, size)])
+            lsn = lsn + size
+        store.disk.sync_data(name)

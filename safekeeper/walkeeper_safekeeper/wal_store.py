@@ -1,0 +1,364 @@
+"""One log's WAL on disk: segment files under PostgreSQL's names, always of full size.
+
+    create / recover      make the first segment; find the end after a start (rules 9, 15, 18)
+    append                write and fdatasync; what it returns is durable
+    prepare_ahead         allocate the next segment before append needs it
+    truncate              the crash-safe cut of rule 7; its durable mark is the caller's
+    read / record_end     bytes, and the last whole record below an LSN
+    remove_below          retention, whole segments
+
+Contract: everything blocks and nothing here knows time, threads or files: `Disk` is the port, on
+a real directory in production and on a simulated one that forgets what was not synced in tests.
+The order of its operations is the contract. One caller at a time for everything but `read`,
+`record_end` and `prepare_ahead`, which may run beside the others; `lock` keeps the set of segments
+for them. After a StorageError other than NoSpace no append is accepted again (rule 15).
+
+What keeps a scan honest after a power cut:
+  1. Segments are zeros, written and fsynced, before they get their name, and are never reused.
+     Whatever is cut off is zeroed before anything is appended, so nothing stale can follow.
+  2. Records vouch for themselves by CRC. The bytes of a record that an OVERWRITE_CONTRECORD page
+     has cut off do not: append syncs everything below such a page before it writes the page.
+  3. Nor do the first bytes of a log that starts inside a record: when they are complete and
+     durable, and before that is reported, `head.mark` says so. Without it a scan does not trust
+     them and the log is empty, which rule 18 allows: none of it was a complete record.
+Both are tested by cutting the power after every operation (test_wal_store.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeAlias
+
+from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
+from walkeeper_common.walformat import InvalidWal, RecordEnd, head_end, record_end_before
+from walkeeper_common.walpages import (
+    FIRST_IS_OVERWRITE_CONTRECORD,
+    LONG_HEADER_BYTES,
+)
+from walkeeper_safekeeper.sealed_file import seal, unseal
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HALF_MADE = ".tmp"
+HEAD_MARK = "head.mark"
+HEAD_MAGIC = b"WKHEADMK"
+CHUNK_BYTES = 1 << 20
+
+_ZEROS = memoryview(bytes(CHUNK_BYTES))
+_FLAGS_OFFSET = 2
+
+
+class Disk(Protocol):
+    """One directory. All of it blocks; every failure but NoSpace is a StorageError with the name.
+
+    What is written is durable only after `sync_data` of that file; created, renamed and unlinked
+    names only after `sync_directory`. Names that end in HALF_MADE may be left over from a crash.
+    """
+
+    def names(self) -> list[str]: ...
+    def size(self, name: str) -> int: ...
+    def read_at(self, name: str, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+
+    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        """All bytes, one behind the other; a short write is an error."""
+
+    def sync_data(self, name: str) -> None: ...
+    def sync_directory(self) -> None: ...
+    def allocate(self, name: str, size: int) -> None:
+        """A file of zeros, written and fsynced. NoSpace, and no file, if there is no room."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def unlink(self, name: str) -> None: ...
+    def replace(self, name: str, data: bytes) -> None:
+        """Durable when it returns; never a torn file: another name, fsync, rename, fsync."""
+
+
+class SegmentNotAllocated(NoSpace):
+    """An append stopped at a segment that has no room; all below `flush_lsn` is durable."""
+
+    def __init__(self, text: str, flush_lsn: Lsn) -> None:
+        super().__init__(text)
+        self.flush_lsn = flush_lsn
+
+
+class WalStore:
+    """One log on one disk. `create` or `wal_recovery.recover` comes before everything else."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_bytes: int,
+        timeline: int,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """`lock` guards the set of segments; production passes a threading.Lock."""
+        self.disk, self.segment_bytes, self.timeline = disk, segment_bytes, timeline
+        self._lock = nullcontext() if lock is None else lock
+        self._first_lsn = Lsn(0)
+        self._segments: set[Lsn] = set()
+        self._head_known = False  # durable, or there is none: the log starts with a record
+        self._failed: str | None = None
+
+    @property
+    def first_lsn(self) -> Lsn:
+        """The oldest WAL kept: a segment's start."""
+        return self._first_lsn
+
+    @property
+    def segments(self) -> list[Lsn]:
+        """The starts of the segments that are there, also of those prepared ahead."""
+        with self._lock:
+            return sorted(self._segments)
+
+    def name_of(self, lsn: Lsn) -> str:
+        """The file that holds the byte at `lsn`."""
+        return segment_name(self.timeline, lsn, self.segment_bytes)
+
+    def segment_start(self, lsn: Lsn) -> Lsn:
+        return lsn.round_down(self.segment_bytes)
+
+    def adopt(self, segments: set[Lsn], first_lsn: Lsn, *, head_known: bool) -> None:
+        """Recovery's result: these files are the log."""
+        with self._lock:
+            self._segments, self._first_lsn = segments, first_lsn
+        self._head_known = head_known
+
+    def create(self, creation_lsn: Lsn) -> None:
+        """The first segment, durable. Before the configuration is persisted: later, a log without
+        its first segment is a damaged one. Repeating it changes nothing. Raises NoSpace."""
+        assert creation_lsn % self.segment_bytes == 0, f"{creation_lsn=} {self.segment_bytes=}"
+        if self.name_of(creation_lsn) in self.disk.names():
+            self.disk.sync_directory()
+            self.adopt({creation_lsn}, creation_lsn, head_known=False)
+            return
+        self._first_lsn = creation_lsn
+        self._ensure_segment(creation_lsn)
+
+    def append(self, begin_lsn: Lsn, buffers: Sequence[Buffer]) -> Lsn:
+        """Writes and syncs; returns the end, below which everything is durable.
+
+        One vectored write and one fdatasync for each segment touched. SegmentNotAllocated if a
+        segment could not be allocated in the middle: nothing was written from its `flush_lsn`
+        on. Any other StorageError is final.
+        """
+        if self._failed is not None:
+            raise StorageError(f"no more appends after a failure: {self._failed}")
+        assert begin_lsn >= self._first_lsn, f"{begin_lsn=} {self._first_lsn=}"
+        lsn = begin_lsn
+        for end, piece in _pieces(begin_lsn, buffers, self.segment_bytes):
+            try:
+                self._append_piece(lsn, piece)
+                self._mark_head(end)
+            except NoSpace as error:
+                raise SegmentNotAllocated(f"no WAL taken from {lsn} on: {error}", lsn) from error
+            except StorageError as error:
+                self._failed = f"writing WAL at {lsn}: {error}"
+                raise StorageError(self._failed) from error
+            lsn = end
+        return lsn
+
+    def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
+        start = self.segment_start(lsn)
+        self._ensure_segment(start)
+        name = self.name_of(lsn)
+        self.disk.write_at(name, lsn - start, piece)
+        self.disk.sync_data(name)
+
+    def prepare_ahead(self, lsn: Lsn) -> None:
+        """Allocates the segment after the one that holds `lsn`. Safe beside append; NoSpace.
+
+        Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
+        """
+        start = self.segment_start(lsn)
+        if start in self._segments:
+            self._ensure_segment(start + self.segment_bytes)
+
+    def _ensure_segment(self, start: Lsn) -> None:
+        """Under the lock, so that a segment that has just got data is never renamed over."""
+        if start in self._segments:
+            return
+        with self._lock:
+            if start in self._segments:
+                return
+            name = self.name_of(start)
+            self.disk.allocate(name + HALF_MADE, self.segment_bytes)
+            self.disk.rename(name + HALF_MADE, name)
+            self.disk.sync_directory()
+            self._segments.add(start)
+
+    def truncate(self, to_lsn: Lsn) -> None:
+        """Forgets everything from `to_lsn` on, durably. Idempotent; recovery finishes it.
+
+        The caller has drained appends and made the mark "truncating to" durable.
+        """
+        assert to_lsn >= self._first_lsn, f"{to_lsn=} {self._first_lsn=}"
+        start = self.segment_start(to_lsn)
+        try:
+            if self._head_known and to_lsn < self.head_end():
+                self.forget_head()
+            with self._lock:
+                self.unlink_segments(s for s in self._segments if s > start)
+            self.zero_from(to_lsn)
+        except StorageError as error:
+            self._failed = f"truncating to {to_lsn}: {error}"
+            raise StorageError(self._failed) from error
+
+    def unlink_segments(self, starts: Iterator[Lsn]) -> None:
+        """Highest first, each durable, so that a gap between segments is never our doing.
+
+        Call it under the lock, or before the log is used.
+        """
+        for gone in sorted(starts, reverse=True):
+            self._segments.discard(gone)
+            self.disk.unlink(self.name_of(gone))
+            self.disk.sync_directory()
+
+    def zero_from(self, lsn: Lsn) -> None:
+        """Zeros to the end of the segment of `lsn`, if it is there, and syncs it.
+
+        Always written, never compared first: after a failed fsync the page cache may show zeros
+        that the disk does not have.
+        """
+        start, name = self.segment_start(lsn), self.name_of(lsn)
+        if start not in self._segments:
+            return
+        offset = lsn - start
+        while offset < self.segment_bytes:
+            size = min(CHUNK_BYTES, self.segment_bytes - offset)
+            self.disk.write_at(name, offset, [_ZEROS[:size]])
+            offset += size
+        self.disk.sync_data(name)
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+        """[begin, end), page headers included. WalRemoved below first_lsn."""
+        pieces, lsn = [], begin_lsn
+        while lsn < end_lsn:
+            if lsn < self._first_lsn:
+                raise WalRemoved(begin_lsn, self._first_lsn)
+            start = self.segment_start(lsn)
+            size = min(start + self.segment_bytes, end_lsn) - lsn
+            try:
+                if start not in self._segments:
+                    raise StorageError(f"segment {self.name_of(lsn)} is not there")
+                pieces.append(self.disk.read_at(self.name_of(lsn), lsn - start, size))
+            except StorageError as error:
+                if lsn < self._first_lsn:  # retention took it while we read
+                    raise WalRemoved(begin_lsn, self._first_lsn) from error
+                raise StorageError(f"reading WAL at {lsn}: {error}") from error
+            lsn = lsn + size
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def record_end(self, flush_lsn: Lsn) -> RecordEnd:
+        """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN."""
+        try:
+            return record_end_before(
+                self,
+                first_lsn=self._first_lsn,
+                flush_lsn=flush_lsn,
+                segment_bytes=self.segment_bytes,
+            )
+        except InvalidWal as error:
+            raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
+
+    def remove_below(self, lsn: Lsn) -> None:
+        """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
+
+        What may go is the caller's to say (rule 14); the segment of `lsn` stays.
+        """
+        with self._lock:
+            gone = sorted(s for s in self._segments if s + self.segment_bytes <= lsn)
+            assert len(gone) < len(self._segments), f"{lsn=} would remove all {self._segments=}"
+            if not gone:
+                return
+            self._first_lsn = gone[-1] + self.segment_bytes
+            for start in gone:
+                self._segments.discard(start)
+                self.disk.unlink(self.name_of(start))
+                self.disk.sync_directory()
+        self._head_known = True  # a record start is kept, so nothing hangs on the mark any more
+
+    def head_end(self) -> Lsn:
+        """Where the record ends inside which the log starts; first_lsn if it starts with one."""
+        if self._first_lsn not in self._segments:
+            return self._first_lsn
+        return head_end(self, first_lsn=self._first_lsn, segment_bytes=self.segment_bytes)
+
+    def marked_head(self) -> tuple[Lsn, Lsn] | None:
+        """(first_lsn, end) of the mark that says that the log's first bytes are durable."""
+        if HEAD_MARK not in self.disk.names():
+            return None
+        data = self.disk.read_at(HEAD_MARK, 0, self.disk.size(HEAD_MARK))
+        _, body = unseal(HEAD_MAGIC, {1}, data, HEAD_MARK)
+        return Lsn(int.from_bytes(body[:8], "big")), Lsn(int.from_bytes(body[8:], "big"))
+
+    def forget_head(self) -> None:
+        """The log is cut inside its first record: whatever comes there has to be marked again."""
+        self._head_known = False
+        if HEAD_MARK in self.disk.names():
+            self.disk.unlink(HEAD_MARK)
+            self.disk.sync_directory()
+
+    def _mark_head(self, durable_lsn: Lsn) -> None:
+        """Point 3 above: once, when the first whole record end has become durable."""
+        if self._head_known or durable_lsn < self._first_lsn + LONG_HEADER_BYTES:
+            return
+        end = self.head_end()
+        if durable_lsn < end:
+            return
+        if end > self._first_lsn:
+            body = self._first_lsn.to_bytes(8, "big") + end.to_bytes(8, "big")
+            self.disk.replace(HEAD_MARK, seal(HEAD_MAGIC, 1, body))
+        self._head_known = True
+
+    def found_segments(self) -> set[Lsn]:
+        """The starts of this timeline's segment files on disk. Other names are not ours."""
+        found = set()
+        for name in self.disk.names():
+            try:
+                timeline, start = parse_segment_name(name, self.segment_bytes)
+            except ValueError:
+                continue
+            if timeline == self.timeline:
+                found.add(start)
+        return found
+
+
+def _pieces(
+    begin: Lsn, buffers: Sequence[Buffer], segment_bytes: int
+) -> Iterator[tuple[Lsn, list[memoryview]]]:
+    """(end, slices) of what is written and synced together, nothing copied.
+
+    Cut at segment ends, and in front of a page that cuts off the record before it (point 2 above).
+    """
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    cuts = {*_overwriting_pages(begin, views)}
+    end = begin + sum(len(view) for view in views)
+    cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
+    cuts.discard(begin)
+    lsn, piece = begin, list[memoryview]()
+    remaining = [*sorted(cuts), end]
+    for view in views:
+        while len(view):
+            part = view[: remaining[0] - lsn]
+            piece.append(part)
+            lsn, view = lsn + len(part), view[len(part) :]
+            if lsn == remaining[0]:
+                yield lsn, piece
+                piece = []
+                remaining.pop(0)
+
+
+def _overwriting_pages(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]:
+    """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
+    lsn = begin
+    for view in views:
+        flags = Lsn(lsn - _FLAGS_OFFSET).round_up(WAL_PAGE_BYTES) + _FLAGS_OFFSET
+        for offset in range(flags - lsn, len(view), WAL_PAGE_BYTES):
+            page_lsn = lsn + offset - _FLAGS_OFFSET
+            if view[offset] & FIRST_IS_OVERWRITE_CONTRECORD and page_lsn > begin:
+                yield page_lsn
+        lsn = lsn + len(view)

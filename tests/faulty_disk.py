@@ -1,0 +1,182 @@
+"""A disk in memory that keeps only what it promised: the `Disk` port for tests and the simulator.
+
+Until a file is synced, a power cut keeps any subset of its dirty 512-byte sectors, each in any of
+the versions it had since the last sync. Until the directory is synced, a power cut keeps any
+subset of the creations, renames and unlinks. A sync that fails forgets that the sectors were
+dirty, as Linux does: they read as written and never reach the disk unless they are written again.
+
+    disk.operations_left = k       raises PowerCut instead of the operation after the k-th
+    disk = disk.crash()            the disk as a power cut leaves it, then
+    disk.capacity_bytes = n        allocate raises NoSpace beyond it
+    disk.failing_syncs.add(name)   the next sync_data of that file fails
+
+Deterministic: everything comes from the Random that is passed in. Killing only the process means
+to go on with the same object. Use `PowerCut` nowhere else: it is not an Exception of ours, so
+nothing catches it by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_safekeeper.wal_store import HALF_MADE, Buffer
+
+SECTOR = 512
+
+
+class PowerCut(BaseException):
+    """The machine is off: no code runs after this."""
+
+
+class _File:
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = bytearray(data)
+        self.dirty: dict[int, list[bytes]] = {}  # sector -> its versions since the last sync
+
+    def write(self, offset: int, data: bytes) -> None:
+        end = offset + len(data)
+        if end > len(self.data):
+            self.data += bytes(end - len(self.data))
+        self.data[offset:end] = data
+        for sector in range(offset // SECTOR, -(-end // SECTOR)):
+            version = bytes(self.data[sector * SECTOR : (sector + 1) * SECTOR])
+            self.dirty.setdefault(sector, []).append(version)
+
+    def sync(self) -> None:
+        if len(self.durable) < len(self.data):
+            self.durable += bytes(len(self.data) - len(self.durable))
+        for sector, versions in self.dirty.items():
+            self._keep(sector, versions[-1])
+        self.dirty.clear()
+
+    def crash(self, random: Random) -> _File:
+        survivor = _File()
+        survivor.durable = bytearray(self.durable)
+        keep = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+        for sector in sorted(self.dirty):
+            if random.random() < keep:
+                survivor._keep(sector, random.choice(self.dirty[sector]))
+        survivor.data = bytearray(survivor.durable)
+        return survivor
+
+    def _keep(self, sector: int, version: bytes) -> None:
+        end = sector * SECTOR + len(version)
+        if len(self.durable) < end:
+            self.durable += bytes(end - len(self.durable))
+        self.durable[sector * SECTOR : end] = version
+
+
+class FaultyDisk:
+    """One directory."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._names: dict[str, _File] = {}
+        self._durable_names: dict[str, _File] = {}
+        self._changes: list[tuple[str | None, str | None, _File | None]] = []  # gone, new, file
+        self.operations = 0
+        self.operations_left: int | None = None
+        self.capacity_bytes: int | None = None
+        self.failing_syncs: set[str] = set()
+
+    def crash(self) -> FaultyDisk:
+        """The power is cut and comes back. The old object must not be used any more."""
+        kept = dict(self._durable_names)
+        keep = self._random.choice([0.0, 0.5, 1.0])
+        for gone, new, file in self._changes:
+            if self._random.random() < keep:
+                if gone is not None:
+                    kept.pop(gone, None)
+                if new is not None and file is not None:
+                    kept[new] = file
+        survivor = FaultyDisk(self._random)
+        survivor.capacity_bytes = self.capacity_bytes
+        survivor._names = {name: kept[name].crash(self._random) for name in sorted(kept)}
+        survivor._durable_names = dict(survivor._names)
+        return survivor
+
+    def _operation(self) -> None:
+        if self.operations_left is not None:
+            if self.operations_left == 0:
+                raise PowerCut(f"after {self.operations} operations")
+            self.operations_left -= 1
+        self.operations += 1
+
+    def _file(self, name: str) -> _File:
+        try:
+            return self._names[name]
+        except KeyError as error:
+            raise StorageError(f"{name}: No such file or directory") from error
+
+    def names(self) -> list[str]:
+        return sorted(self._names)
+
+    def size(self, name: str) -> int:
+        return len(self._file(name).data)
+
+    def read_at(self, name: str, offset: int, size: int) -> bytes:
+        data = bytes(self._file(name).data[offset : offset + size])
+        if len(data) < size:
+            raise StorageError(f"reading {name}: it ends {size - len(data)} bytes short")
+        return data
+
+    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._operation()
+        self._file(name).write(offset, b"".join(buffers))
+
+    def sync_data(self, name: str) -> None:
+        self._operation()
+        file = self._file(name)
+        if name in self.failing_syncs:
+            self.failing_syncs.discard(name)
+            file.dirty.clear()
+            raise StorageError(f"syncing {name}: Input/output error")
+        file.sync()
+
+    def sync_directory(self) -> None:
+        self._operation()
+        self._durable_names = dict(self._names)
+        self._changes.clear()
+
+    def allocate(self, name: str, size: int) -> None:
+        self._operation()
+        used = sum(len(file.data) for file in self._names.values())
+        if self.capacity_bytes is not None and used + size > self.capacity_bytes:
+            raise NoSpace(f"no space for {size} bytes of {name}")
+        self._create(name, bytes(size))
+        self.sync_data(name)
+
+    def _create(self, name: str, data: bytes) -> None:
+        file = _File()
+        self._names[name] = file
+        self._changes.append((None, name, file))
+        file.write(0, data)
+
+    def rename(self, old: str, new: str) -> None:
+        self._operation()
+        file = self._file(old)
+        del self._names[old]
+        self._names[new] = file
+        self._changes.append((old, new, file))
+
+    def unlink(self, name: str) -> None:
+        self._operation()
+        self._file(name)
+        del self._names[name]
+        self._changes.append((name, None, None))
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._operation()
+        self._create(name + HALF_MADE, data)
+        self.sync_data(name + HALF_MADE)
+        self.rename(name + HALF_MADE, name)
+        self.sync_directory()
+
+    def damage(self, name: str, offset: int, data: bytes) -> None:
+        """Changes what is durable, behind everybody's back: bit rot."""
+        file = self._file(name)
+        file.data[offset : offset + len(data)] = data
+        file.durable[offset : offset + len(data)] = data

@@ -1,0 +1,193 @@
+"""Makes valid PostgreSQL WAL for tests and for the simulator: real pages, records, CRCs.
+
+    maker = WalMaker(Random(7), segment_bytes=65536)
+    maker.record(300); maker.switch(); maker.read(begin, end)
+
+The bytes are those of PostgreSQL 15 (checked with pg_waldump in test_wal_format.py): long and
+short page headers, continuation lengths, prev-links, XLOG_SWITCH with zeroed page headers in its
+padding, and OVERWRITE_CONTRECORD pages after `crash`. Records are XLOG_NOOP with main data.
+Deterministic: contents come from the Random that is passed in, and from nothing else. The maker
+writes byte by byte of payload and knows nothing of walformat's arithmetic, so it can be its twin.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from random import Random
+
+from crc32c import crc32c
+
+from walkeeper_common.lsn import Lsn
+
+PAGE = 8192
+MAGIC_15 = 0xD110
+NOOP, SWITCH, OVERWRITE_CONTRECORD = 0x20, 0x40, 0xD0
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One record: `end_lsn` is PostgreSQL's EndRecPtr; `complete` is False once cut off."""
+
+    start_lsn: Lsn
+    end_lsn: Lsn
+    info: int
+    complete: bool = True
+
+
+class WalMaker:
+    """A growing stream of WAL from `start_lsn` (a segment's start) to `end_lsn`."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        segment_bytes: int = 65536,
+        start_lsn: Lsn | None = None,
+        timeline: int = 1,
+        system_id: int = 7_000_000_000_000_000_001,
+        magic: int = MAGIC_15,
+    ) -> None:
+        self.segment_bytes, self.timeline = segment_bytes, timeline
+        self.start_lsn = Lsn(segment_bytes) if start_lsn is None else start_lsn
+        assert self.start_lsn % segment_bytes == 0, f"{self.start_lsn=} {segment_bytes=}"
+        self.records: list[Made] = []
+        self._random, self._system_id, self._magic = random, system_id, magic
+        self._data = bytearray()
+        self._previous = Lsn(0)
+        self._overwriting = False
+
+    @property
+    def end_lsn(self) -> Lsn:
+        return self.start_lsn + len(self._data)
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes:
+        assert self.start_lsn <= begin <= end <= self.end_lsn, f"{begin=} {end=} {self.end_lsn=}"
+        return bytes(self._data[begin - self.start_lsn : end - self.start_lsn])
+
+    def record(self, payload: int | bytes, info: int = NOOP, rmid: int = 0) -> Made:
+        """Appends one record whose main data is `payload`, or that many random bytes."""
+        if isinstance(payload, int):
+            payload = self._random.randbytes(payload)
+        if len(payload) == 0:
+            body = b""
+        elif len(payload) < 256:
+            body = struct.pack("<BB", 255, len(payload)) + payload
+        else:
+            body = struct.pack("<BI", 254, len(payload)) + payload
+        self._begin_page(0)
+        start = self.end_lsn
+        head = struct.pack("<IIQBBxx", 24 + len(body), 0, self._previous, info, rmid)
+        crc = crc32c(head, crc32c(body))
+        self._put(head + struct.pack("<I", crc) + body)
+        self._data += bytes(-len(self._data) % 8)
+        self._previous = start
+        self.records.append(Made(start, self.end_lsn, info))
+        return self.records[-1]
+
+    def switch(self) -> Made:
+        """pg_switch_wal(): a record without data, then zeros to the segment's end."""
+        made = self.record(b"", SWITCH)
+        self._data += bytes(-self.end_lsn % self.segment_bytes)
+        self.records[-1] = Made(made.start_lsn, self.end_lsn, SWITCH)
+        return self.records[-1]
+
+    def crash(self, flush_lsn: Lsn) -> Lsn:
+        """Forgets what the primary had not flushed; what starts below it stays, cut off.
+
+        The restarted primary writes OVERWRITE_CONTRECORD from the first page that it misses, if
+        the cut record reaches that page, else over the cut record. Returns where it goes on.
+        """
+        whole = [made for made in self.records if made.end_lsn <= flush_lsn]
+        cut = self.records[len(whole)] if len(whole) < len(self.records) else None
+        self.records = whole
+        self._previous = whole[-1].start_lsn if whole else Lsn(0)
+        for made in reversed(whole):
+            if made.complete:
+                self._previous = made.start_lsn
+                break
+        end = whole[-1].end_lsn if whole else self.start_lsn
+        if cut is not None:
+            missing = flush_lsn.round_up(PAGE)
+            if cut.start_lsn < missing < cut.end_lsn and cut.info != SWITCH:
+                self.records.append(Made(cut.start_lsn, missing, cut.info, complete=False))
+                self._overwriting, end = True, missing
+        del self._data[end - self.start_lsn :]
+        if self._overwriting:
+            self.record(struct.pack("<Qq", self.records[-1].start_lsn, 0), OVERWRITE_CONTRECORD)
+        return end
+
+    def forget_after(self, end_lsn: Lsn) -> None:
+        """Drops whole records, so that others can be made in their place: another history."""
+        self.records = [made for made in self.records if made.end_lsn <= end_lsn]
+        complete = [made.start_lsn for made in self.records if made.complete]
+        self._previous = complete[-1] if complete else Lsn(0)
+        del self._data[end_lsn - self.start_lsn :]
+
+    def end_before(self, flush_lsn: Lsn) -> tuple[Lsn | None, Lsn]:
+        """The naive twin of record_end_before: (start, end) of the last record that has ended.
+
+        An aborted record has ended once the header of the page that cuts it off is there.
+        """
+        start, end = None, self.start_lsn
+        for made in self.records:
+            seen = made.end_lsn
+            if not made.complete:
+                seen = seen + (24 if seen % self.segment_bytes else 40)
+            if seen <= flush_lsn:
+                start, end = made.start_lsn, made.end_lsn
+        return start, end
+
+    def _put(self, data: bytes) -> None:
+        while data:
+            if len(self._data) % PAGE == 0:
+                self._begin_page(len(data))
+            room = PAGE - len(self._data) % PAGE
+            self._data += data[:room]
+            data = data[room:]
+
+    def _begin_page(self, rem_len: int) -> None:
+        if len(self._data) % PAGE:
+            return
+        info = 4 | (1 if rem_len else 0) | (8 if self._overwriting else 0)
+        self._overwriting = False
+        long = self.end_lsn % self.segment_bytes == 0
+        info |= 2 if long else 0
+        self._data += struct.pack(
+            "<HHIQI4x", self._magic, info, self.timeline, self.end_lsn, rem_len
+        )
+        if long:
+            self._data += struct.pack("<QII", self._system_id, self.segment_bytes, PAGE)
+
+
+def random_wal(random: Random, *, segment_bytes: int, size: int) -> WalMaker:
+    """WAL of at least `size` bytes, rich in the places where parsers go wrong."""
+    maker = WalMaker(random, segment_bytes=segment_bytes)
+    while maker.end_lsn - maker.start_lsn < size:
+        kind = random.random()
+        if kind < 0.04:
+            maker.switch()
+        elif kind < 0.25:
+            maker.record(up_to_page_end(maker, short_by=random.choice([0, 0, 8, 16, 24, 32])))
+        elif kind < 0.35:
+            maker.record(random.randrange(PAGE, 3 * PAGE))
+        elif kind < 0.40:
+            maker.record(random.randrange(segment_bytes, 2 * segment_bytes))
+        elif kind < 0.50 and maker.records and maker.records[-1].complete:
+            last = maker.records[-1]
+            maker.crash(Lsn(random.randrange(last.start_lsn, last.end_lsn)))
+        else:
+            maker.record(random.randrange(0, 700))
+    return maker
+
+
+def up_to_page_end(maker: WalMaker, *, short_by: int) -> int:
+    """The payload size with which a record ends `short_by` bytes before a page's end."""
+    in_page = maker.end_lsn % PAGE
+    if in_page == 0:
+        in_page = 40 if maker.end_lsn % maker.segment_bytes == 0 else 24
+    room = PAGE - in_page - short_by
+    while room < 24 + 5 + 256:
+        room += PAGE - (40 if (maker.end_lsn.round_down(PAGE) + PAGE) % maker.segment_bytes == 0
+                        else 24)
+    return room - 24 - 5
