@@ -130,7 +130,17 @@ class FakeProposers:
         transport.close()
 
 
-Scenario = Callable[[int], Awaitable[T]]
+def catalog_of(size: int = 3 * MIB, **fields: object) -> FakeCatalog:
+    """One log with `size` committed bytes."""
+    log = FakeLog(**fields)  # type: ignore[arg-type]
+    log.append(wal_bytes(size))
+    log.commit()
+    return FakeCatalog(log)
+
+
+def only(catalog: FakeCatalog) -> FakeLog:
+    (log,) = catalog.logs.values()
+    return log
 
 
 def run_with_server(
@@ -179,5 +189,5 @@ def run_with_server(
 async def wait_until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
     """Gives the event loop turns until the condition holds."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  (what is waited for has no event)
             await asyncio.sleep(0.005)

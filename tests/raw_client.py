@@ -21,18 +21,6 @@ from walkeeper_common.pgwire import (
 )
 
 
-_open_clients: list[RawClient] = []
-
-
-async def close_all_clients() -> None:
-    """After each test, so that no socket is left to the garbage collector."""
-    while _open_clients:
-        writer = _open_clients.pop().writer
-        writer.transport.abort()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-
 class RawClient:
     """`connect`, then `query` or `start`; `next` gives messages as they are."""
 
@@ -119,6 +107,18 @@ class RawClient:
         while not isinstance(got := await self.replicated(), Keepalive):
             pass
         return got
+
+
+_open_clients: list[RawClient] = []
+
+
+async def close_all_clients() -> None:
+    """After each test, so that no socket is left to the garbage collector."""
+    while _open_clients:
+        writer = _open_clients.pop().writer
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def errors(messages: Sequence[Message]) -> list[dict[str, str]]:

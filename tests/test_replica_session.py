@@ -1,6 +1,6 @@
-"""Serving PostgreSQL clients: login, commands and streaming, message by message.
+"""PostgreSQL clients at a safekeeper's port: who is let in, and what commands answer.
 
-What real clients make of it is in test_replica_clients.py.
+Streaming is in test_wal_stream.py, what real clients make of it in test_replica_clients.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from tests.fake_served_log import (
     FakeCatalog,
     FakeLog,
     FakeProposers,
+    catalog_of,
+    only,
     run_with_server,
     wait_until,
-    wal_bytes,
 )
 from tests.raw_client import (
     RawClient,
@@ -30,34 +31,19 @@ from tests.raw_client import (
     tags,
 )
 from walkeeper_common.errors import Refused, StorageError
-from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import (
     CANCEL_REQUEST,
     GSSENC_REQUEST,
     SSL_REQUEST,
-    Keepalive,
-    XLogData,
     request_packet,
     startup_packet,
 )
 from walkeeper_safekeeper.server import PREFACE, serve
-from walkeeper_safekeeper.wal_stream import CHUNK_BYTES_MAX, StreamLimits
+from walkeeper_safekeeper.wal_stream import StreamLimits
 
 IMPATIENT = StreamLimits(
     keepalive_interval_s=0.1, sender_timeout_s=0.6, authentication_timeout_s=0.5
 )
-
-
-def catalog_of(size: int = 3 * MIB, **fields: object) -> FakeCatalog:
-    log = FakeLog(**fields)  # type: ignore[arg-type]
-    log.append(wal_bytes(size))
-    log.commit()
-    return FakeCatalog(log)
-
-
-def only(catalog: FakeCatalog) -> FakeLog:
-    (log,) = catalog.logs.values()
-    return log
 
 
 def two_clusters() -> FakeCatalog:
@@ -331,261 +317,6 @@ def test_the_extended_protocol_is_refused_once_up_to_sync():
         assert tags(await client.until(b"Z")) == "EZ"
         client.send(b"F", b"\0")
         assert sqlstates(await client.until(b"Z")) == ["08P01"]
-        assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
-
-    run_with_server(catalog_of, scenario)
-
-
-# Streaming.
-
-
-def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        wal = bytes(log.wal)
-        committed = log.commit_lsn
-        log.append(wal_bytes(MIB, seed=2))
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN}")
-        assert await client.wal(len(wal)) == wal
-        await wait_until(lambda: [r.state.value for r in log.readers] == ["streaming"])
-        client.report(committed, reply_requested=True)
-        keepalive = await client.replicated()
-        assert isinstance(keepalive, Keepalive) and keepalive.wal_end_lsn == committed
-        log.commit(committed + 100)
-        got = await client.replicated()
-        assert isinstance(got, XLogData) and got.payload == log.wal[len(wal) : len(wal) + 100]
-        (reader,) = log.readers
-        assert (reader.sent_lsn, reader.flush_lsn) == (committed + 100, committed)
-        client.send(b"c")
-        found = await client.until(b"Z")
-        assert (tags(found), completed(found)) == ("cCCZ", ["START_STREAMING", "START_REPLICATION"])
-        for begin, end in log.reads:
-            assert end - begin <= CHUNK_BYTES_MAX
-            assert begin // MIB == (int(end) - 1) // MIB
-        assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
-
-    run_with_server(catalog_of, scenario)
-
-
-@pytest.mark.parametrize(
-    ("command", "sqlstate", "text"),
-    [
-        (f"{FIRST_LSN - 1}", "58P01", "segment 000000010000000000000002 has already been removed"),
-        (f"{FIRST_LSN} TIMELINE 9", "XX000", "requested timeline 9 is not in this server's"),
-        ("0/9000000", "XX000", "ahead of the WAL flush position of this server 0/600000"),
-    ],
-)
-def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, text: str):
-    async def scenario(port: int, _catalog: FakeCatalog) -> None:
-        client = await RawClient.connect(port)
-        (error,) = errors(await client.query(f"START_REPLICATION {command}"))
-        assert error["C"] == sqlstate and text in error["M"]
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_a_start_in_the_next_segment_waits_with_keepalives():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        start = log.commit_lsn + MIB
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {start}")
-        keepalive = await client.keepalive()
-        assert keepalive.wal_end_lsn == log.commit_lsn
-        client.report(start)
-        log.append(wal_bytes(2 * MIB, seed=3))
-        log.commit(start + 10)
-        assert await client.wal(10) == log.wal[4 * MIB : 4 * MIB + 10]
-
-    run_with_server(catalog_of, scenario, limits=IMPATIENT)
-
-
-def test_a_historic_timeline_ends_at_the_fork_with_the_next_one():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        fork = FIRST_LSN + MIB + 77
-        log.switch_timeline(fork, 2)
-        log.switch_timeline(fork + MIB, 3)
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN} TIMELINE 1")
-        assert await client.wal(MIB + 77) == log.wal[: MIB + 77]
-        assert tags(await client.until(b"c")).endswith("c")
-        client.send(b"c")
-        found = await client.until(b"Z")
-        assert (tags(found), row(found)) == ("TDCCZ", ["2", str(fork)])
-        # At the fork there is nothing to stream: no CopyBoth at all.
-        found = await client.query(f"START_REPLICATION {fork} TIMELINE 1")
-        assert (tags(found), row(found)) == ("TDCCZ", ["2", str(fork)])
-        (error,) = errors(await client.query(f"START_REPLICATION {fork + 1} TIMELINE 1"))
-        assert f"forked from timeline 1 at {fork}" in error["D"]
-        assert row(await client.query("TIMELINE_HISTORY 2"))[0] == "00000002.history"
-        assert row(await client.query("IDENTIFY_SYSTEM"))[1] == "3"
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_a_timeline_that_ends_while_it_is_streamed_ends_the_stream():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN} TIMELINE 1")
-        await client.wal(3 * MIB)
-        fork = log.commit_lsn + 50
-        log.append(wal_bytes(1000, seed=5))
-        log.switch_timeline(fork, 2)
-        log.commit()
-        assert len(await client.wal(50)) == 50
-        assert tags(await client.until(b"c")).strip("d") == "c"
-        client.send(b"c")
-        assert row(await client.until(b"Z")) == ["2", str(fork)]
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_a_reader_that_stops_reading_stops_nobody_and_is_dropped():
-    size = 24 * MIB
-
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        stuck = await RawClient.connect(port, application_name="stuck")
-        await stuck.start(f"START_REPLICATION {FIRST_LSN}")
-        others = [await RawClient.connect(port, application_name=f"r{i}") for i in range(3)]
-        for other in others:
-            await other.start(f"START_REPLICATION {FIRST_LSN}")
-        received = await asyncio.gather(*(other.wal(size) for other in others))
-        assert all(wal == log.wal for wal in received)
-        sent = {reader.application_name: reader.sent_lsn - FIRST_LSN for reader in log.readers}
-        assert sent.pop("stuck", 0) < size
-        for other in others:
-            other.report(log.commit_lsn)
-        names = lambda: {reader.application_name for reader in log.readers}  # noqa: E731
-        await wait_until(lambda: "stuck" not in names())
-
-    limits = StreamLimits(keepalive_interval_s=1.0, sender_timeout_s=4.0)
-    run_with_server(lambda: catalog_of(size), scenario, limits=limits)
-
-
-def test_a_client_that_asks_and_never_reads_does_not_fill_memory():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN}")
-        # It sends until the server does not read any more, or drops it.
-        with pytest.raises((ConnectionError, TimeoutError)):
-            async with asyncio.timeout(8):
-                while True:
-                    for _ in range(2000):
-                        client.report(FIRST_LSN, reply_requested=True)
-                    await client.writer.drain()
-        await wait_until(lambda: len(log.readers) == 0)
-
-    limits = StreamLimits(keepalive_interval_s=0.5, sender_timeout_s=2.0)
-    run_with_server(lambda: catalog_of(24 * MIB), scenario, limits=limits)
-
-
-def test_silent_clients_are_pinged_then_dropped_and_answering_ones_kept():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        silent = await RawClient.connect(port, application_name="silent")
-        await silent.start(f"START_REPLICATION {log.commit_lsn}")
-        polite = await RawClient.connect(port, application_name="polite")
-        await polite.start(f"START_REPLICATION {log.commit_lsn}")
-        pinged = 0
-        while pinged < 3:
-            if (await polite.keepalive()).reply_requested:
-                polite.report(log.commit_lsn)
-                pinged += 1
-        assert [reader.application_name for reader in log.readers] == ["polite"]
-
-    run_with_server(catalog_of, scenario, limits=IMPATIENT)
-
-
-def test_feedback_moves_the_slot_lazily_and_retention_with_what_is_durable():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        client = await RawClient.connect(port)
-        await client.query("CREATE_REPLICATION_SLOT s PHYSICAL RESERVE_WAL")
-        slots = log.slots.slots
-        reserved = slots.get("s").restart_lsn
-        log.append(wal_bytes(2 * MIB, seed=4))
-        log.commit()
-        await client.start(f"START_REPLICATION SLOT s {FIRST_LSN}")
-        await client.wal(5 * MIB)
-        other = await RawClient.connect(port)
-        for text in ("START_REPLICATION SLOT s 0/0", "DROP_REPLICATION_SLOT s"):
-            assert sqlstates(await other.query(text)) == ["55006"]
-        assert log.readers.retention_lsn() == FIRST_LSN
-        client.report(log.commit_lsn + 10 * MIB)  # a lie: it has no more than it was sent
-        await wait_until(lambda: slots.get("s").durable_lsn == log.commit_lsn)
-        assert reserved is not None and reserved < log.commit_lsn
-        assert log.readers.retention_lsn() == log.commit_lsn
-        writes = log.slots_file.writes
-        log.append(wal_bytes(1000, seed=6))
-        log.commit()
-        await client.wal(1000)
-        client.report(log.commit_lsn)
-        await wait_until(lambda: slots.get("s").restart_lsn == log.commit_lsn)
-        assert log.slots_file.writes == writes, "a move within a segment costs no fsync"
-        client.writer.close()
-        await wait_until(lambda: slots.get("s").active_pid is None)
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_a_truncation_below_what_was_sent_ends_the_connection():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        behind = await RawClient.connect(port, application_name="waits ahead")
-        await behind.start(f"START_REPLICATION {log.commit_lsn + MIB}")
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN}")
-        await client.wal(3 * MIB)
-        cut = log.commit_lsn - 100
-        log.commit(cut)
-        log.readers.end_those_sent_beyond(cut)
-        found = await client.until(b"Z")
-        assert sqlstates(found) == ["57P01"]
-        assert [reader.application_name for reader in log.readers] == ["waits ahead"]
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_bytes_read_before_a_truncation_are_not_sent_after_it():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        reading, go_on = asyncio.Event(), asyncio.Event()
-        read = log.read_committed
-
-        async def slow_read(begin: Lsn, end: Lsn) -> bytes:
-            wal = await read(begin, end)
-            reading.set()
-            await go_on.wait()
-            return wal
-
-        log.read_committed = slow_read  # type: ignore[method-assign]
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {FIRST_LSN}")
-        await reading.wait()
-        log.readers.end_those_sent_beyond(FIRST_LSN)
-        go_on.set()
-        assert tags(await client.until(b"Z")) == "E"
-
-    run_with_server(catalog_of, scenario)
-
-
-def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on():
-    async def scenario(port: int, catalog: FakeCatalog) -> None:
-        log = only(catalog)
-        client = await RawClient.connect(port)
-        await client.start(f"START_REPLICATION {log.commit_lsn}")
-        log.append(wal_bytes(10))
-        del log.wal[: 4 * MIB]
-        log.first_lsn = log.commit_lsn + MIB
-        log.commit(log.commit_lsn + 10)
-        assert sqlstates(await client.until(b"Z")) == ["58P01"]
-        client.report(FIRST_LSN)  # what is still under way is ignored
-        client.send(b"c")
         assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
 
     run_with_server(catalog_of, scenario)

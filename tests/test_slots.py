@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.fake_served_log import SlotsFile
+from tests.fake_served_log import SlotsFile, wait_until
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import SqlRefused
@@ -171,8 +171,7 @@ def test_a_cancelled_save_is_finished_before_the_next_one_begins():
 
         slots = DurableSlots(None, write)
         first = asyncio.create_task(slots.create("a", temporary=False, restart_lsn=A, pid=1))
-        while not order:
-            await asyncio.sleep(0)
+        await wait_until(lambda: order)
         first.cancel()
         second = asyncio.create_task(slots.create("b", temporary=False, restart_lsn=A, pid=1))
         await asyncio.wait([first])

@@ -107,7 +107,9 @@ class WalMaker:
                 self._previous = made.start_lsn
                 break
         end = whole[-1].end_lsn if whole else self.start_lsn
-        if cut is not None:
+        if whole and not whole[-1].complete:
+            self._overwriting = True  # OVERWRITE_CONTRECORD itself was cut: once more
+        elif cut is not None:
             missing = flush_lsn.round_up(PAGE)
             if cut.start_lsn < missing < cut.end_lsn and cut.info != SWITCH:
                 self.records.append(Made(cut.start_lsn, missing, cut.info, complete=False))

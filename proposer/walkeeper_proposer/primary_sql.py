@@ -1,87 +1,139 @@
 """SQL to the primary, through asyncpg. A shell.
 
-The same DSN as libpq's: libpq parses it, with its environment, service files and .pgpass, and
-asyncpg gets the parts. Nothing here waits for synchronous replication: no transaction writes.
+The DSN is libpq's. libpq itself takes it apart, with its environment, service files and defaults,
+and asyncpg gets the parts; what asyncpg does not know (GSSAPI, channel binding, hostaddr beside a
+host) is left out.
+
+Nothing here may wait for synchronous replication: `detach` runs while nobody acknowledges. A
+session says synchronous_commit = local first, so that not even a write would wait.
 """
 
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import asyncpg
-from psycopg import conninfo, pq
-from psycopg import errors as pg_errors
+from psycopg import pq
 
 from walkeeper_common.errors import Refused
 
+CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 10.0
-# sslmodes that asyncpg understands by the same names as libpq.
-SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+# What asyncpg takes only from a DSN of its own, under libpq's names.
+TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
+TLS_VERSIONS = ("ssl_min_protocol_version", "ssl_max_protocol_version")
+SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
+TOO_MANY_CONNECTIONS = "53300"
+
+
+def libpq_parameters(dsn: str) -> dict[str, str]:
+    """Every parameter that has a value: of the DSN, its service, the environment, the defaults.
+
+    libpq fills them in before it looks at them, and a value that it does not know makes it stop
+    there: nothing is resolved and nobody is connected to.
+    """
+    stopped = pq.PGconn.connect_start(
+        f"{_keyword_form(dsn)} channel_binding=do-not-connect".encode()
+    )
+    try:
+        found = {option.keyword.decode(): option.val for option in stopped.info}
+        if not any(found.values()):
+            text = pq.misc.error_message(stopped)
+            raise Refused(f"--dsn is not a connection string that libpq understands: {text}")
+    finally:
+        stopped.finish()
+    return {name: value.decode() for name, value in found.items() if value}
+
+
+def _keyword_form(dsn: str) -> str:
+    """`postgresql://…` as `keyword=value …`, to which more can be added."""
+    try:
+        options = pq.Conninfo.parse(dsn.encode())
+    except Exception as error:  # psycopg raises OperationalError or ProgrammingError by version
+        raise Refused(f"--dsn is not a connection string: {error}") from error
+    given = ((o.keyword.decode(), o.val.decode()) for o in options if o.val is not None)
+    return " ".join(f"{name}={_quoted(value)}" for name, value in given)
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:
-    """libpq's view of a DSN (environment, service file) as asyncpg's arguments."""
-    try:
-        given = conninfo.conninfo_to_dict(dsn)
-    except pg_errors.ProgrammingError as error:
-        raise Refused(f"--dsn is not a connection string: {error}") from error
-    defaults = {o.keyword.decode(): o.val for o in pq.Conninfo.get_defaults()}
-
-    def value(name: str) -> str | None:
-        default = defaults.get(name)
-        return str(given[name]) if name in given else default.decode() if default else None
-
-    arguments: dict[str, Any] = {"timeout": STATEMENT_TIMEOUT_S}
-    hosts, ports = value("host"), value("port") or "5432"
-    if hosts:
-        arguments["host"] = hosts.split(",")
-        listed = ports.split(",")
-        arguments["port"] = [int(p) for p in (listed * len(arguments["host"]))][
-            : len(arguments["host"])
-        ]
-    else:
-        debian = "/var/run/postgresql"
-        arguments["host"] = debian if os.path.isdir(debian) else "/tmp"
-        arguments["port"] = int(ports)
-    for ours, theirs in (("user", "user"), ("password", "password"), ("passfile", "passfile")):
-        if value(ours):
-            arguments[theirs] = value(ours)
-    arguments["database"] = value("dbname") or "postgres"
-    mode = value("sslmode")
-    if mode in SSL_MODES:
-        arguments["ssl"] = _ssl(mode, value("sslrootcert"))
-    if value("target_session_attrs") in ("primary", "read-write"):
-        arguments["target_session_attrs"] = "primary"
+    """libpq's view of a DSN as asyncpg's arguments."""
+    value = libpq_parameters(dsn)
+    timeout_s = float(value.get("connect_timeout", 0)) or CONNECT_TIMEOUT_S
+    arguments: dict[str, Any] = {"timeout": max(timeout_s, 2.0)}
+    hosts = (value.get("hostaddr") or value.get("host") or "").split(",")
+    if hosts == [""]:
+        hosts = [next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")]
+    ports = [int(port) if port else 5432 for port in value.get("port", "5432").split(",")]
+    arguments["host"] = hosts
+    arguments["port"] = ports * len(hosts) if len(ports) == 1 else ports
+    for name in ("user", "password", "passfile"):
+        if name in value:
+            arguments[name] = value[name]
+    # libpq's default, a database named after the user, is rarely there; for what is asked here
+    # any database does.
+    database = value.get("dbname", "postgres")
+    arguments["database"] = "postgres" if database == value.get("user") else database
+    tls = {name: value[name] for name in TLS_PARAMETERS if name in value}
+    if any(name in value for name in ("sslrootcert", "sslcert")):
+        tls |= {name: value[name] for name in TLS_VERSIONS if name in value}
+    arguments["dsn"] = f"postgresql:///?{urlencode(tls)}"
+    attributes = value.get("target_session_attrs", "any")
+    arguments["target_session_attrs"] = attributes
     return arguments
-
-
-def _ssl(mode: str, root_certificate: str | None) -> object:
-    if mode not in ("verify-ca", "verify-full") or root_certificate is None:
-        return mode
-    context = ssl.create_default_context(cafile=root_certificate)
-    context.check_hostname = mode == "verify-full"
-    return context
 
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """One SQL connection. Refused with the server's text if there is none."""
+    """One SQL connection. Refused with the server's text: without one, and for failed queries."""
+    arguments = connection_arguments(dsn)
     try:
         connection = await asyncpg.connect(
-            **connection_arguments(dsn),
+            **arguments,
             command_timeout=STATEMENT_TIMEOUT_S,
             server_settings={"application_name": "walkeeper_sql"},
         )
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise Refused(f"no SQL connection to the primary: {error or 'no answer'}") from error
+        await connection.execute(
+            f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
+        )
+    except asyncpg.PostgresError as error:
+        raise _refused(error) from error
+    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        shown = str(error) or f"no answer within {arguments['timeout']:g} s"
+        raise Refused(f"no SQL connection to the primary: {shown}") from error
     try:
         yield connection
+    except TimeoutError:
+        raise Refused(f"PostgreSQL did not answer within {STATEMENT_TIMEOUT_S:g} s") from None
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise Refused(f"PostgreSQL: {error}") from error
     finally:
+        await _close(connection)
+
+
+def _refused(error: asyncpg.PostgresError) -> Refused:
+    text = f"no SQL connection to the primary: {error}"
+    if error.sqlstate == TOO_MANY_CONNECTIONS:
+        text += (
+            "; commits that hang hold their connections: connect as a superuser, for whom "
+            "superuser_reserved_connections are kept"
+        )
+    return Refused(text)
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    try:
         await connection.close(timeout=1)
+    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        connection.terminate()
 
 
 async def terminate_slot_user(dsn: str, slot: str) -> None:

@@ -59,6 +59,7 @@ class ReplicationConnection:
     def __init__(self, connection: pq.abc.PGconn) -> None:
         self._pg = connection
         self._loop = asyncio.get_running_loop()
+        self._descriptor = -1  # of the socket; libpq refuses to say it once the connection is lost
         self._wants_write = False
         self._is_reading = False
         self.on_drained: Callable[[], None] = lambda: None
@@ -85,6 +86,7 @@ class ReplicationConnection:
             pg.finish()
             raise
         pg.nonblocking = 1
+        self._descriptor = pg.socket
         return self
 
     async def _poll_connected(self) -> None:
@@ -101,7 +103,7 @@ class ReplicationConnection:
         add, remove = self._loop.add_reader, self._loop.remove_reader
         if for_write:
             add, remove = self._loop.add_writer, self._loop.remove_writer
-        descriptor = self._pg.socket
+        descriptor = self._pg.socket  # libpq changes it while it tries several hosts
         add(descriptor, ready.set)
         try:
             await ready.wait()
@@ -203,37 +205,35 @@ class ReplicationConnection:
     def _flush(self) -> None:
         pending = bool(self._pg.flush())
         if pending and not self._wants_write:
-            self._loop.add_writer(self._pg.socket, self._on_writable)
+            self._loop.add_writer(self._descriptor, self._on_writable)
         elif self._wants_write and not pending:
-            self._loop.remove_writer(self._pg.socket)
+            self._loop.remove_writer(self._descriptor)
         self._wants_write = pending
 
     def _on_writable(self) -> None:
         try:
             self._flush()
         except pg_errors.OperationalError:
-            self._loop.remove_writer(self._pg.socket)  # the reader learns it and says so
+            self._loop.remove_writer(self._descriptor)  # the reader learns it and says so
             return
         if not self._wants_write:
             self.on_drained()
 
     def start_reading(self, on_readable: Callable[[], None]) -> None:
         if not self._is_reading:
-            self._loop.add_reader(self._pg.socket, on_readable)
+            self._loop.add_reader(self._descriptor, on_readable)
             self._is_reading = True
 
     def stop_reading(self) -> None:
         if self._is_reading:
-            self._loop.remove_reader(self._pg.socket)
+            self._loop.remove_reader(self._descriptor)
             self._is_reading = False
 
     def close(self) -> None:
         """At once; the server notices the closed socket."""
-        if self._pg.status == pq.ConnStatus.BAD and self._pg.socket < 0:
-            return
         self.stop_reading()
         if self._wants_write:
-            self._loop.remove_writer(self._pg.socket)
+            self._loop.remove_writer(self._descriptor)
             self._wants_write = False
         self._pg.finish()
 

@@ -23,6 +23,10 @@ class ClientGone(Exception):
     """The client has left, in whatever way: ordinary, and nobody is there to answer."""
 
 
+class SilentClient(Exception):
+    """The client neither answers nor takes what it was sent: drop it."""
+
+
 class ClientConnection:
     """Owns the streams of one client; `close` always ends in a closed socket."""
 
@@ -76,15 +80,15 @@ class ClientConnection:
             self._writer.writelines((header, payload))
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until the client has taken enough. TimeoutError, ClientGone."""
+        """Waits until the client has taken enough. SilentClient, ClientGone."""
         try:
             async with asyncio.timeout(timeout_s):
                 # Gives way also when there is room: a reader far behind must not starve others.
                 await asyncio.sleep(0)
                 await self._writer.drain()
+        except TimeoutError as error:
+            raise SilentClient("takes no data") from error
         except OSError as error:
-            if isinstance(error, TimeoutError):
-                raise
             raise ClientGone(str(error)) from error
 
     def send_fatal(self, error: SqlRefused) -> None:

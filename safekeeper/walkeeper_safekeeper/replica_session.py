@@ -55,11 +55,10 @@ from walkeeper_common.replication_commands import (
     parse_command,
 )
 from walkeeper_safekeeper import replication_answers as answers
-from walkeeper_safekeeper.client_connection import ClientConnection, ClientGone
+from walkeeper_safekeeper.client_connection import ClientConnection, ClientGone, SilentClient
 from walkeeper_safekeeper.login import Login, parse_login
 from walkeeper_safekeeper.served_log import Catalog, Reader, ServedLog
 from walkeeper_safekeeper.wal_stream import (
-    SilentClient,
     StreamEnded,
     StreamLimits,
     WalStream,

@@ -1,6 +1,6 @@
 """One log's WAL on disk: segment files under PostgreSQL's names, always of full size.
 
-    create / recover      make the first segment; find the end after a start (rules 9, 15, 18)
+    create                makes the first segment; after every other start see wal_recovery
     append                write and fdatasync; what it returns is durable
     prepare_ahead         allocate the next segment before append needs it
     truncate              the crash-safe cut of rule 7; its durable mark is the caller's

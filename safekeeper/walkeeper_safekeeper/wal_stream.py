@@ -38,7 +38,7 @@ from walkeeper_common.pgwire import (
     result,
     unpack_from_receiver,
 )
-from walkeeper_safekeeper.client_connection import ClientConnection
+from walkeeper_safekeeper.client_connection import ClientConnection, SilentClient
 from walkeeper_safekeeper.replication_answers import parse_history
 from walkeeper_safekeeper.served_log import Reader, ReaderState, ServedLog
 
@@ -52,10 +52,6 @@ class StreamLimits:
     keepalive_interval_s: float = 10.0
     sender_timeout_s: float = 60.0
     authentication_timeout_s: float = 60.0
-
-
-class SilentClient(Exception):
-    """It neither answers nor takes what it was sent, for sender_timeout_s."""
 
 
 class StreamEnded(Exception):
@@ -262,13 +258,7 @@ class WalStream:
         self._client.send_wal(header, wal)
         reader.sent_lsn = end
         self._sent_at_s = self._clock()
-        await self._drain()
-
-    async def _drain(self) -> None:
-        try:
-            await self._client.drain(self._limits.sender_timeout_s)
-        except TimeoutError as error:
-            raise SilentClient("takes no data") from error
+        await self._client.drain(self._limits.sender_timeout_s)
 
     def _until_next_duty_s(self) -> float:
         """Until a keepalive is due, or a ping, or the client's time is over."""
@@ -289,7 +279,7 @@ class WalStream:
             self._keepalive_owed = False
             self._ping_sent = self._ping_sent or ping
             self._send_keepalive(reply_requested=ping)
-            await self._drain()
+            await self._client.drain(self._limits.sender_timeout_s)
 
     def _send_keepalive(self, *, reply_requested: bool) -> None:
         wal_end_lsn = min(self._reader.sent_lsn, self._log.commit_lsn)

@@ -1,0 +1,231 @@
+"""`walkeeper attach`: from here on a commit waits until a quorum has it.
+
+The order is what makes it safe to run on a live server: first the proposer streams and has caught
+up, because a standby that catches up does not count and every commit would wait for it; then the
+setting; then it is seen to be in force. If that is not seen in time the old setting is put back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from walkeeper_cli.primary_settings import (
+    POLL_S,
+    Standby,
+    StandbyNames,
+    alter_system,
+    refuse_recovery,
+    refuse_without_rights,
+    reload,
+    standby_names,
+    standbys,
+    warnings,
+)
+from walkeeper_cli.standby_names import (
+    PARAMETER,
+    REPLACED,
+    configuration_line,
+    includes,
+    is_proposers,
+    setting_for,
+)
+from walkeeper_common.errors import Refused
+from walkeeper_proposer.primary_sql import connected
+
+CAUGHT_UP_BYTES = 1 << 20
+ROLLBACK_TIMEOUT_S = 10.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSettings:
+    """The command's flags; without an application_name, the one proposer that there is."""
+
+    dsn: str
+    application_name: str | None = None
+    timeout_s: float = 60.0
+    replace: bool = False
+
+
+async def printed_line(settings: AttachSettings) -> str:
+    """`--print`: the line, for whatever else writes the primary's configuration."""
+    if settings.application_name is not None:
+        return configuration_line(setting_for(settings.application_name))
+    async with connected(settings.dsn) as sql:
+        proposer = _the_one(await standbys(sql), None)
+    if proposer is None:
+        raise Refused("no walkeeper proposer is connected; start it, or say --application-name")
+    return configuration_line(setting_for(proposer.application_name))
+
+
+async def attach(settings: AttachSettings, say: Say) -> str:
+    """One line for the operator. Refused leaves the setting as it was, and says what to do."""
+    async with connected(settings.dsn) as sql:
+        await refuse_recovery(sql)
+        for warning in await warnings(sql):
+            say(f"warning: {warning}")
+        before = await standby_names(sql)
+        proposer = await _caught_up_proposer(sql, settings, say)
+        name = proposer.application_name
+        if includes(before.setting, name):
+            await _wait_in_force(sql, name, settings.timeout_s)
+            return f"already attached: {configuration_line(before.setting)}"
+        _refuse_foreign_setting(before, settings, name)
+        parameters = [PARAMETER, REPLACED] if before.setting else [PARAMETER]
+        await refuse_without_rights(sql, parameters, setting_for(name))
+        await _set(sql, name, before, settings.timeout_s)
+    replaced = f" (replaced {before.setting!r}; detach restores it)" if before.setting else ""
+    return f"attached: {configuration_line(setting_for(name))}{replaced}"
+
+
+def _refuse_foreign_setting(before: StandbyNames, settings: AttachSettings, name: str) -> None:
+    if before.source == "command line":
+        raise Refused(
+            f"{PARAMETER} was given on the server's command line, which nothing overrides; "
+            f"restart it without, or with {configuration_line(setting_for(name))}"
+        )
+    if before.setting and not settings.replace:
+        raise Refused(
+            f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(name)!r} in "
+            "its place until `walkeeper detach` restores it"
+        )
+
+
+async def _caught_up_proposer(
+    sql: asyncpg.Connection, settings: AttachSettings, say: Say
+) -> Standby:
+    """Streaming, and within CAUGHT_UP_BYTES of the primary's end."""
+    told = ""
+
+    async def look() -> Standby | str:
+        nonlocal told
+        rows = await standbys(sql)
+        proposer = _the_one(rows, settings.application_name)
+        if proposer is None:
+            others = ", ".join(repr(row.application_name) for row in rows)
+            missing = settings.application_name or "walkeeper or walkeeper_…"
+            lacking = (
+                f"no proposer ({missing}) is connected to this primary; connected are: "
+                f"{others or 'no standbys'}. Start `walkeeper proposer`, see its log"
+            )
+        else:
+            await _refuse_hidden(sql, proposer)
+            lacking = _not_ready(proposer)
+        if lacking and lacking != told:
+            say(f"waiting: {lacking}")
+            told = lacking
+        return lacking or _present(proposer)
+
+    return await _wait(look, settings.timeout_s)
+
+
+def _present(proposer: Standby | None) -> Standby:
+    assert proposer is not None
+    return proposer
+
+
+def _the_one(rows: Sequence[Standby], application_name: str | None) -> Standby | None:
+    """The proposer that is meant. A proposer holds a slot; a look at old WAL does not."""
+    if application_name is not None:
+        found = [r for r in rows if r.application_name.lower() == application_name.lower()]
+    else:
+        found = [r for r in rows if is_proposers(r.application_name) and r.slot_name]
+    if len(found) > 1:
+        names = ", ".join(sorted(r.application_name for r in found))
+        choice = "say which with --application-name"
+        if len({r.application_name.lower() for r in found}) == 1:
+            choice = "commits would wait for either of them; give each its own --application-name"
+        raise Refused(f"several proposers are connected: {names}; {choice}")
+    return found[0] if found else None
+
+
+async def _refuse_hidden(sql: asyncpg.Connection, proposer: Standby) -> None:
+    if proposer.state is None:
+        role = await sql.fetchval("SELECT quote_ident(current_user)")
+        raise Refused(
+            f"role {role} may not see pg_stat_replication; as a superuser: "
+            f"GRANT pg_monitor TO {role};"
+        )
+
+
+def _not_ready(proposer: Standby) -> str:
+    name = proposer.application_name
+    if proposer.state != "streaming":
+        return f"{name} is in state {proposer.state}, not streaming"
+    if proposer.behind_bytes is None:
+        return f"{name} has not reported a position yet: no quorum of safekeepers, see its log"
+    if proposer.behind_bytes > CAUGHT_UP_BYTES:
+        return f"{name} is {proposer.behind_bytes >> 20} MB behind the primary"
+    return ""
+
+
+async def _set(sql: asyncpg.Connection, name: str, before: StandbyNames, timeout_s: float) -> None:
+    """Set, reload, see it in force; or put back what was there."""
+    try:
+        if before.setting:
+            await alter_system(sql, REPLACED, before.setting)
+        await alter_system(sql, PARAMETER, setting_for(name))
+        await reload(sql)
+        await _wait_in_force(sql, name, timeout_s)
+    except BaseException:
+        # Also when it is interrupted: commits must not be left waiting for nobody.
+        async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
+            await put_back(sql, before.setting)
+        raise
+
+
+async def put_back(sql: asyncpg.Connection, setting: str) -> None:
+    """Make `setting` the one in force, and leave nothing of ours in the configuration.
+
+    ALTER SYSTEM RESET, so that postgresql.conf rules again, if that is what it says; else SET.
+    """
+    await alter_system(sql, PARAMETER, None if not setting else await _unless_in_file(sql, setting))
+    if (await standby_names(sql)).replaced:
+        await alter_system(sql, REPLACED, None)
+    await reload(sql)
+    if (await standby_names(sql)).setting != setting:
+        await alter_system(sql, PARAMETER, setting)
+        await reload(sql)
+
+
+async def _unless_in_file(sql: asyncpg.Connection, setting: str) -> str | None:
+    """None if postgresql.conf itself says it. Who may not look there gets the safe answer."""
+    if not await sql.fetchval("SELECT has_table_privilege('pg_file_settings', 'SELECT')"):
+        return setting
+    try:
+        in_file = await sql.fetchval(
+            "SELECT setting FROM pg_file_settings WHERE name = $1 AND error IS NULL "
+            "AND sourcefile !~ 'postgresql\\.auto\\.conf$' ORDER BY seqno DESC LIMIT 1",
+            PARAMETER,
+        )
+    except asyncpg.InsufficientPrivilegeError:
+        return setting
+    return None if in_file == setting else setting
+
+
+async def _wait_in_force(sql: asyncpg.Connection, name: str, timeout_s: float) -> None:
+    async def look() -> Standby | str:
+        proposer = _the_one(await standbys(sql), name)
+        if proposer is None:
+            return f"the proposer {name} is gone; commits hang until it is back or you detach"
+        if proposer.sync_state not in ("sync", "quorum"):
+            return f"{name} is {proposer.sync_state}, not yet a synchronous standby"
+        return proposer
+
+    await _wait(look, timeout_s)
+
+
+async def _wait(look: Callable[[], Awaitable[Standby | str]], timeout_s: float) -> Standby:
+    """Until `look` gives a standby; Refused with what it said last."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while isinstance(seen := await look(), str):
+        if loop.time() > deadline:
+            raise Refused(f"not within {timeout_s:g} s: {seen}")
+        await asyncio.sleep(POLL_S)
+    return seen

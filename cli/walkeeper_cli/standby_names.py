@@ -1,0 +1,59 @@
+"""What synchronous_standby_names says, and how to say it. Pure.
+
+Grammar: PostgreSQL's syncrep_scanner.l and syncrep_gram.y; names are compared without regard to
+case (pg_strcasecmp) and need double quotes unless they look like identifiers.
+"""
+
+from __future__ import annotations
+
+import re
+
+PARAMETER = "synchronous_standby_names"
+# Where `attach --replace` keeps what it replaced: a parameter of our own, on the primary itself.
+REPLACED = "walkeeper.replaced_synchronous_standby_names"
+DEFAULT_NAME = "walkeeper"
+
+_IDENTIFIER = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z_0-9$\u0080-\U0010ffff]*")
+_TOKEN = re.compile(rf'"(?:[^"]|"")*"|{_IDENTIFIER.pattern}|\*|\d+')
+_LIST = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?\d+\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_KEYWORDS = ("any", "first")
+
+
+def is_proposers(name: str) -> bool:
+    """Whether a proposer is called so unless it was told otherwise."""
+    folded = name.lower()
+    return folded == DEFAULT_NAME or folded.startswith(f"{DEFAULT_NAME}_")
+
+
+def listed_names(setting: str) -> tuple[str, ...]:
+    """The standbys in a value that PostgreSQL has accepted, without quotes, as written."""
+    counted = _LIST.fullmatch(setting)
+    tokens = _TOKEN.findall(counted.group(1) if counted else setting)
+    return tuple(t[1:-1].replace('""', '"') if t.startswith('"') else t for t in tokens)
+
+
+def includes(setting: str, name: str) -> bool:
+    """Whether a standby of this name is among those that commits wait for."""
+    return name.lower() in (listed.lower() for listed in listed_names(setting))
+
+
+def quoted_name(name: str) -> str:
+    """In double quotes if it needs them."""
+    if _IDENTIFIER.fullmatch(name) and name.lower() not in _KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def setting_for(name: str) -> str:
+    """The value that makes every commit wait for this proposer."""
+    return f"FIRST 1 ({quoted_name(name)})"
+
+
+def string_literal(text: str) -> str:
+    """For SQL and for postgresql.conf alike."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def configuration_line(setting: str) -> str:
+    """As it stands in postgresql.conf."""
+    return f"{PARAMETER} = {string_literal(setting)}"

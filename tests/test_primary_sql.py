@@ -1,0 +1,104 @@
+"""The parts of a libpq connection string, as asyncpg needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from walkeeper_common.errors import Refused
+from walkeeper_proposer.primary_sql import connected, connection_arguments
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PGHOST", "PGPORT", "PGUSER", "PGPASSWORD", "PGDATABASE", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_both_forms_of_a_connection_string_mean_the_same() -> None:
+    url = connection_arguments("postgresql://u:p%40ss@h1:5433,h2:5434/db?sslmode=require")
+    words = connection_arguments(
+        "host=h1,h2 port=5433,5434 user=u password='p@ss' dbname=db sslmode=require"
+    )
+    assert url == words
+    assert (url["host"], url["port"]) == (["h1", "h2"], [5433, 5434])
+    assert (url["user"], url["password"], url["database"]) == ("u", "p@ss", "db")
+    assert "sslmode=require" in url["dsn"]
+
+
+def test_one_port_is_for_every_host() -> None:
+    assert connection_arguments("host=a,b port=7")["port"] == [7, 7]
+
+
+def test_quotes_and_backslashes_in_a_password_survive() -> None:
+    assert connection_arguments(r"host=h password='a\'b\\c d'")["password"] == r"a'b\c d"
+
+
+def test_the_environment_fills_in_what_the_string_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGHOST", "fromenv")
+    monkeypatch.setenv("PGPORT", "7777")
+    arguments = connection_arguments("port=8888")
+    assert (arguments["host"], arguments["port"]) == (["fromenv"], [8888])
+
+
+def test_a_service_is_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    services = tmp_path / "services"
+    services.write_text("[prod]\nhost=db1\nport=6000\nuser=wk\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    arguments = connection_arguments("service=prod port=6001")
+    assert (arguments["host"], arguments["port"]) == (["db1"], [6001])
+    assert arguments["user"] == "wk"
+    with pytest.raises(Refused, match="other"):
+        connection_arguments("service=other")
+
+
+def test_a_database_is_postgres_unless_one_is_named() -> None:
+    assert connection_arguments("host=h user=wk")["database"] == "postgres"
+    assert connection_arguments("host=h user=wk dbname=app")["database"] == "app"
+
+
+@pytest.mark.parametrize("dsn", ["host", "bogus=1", "postgresql://h:port-without-end?x=1", "a='"])
+def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> None:
+    with pytest.raises(Refused, match="connection string"):
+        connection_arguments(dsn)
+
+
+def test_nobody_there_is_refused_in_one_line() -> None:
+    async def connect() -> None:
+        async with connected("host=127.0.0.1 port=1 user=u"):
+            raise AssertionError("connected to nobody")
+
+    with pytest.raises(Refused, match=r"^no SQL connection to the primary: [^\n]*$"):
+        asyncio.run(connect())
+
+
+@pytest.mark.postgres
+def test_a_failed_statement_and_a_failed_login_are_refused_with_the_servers_text() -> None:
+    async def run(dsn: str, statement: str) -> None:
+        async with connected(dsn) as sql:
+            await sql.execute(statement)
+
+    with PostgresServer.create() as server:
+        with pytest.raises(Refused, match="division by zero"):
+            asyncio.run(run(server.dsn(), "SELECT 1/0"))
+        with pytest.raises(Refused, match="nosuchrole"):
+            asyncio.run(run(server.dsn(user="nosuchrole"), "SELECT 1"))
+        asyncio.run(run(server.dsn(sslmode="prefer"), "SELECT 1"))
+        asyncio.run(run(f"host={server.directory} port={server.port} user=postgres", "SELECT 1"))
+        server.configure(
+            {"max_connections": "5", "superuser_reserved_connections": "2", "max_wal_senders": "2"}
+        )
+        server.restart()
+        server.sql("CREATE ROLE plain LOGIN")
+        held = [server.connect(user="plain") for _ in range(3)]
+        with pytest.raises(Refused, match="superuser_reserved_connections"):
+            asyncio.run(run(server.dsn(user="plain"), "SELECT 1"))
+        asyncio.run(run(server.dsn(), "SELECT 1"))
+        for connection in held:
+            connection.close()

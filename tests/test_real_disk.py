@@ -1,0 +1,146 @@
+"""The real directory: modes, descriptors, one process and one id, threads, and a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from walkeeper_common.errors import NoSpace, Refused, StorageError
+from walkeeper_safekeeper import real_disk
+from walkeeper_safekeeper.real_disk import RESERVE, RealDisk, claim_data_directory
+from walkeeper_safekeeper.wal_store import SegmentNotAllocated
+
+
+def test_modes_are_private(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path / "a" / "wal"))
+    disk.replace("control", b"x")
+    disk.allocate("segment", 8192)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a" / "wal").stat().st_mode & 0o777 == 0o700
+    for name in disk.names():
+        assert (tmp_path / "a" / "wal" / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_descriptors_are_bounded_and_follow_their_names(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    for i in range(3 * real_disk.DESCRIPTORS_MAX):
+        disk.replace(f"f{i}", b"%d" % i)
+        assert disk.read_at(f"f{i}", 0, 1) == (b"%d" % i)[:1]
+    assert len(os.listdir("/proc/self/fd")) - before <= real_disk.DESCRIPTORS_MAX
+    disk.rename("f1", "f2")
+    assert disk.read_at("f2", 0, 1) == b"1"
+    disk.unlink("f2")
+    disk.allocate("f2", 10)
+    assert disk.read_at("f2", 0, 10) == bytes(10)
+    disk.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
+    path = str(tmp_path / "data")
+    claimed = claim_data_directory(path, 1)
+    with pytest.raises(Refused, match=f"another safekeeper is running in {path}"):
+        claim_data_directory(path, 1)
+    code = f"from walkeeper_safekeeper.real_disk import *; claim_data_directory({path!r}, 1)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert b"another safekeeper is running" in child.stderr
+    claimed.release()
+    with pytest.raises(Refused, match="belongs to safekeeper 1: start it with --id 1"):
+        claim_data_directory(path, 2)
+    claim_data_directory(path, 1).release()
+    (tmp_path / "data" / "safekeeper").write_bytes(b"?")
+    with pytest.raises(StorageError, match="whose directory"):
+        claim_data_directory(path, 1)
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "small"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def fill(path: Path) -> None:
+    with (path / "filler").open("ab", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
+def test_the_control_file_can_be_written_on_a_full_disk(small_file_system: Path) -> None:
+    disk = RealDisk(str(small_file_system), reserve_bytes=1 << 18)
+    disk.replace("control", b"a" * 5000)
+    fill(small_file_system)
+    with pytest.raises(NoSpace, match="no space"):
+        disk.allocate("segment", 1 << 16)
+    for i in range(200):
+        disk.replace("control", b"%d" % i * 3000)
+        assert disk.read_at("control", 0, 3) == (b"%d" % i * 3)[:3]
+        fill(small_file_system)  # somebody else takes what became free
+    with pytest.raises(NoSpace):
+        disk.allocate("segment", 1 << 16)
+    assert "segment" not in disk.names()
+    (small_file_system / "filler").unlink()
+    disk.allocate("segment", 1 << 16)
+    assert disk.size(RESERVE) == 1 << 18
+    disk.close()
+
+
+def test_a_log_on_a_full_disk_refuses_appends_and_goes_on_later(small_file_system: Path) -> None:
+    wal = plain_wal(10, 150)
+    disk = RealDisk(str(small_file_system), reserve_bytes=1 << 16)
+    store = make_store(disk)
+    store.create(wal.start_lsn)
+    fill(small_file_system)
+    with pytest.raises(SegmentNotAllocated) as full:
+        store.append(wal.start_lsn, [wal.read(wal.start_lsn, wal.end_lsn)])
+    lsn = full.value.flush_lsn
+    assert lsn == wal.start_lsn + SEGMENT
+    assert store.record_end(lsn).end_lsn == wal.end_before(lsn)[1]
+    (small_file_system / "filler").unlink()
+    store.append(lsn, [wal.read(lsn, wal.end_lsn)])
+    disk.close()
+    disk = RealDisk(str(small_file_system), reserve_bytes=1 << 16)
+    assert recover(make_store(disk), facts_of(wal)).flush_lsn == wal.end_lsn
+    disk.close()
+
+
+def test_segments_are_prepared_by_another_thread_while_wal_is_appended(tmp_path: Path) -> None:
+    wal = plain_wal(13, 1500)
+    disk = RealDisk(str(tmp_path))
+    store = make_store(disk)
+    store.create(wal.start_lsn)
+    written, stop, failures = [wal.start_lsn], threading.Event(), []
+
+    def prepare() -> None:
+        try:
+            while not stop.is_set():
+                store.prepare_ahead(written[0])
+                store.read(wal.start_lsn, written[0])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=prepare) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while written[0] < wal.end_lsn:
+        end = min(wal.end_lsn, written[0] + 5000)
+        written[0] = store.append(written[0], [wal.read(written[0], end)])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
+    disk.close()

@@ -1,0 +1,45 @@
+"""Waiting for a condition instead of sleeping: the only way in which tests let time pass."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAUSE_S = 0.02
+
+
+class NotInTime(AssertionError):
+    """The condition did not hold in time; the text holds what it was and what it gave last."""
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
+    """The first true value of `condition`. It is asked once more when the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise NotInTime(f"{condition} gave {value!r} after {timeout_s:g} s")
+        time.sleep(PAUSE_S)
+    return value
+
+
+async def until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
+    """As `wait_until`, while the event loop runs."""
+
+    async def ask() -> T:
+        return condition()
+
+    return await until_awaited(ask, timeout_s)
+
+
+async def until_awaited(condition: Callable[[], Awaitable[T]], timeout_s: float = 20.0) -> T:
+    """As `until`, for a condition that must itself wait: a query, say."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := await condition()):
+        if time.monotonic() > deadline:
+            raise NotInTime(f"{condition} gave {value!r} after {timeout_s:g} s")
+        await asyncio.sleep(PAUSE_S)
+    return value
