@@ -26,11 +26,13 @@ from walkeeper_cli.primary_settings import (
     warnings,
 )
 from walkeeper_cli.standby_names import (
+    DEFAULT_NAME,
     PARAMETER,
     REPLACED,
     configuration_line,
     includes,
     is_proposers,
+    listed_names,
     setting_for,
 )
 from walkeeper_common.errors import Refused
@@ -70,20 +72,29 @@ async def attach(settings: AttachSettings, say: Say) -> str:
         for warning in await warnings(sql):
             say(f"warning: {warning}")
         before = await standby_names(sql)
-        proposer = await _caught_up_proposer(sql, settings, say)
-        name = proposer.application_name
+        expected = _expected_name(settings, before)
+        if not includes(before.setting, expected):
+            await _refuse_unchangeable(sql, before, settings, expected)  # before any waiting
+        name = (await _caught_up_proposer(sql, settings, say)).application_name
         if includes(before.setting, name):
             await _wait_in_force(sql, name, settings.timeout_s)
             return f"already attached: {configuration_line(before.setting)}"
-        _refuse_foreign_setting(before, settings, name)
-        parameters = [PARAMETER, REPLACED] if before.setting else [PARAMETER]
-        await refuse_without_rights(sql, parameters, setting_for(name))
+        await _refuse_unchangeable(sql, before, settings, name)
         await _set(sql, name, before, settings.timeout_s)
     replaced = f" (replaced {before.setting!r}; detach restores it)" if before.setting else ""
     return f"attached: {configuration_line(setting_for(name))}{replaced}"
 
 
-def _refuse_foreign_setting(before: StandbyNames, settings: AttachSettings, name: str) -> None:
+def _expected_name(settings: AttachSettings, before: StandbyNames) -> str:
+    """The proposer's name as far as it can be known while it is not connected."""
+    attached = (name for name in listed_names(before.setting) if is_proposers(name))
+    return settings.application_name or next(attached, DEFAULT_NAME)
+
+
+async def _refuse_unchangeable(
+    sql: asyncpg.Connection, before: StandbyNames, settings: AttachSettings, name: str
+) -> None:
+    """A setting that is somebody else's, or that we may not change."""
     if before.source == "command line":
         raise Refused(
             f"{PARAMETER} was given on the server's command line, which nothing overrides; "
@@ -94,6 +105,8 @@ def _refuse_foreign_setting(before: StandbyNames, settings: AttachSettings, name
             f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(name)!r} in "
             "its place until `walkeeper detach` restores it"
         )
+    parameters = [PARAMETER, REPLACED] if before.setting else [PARAMETER]
+    await refuse_without_rights(sql, parameters, setting_for(name))
 
 
 async def _caught_up_proposer(

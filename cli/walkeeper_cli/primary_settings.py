@@ -1,4 +1,4 @@
-"""The primary's configuration and its standbys, as `attach` and `detach` ask and change them. Shell.
+"""The primary's configuration and standbys, as `attach` and `detach` see and change them. Shell.
 
 Every function is one or two short statements on a connection of `primary_sql.connected`, which
 bounds them in time. ALTER SYSTEM writes a file and no WAL, so it works while commits hang.
@@ -68,6 +68,7 @@ async def standby_names(sql: asyncpg.Connection) -> StandbyNames:
         PARAMETER,
         REPLACED,
     )
+    assert row is not None, PARAMETER
     return StandbyNames(row["setting"], row["source"], row["replaced"])
 
 
@@ -139,7 +140,7 @@ async def reload(sql: asyncpg.Connection) -> None:
     await sql.execute("SELECT pg_reload_conf()")
     try:
         async with asyncio.timeout(RELOAD_TIMEOUT_S):
-            while await sql.fetchval(loaded) == before:
+            while await sql.fetchval(loaded) == before:  # noqa: ASYNC110  (has no event)
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise Refused(

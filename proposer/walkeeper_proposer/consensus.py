@@ -52,6 +52,7 @@ from walkeeper_proposer.proposer_events import (
     DropLink,
     Effect,
     Event,
+    IdentifyPrimary,
     LinkLost,
     LinkUp,
     Note,
@@ -214,12 +215,22 @@ class Proposer:
                 return self._stop(Outcome.REFUSED, text)
         if self.campaign.purpose is not Purpose.ATTACH:
             return self.become_candidate()
-        return self.become_checking(greeted)
+        return self.become_checking()
 
-    def become_checking(self, greeted: list[AcceptorGreeting]) -> list[Effect]:
-        """Compare before anything is disturbed: a refused primary must not bump a ballot."""
-        assert self.configuration is not None and self.primary is not None, f"{self.phase=}"
+    def become_checking(self) -> list[Effect]:
+        """Compare before anything is disturbed: a refused primary must not bump a ballot.
+
+        The primary is asked anew where its WAL ends: an older proposer may have carried WAL to the
+        safekeepers since we asked, and the primary would seem to have lost it.
+        """
         self.phase, self._phase_ticks = Phase.CHECKING, 0
+        return [IdentifyPrimary()]
+
+    def _check_greetings(self) -> list[Effect]:
+        assert self.configuration is not None, f"{self.phase=}"
+        greeted = [m.greeting for m in self.members if m.greeting is not None]
+        if len(greeted) < self.configuration.vote_quorum:
+            return self.become_backing_off()
         best = max(greeted, key=lambda g: (g.history[-1].ballot, g.flush_lsn))
         readers = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
         known, link = max(readers, key=lambda reader: reader[0].commit_lsn)
@@ -315,7 +326,9 @@ class Proposer:
         if len(self._voters()) < self.configuration.vote_quorum:
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
-        return self._check_votes()
+        if self.campaign.purpose is not Purpose.ATTACH:
+            return self._check_votes()
+        return [IdentifyPrimary()]  # asked anew, as above; on_primary goes on
 
     def _voters(self) -> list[Member]:
         return [m for m in self.members if m.stage is Stage.VOTING and m.vote is not None]
@@ -419,6 +432,8 @@ class Proposer:
         match self.phase:
             case Phase.LEADING:
                 return self._check_again()
+            case Phase.CHECKING:
+                return self._check_greetings()
             case Phase.CHECKING_VOTES:
                 return self._check_votes()
             case Phase.GREETING:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.logs import log_note
+from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
@@ -32,17 +33,43 @@ def run(settings: ProposerSettings) -> int:
 
 
 async def _main(settings: ProposerSettings) -> int:
-    announce_ready(f"proposer {settings.application_name} for cluster {settings.cluster}")
-    while True:
-        stop = await _Life(settings).run()
-        match stop.outcome:
-            case Outcome.NEW_ELECTION:
-                logger.warning("a new election is needed: %s", stop.text)
-                await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
-            case Outcome.DEPOSED:
-                raise Deposed(stop.text)
-            case _:
-                raise Refused(stop.text)
+    told = False
+
+    def on_streaming(start_lsn: Lsn) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            name = f"proposer {settings.application_name} for cluster {settings.cluster}"
+            announce_ready(f"{name}, streaming from {start_lsn}")
+
+    life = _Life(settings, on_streaming)
+    async with asyncio.TaskGroup() as group:
+        if settings.http is not None:
+            group.create_task(_serve_http(settings, lambda: life.core), name="http")
+        while True:
+            stop = await life.run()
+            _refuse_or_go_on(stop)
+            await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
+            life = _Life(settings, on_streaming)
+
+
+def _refuse_or_go_on(stop: Stop) -> None:
+    """Raises unless a new proposer, with a new id, is to try."""
+    match stop.outcome:
+        case Outcome.NEW_ELECTION:
+            logger.warning("a new election is needed: %s", stop.text)
+        case Outcome.DEPOSED:
+            raise Deposed(stop.text)
+        case _:
+            raise Refused(stop.text)
+
+
+async def _serve_http(settings: ProposerSettings, core: Callable[[], Proposer]) -> None:
+    from walkeeper_common.http_endpoints import serve_http
+    from walkeeper_proposer.monitoring import endpoints
+
+    assert settings.http is not None
+    await serve_http(settings.http, endpoints(settings, core))
 
 
 class _Stopped(Exception):
@@ -52,8 +79,7 @@ class _Stopped(Exception):
 class _Life:
     """One Proposer with a fresh id, its links and its primary; the driver's Surroundings."""
 
-    def __init__(self, settings: ProposerSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ProposerSettings, on_streaming: Callable[[Lsn], None]) -> None:
         campaign = Campaign(
             cluster=settings.cluster,
             proposer_id=os.urandom(16),
@@ -68,9 +94,11 @@ class _Life:
             settings.application_name,
             settings.slot,
             apply_quorum=settings.apply_quorum,
+            on_streaming=on_streaming,
         )
+        self.core = Proposer(campaign)
         self._driver = Driver(
-            Proposer(campaign), links=self._links, primary=self._primary, around=self
+            self.core, links=self._links, primary=self._primary, around=self
         )
         self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
 

@@ -21,6 +21,7 @@ from walkeeper_proposer.proposer_events import (
     DropLink,
     Effect,
     Event,
+    IdentifyPrimary,
     Note,
     PauseStreaming,
     ReadPrimary,
@@ -46,6 +47,10 @@ class Links(Protocol):
 
 class PrimaryPort(Protocol):
     """The primary; PrimaryRead, WalArrived and PrimaryLost come back as events."""
+
+    def identify(self) -> None:
+        """PrimaryIdentified follows, unless the connection is lost."""
+        ...
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None: ...
     def stream(self, start_lsn: Lsn, timeline: int) -> None: ...
@@ -96,6 +101,8 @@ class Driver:
                 self._primary.report(commit_lsn, feedback)
             case DropLink(link, text):
                 self._links.drop(link, text)
+            case IdentifyPrimary():
+                self._primary.identify()
             case ReadPrimary(begin_lsn, end_lsn):
                 self._primary.read(begin_lsn, end_lsn)
             case StartStreaming(start_lsn, timeline):

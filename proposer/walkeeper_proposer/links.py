@@ -26,7 +26,7 @@ class _Link:
         self.number, self.address = number, address
         self.connection: FramedConnection | None = None
         self.closed = asyncio.Event()
-        self.is_up = False
+        self.is_closing = False
 
     def __str__(self) -> str:
         return f"safekeeper at {self.address[0]}:{self.address[1]}"
@@ -42,7 +42,8 @@ class _LinkOwner:
         self._post(Received(self._link.number, message))
 
     def on_closed(self, reason: str) -> None:
-        logger.info("lost the connection to %s: %s", self._link, reason)
+        if not self._link.is_closing:
+            logger.info("lost the connection to %s: %s", self._link, reason)
         self._link.connection = None
         self._link.closed.set()
         self._post(LinkLost(self._link.number))
@@ -82,6 +83,7 @@ class SafekeeperLinks:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_S_MAX)
         finally:
+            link.is_closing = True
             if link.connection is not None:
                 link.connection.close("the proposer stops")
 

@@ -19,7 +19,13 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
-from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData, unpack_from_sender
+from walkeeper_common.pgwire import (
+    HotStandbyFeedback,
+    Keepalive,
+    StandbyStatus,
+    XLogData,
+    unpack_from_sender,
+)
 from walkeeper_proposer.primary_sql import terminate_slot_user
 from walkeeper_proposer.proposer_events import (
     Event,
@@ -80,9 +86,18 @@ def parse_size(text: str) -> int:
 class Primary:
     """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
 
-    def __init__(self, dsn: str, application_name: str, slot: str, *, apply_quorum: bool) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        application_name: str,
+        slot: str,
+        *,
+        apply_quorum: bool,
+        on_streaming: Callable[[Lsn], None],
+    ) -> None:
         self._dsn, self._application_name, self._slot = dsn, application_name, slot
-        self._apply_quorum = apply_quorum
+        self._apply_quorum, self._on_streaming = apply_quorum, on_streaming
+        self._xmins = self._sent_xmins = (0, 0)
         self._post: Callable[[Event], None]
         self._connection: ReplicationConnection | None = None
         self._group: asyncio.TaskGroup
@@ -134,6 +149,22 @@ class Primary:
         if self._connection is not None:
             self._connection.stop_reading()
 
+    def identify(self) -> None:
+        """Once more, on the connection that is not streaming yet."""
+        connection = self._connection
+        if connection is not None:
+            self._group.create_task(self._identify_again(connection), name="identify the primary")
+
+    async def _identify_again(self, connection: ReplicationConnection) -> None:
+        try:
+            identity = await identify(connection)
+        except WalkeeperError as error:
+            if connection is self._connection:
+                self._lose(error)
+            return
+        if connection is self._connection:
+            self._post(PrimaryIdentified(identity))
+
     # The stream
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
@@ -172,8 +203,10 @@ class Primary:
         self._flush_lsn, self._apply_lsn = min(self._flush_lsn, start_lsn), ZERO_LSN
         self._is_streaming = True
         logger.info("started streaming WAL from primary at %s on timeline %s", start_lsn, timeline)
+        self._sent_xmins = (0, 0)
         connection.start_reading(self._on_readable)
         self._send_status()
+        self._on_streaming(start_lsn)
         self._on_readable()  # libpq may have read the first bytes already
 
     def _on_readable(self) -> None:
@@ -217,6 +250,10 @@ class Primary:
         if not self._apply_quorum:
             applied = [f.apply_lsn for f in feedback if f.apply_lsn]
             self._apply_lsn = min(applied, default=ZERO_LSN)
+        self._xmins = (
+            min((f.xmin for f in feedback if f.xmin), default=0),
+            min((f.catalog_xmin for f in feedback if f.catalog_xmin), default=0),
+        )
         self._send_status()
 
     def _send_status(self) -> None:
@@ -224,8 +261,7 @@ class Primary:
             return
         flush_lsn = min(self._flush_lsn, self._received_lsn)
         apply_lsn = min(self._apply_lsn, flush_lsn)
-        now_us = int((time.time() - POSTGRES_EPOCH_S) * 1e6)
-        status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, now_us, False)
+        status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, _now_us(), False)
         try:
             self._connection.send(status.pack())  # if it is full, on_drained sends the newest
         except Unavailable as error:
@@ -235,6 +271,22 @@ class Primary:
         while True:
             await asyncio.sleep(STATUS_S)
             self._send_status()
+            self._send_xmins()
+
+    def _send_xmins(self) -> None:
+        """hot_standby_feedback of the standbys behind the safekeepers, when it has changed."""
+        if self._connection is None or not self._is_streaming or self._xmins == self._sent_xmins:
+            return
+        xmin, catalog_xmin = self._xmins
+        low = 0xFFFFFFFF
+        said = HotStandbyFeedback(
+            _now_us(), xmin & low, xmin >> 32, catalog_xmin & low, catalog_xmin >> 32
+        )
+        try:
+            if self._connection.send(said.pack()):
+                self._sent_xmins = self._xmins
+        except Unavailable as error:
+            self._lose(error)
 
     # Reading a range, to compare it
 
@@ -274,3 +326,8 @@ class Primary:
                 piece = data.payload[: end_lsn - next_lsn]
                 next_lsn = next_lsn + len(piece)
                 self._post(PrimaryRead(next_lsn - len(piece), piece))
+
+
+def _now_us() -> int:
+    """PostgreSQL's clock: microseconds since 2000-01-01 UTC."""
+    return int((time.time() - POSTGRES_EPOCH_S) * 1e6)

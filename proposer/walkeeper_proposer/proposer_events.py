@@ -121,6 +121,11 @@ class DropLink:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentifyPrimary:
+    """Ask the primary again where its WAL ends: PrimaryIdentified or PrimaryLost follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPrimary:
     """Read [begin_lsn, end_lsn) from the primary, to compare it."""
 
@@ -196,6 +201,7 @@ class Note:
 Effect: TypeAlias = (
     Send
     | DropLink
+    | IdentifyPrimary
     | ReadPrimary
     | StartStreaming
     | PauseStreaming

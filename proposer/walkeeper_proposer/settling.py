@@ -32,6 +32,9 @@ TRIES_MAX = 5
 class _NoPrimary:
     """There is none to speak to."""
 
+    def identify(self) -> None:
+        raise AssertionError("settle asks no primary")
+
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         raise AssertionError("settle reads no primary")
 

@@ -57,6 +57,8 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
 
     try:
         await catalog.open_all()
+        if settings.http is not None:
+            group.create_task(_serve_http(settings, catalog), name="http")
         await serve(
             settings.listen[0],
             settings.listen[1],
@@ -69,11 +71,20 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         await catalog.close()
 
 
+async def _serve_http(settings: SafekeeperSettings, catalog: LogCatalog) -> None:
+    from walkeeper_common.http_endpoints import serve_http
+    from walkeeper_safekeeper.monitoring import endpoints
+
+    assert settings.http is not None
+    await serve_http(settings.http, endpoints(catalog, settings.acceptor_id))
+
+
 def _refuse_open_door(settings: SafekeeperSettings) -> None:
     host = settings.listen[0]
-    if host in LOOPBACK or settings.allow_unauthenticated:
-        if host not in LOOPBACK:
-            logger.warning("listening on %s without authentication: whoever reaches it", host)
+    if host in LOOPBACK:
+        return
+    if settings.allow_unauthenticated:
+        logger.warning("no authentication: whoever reaches %s can read and write the WAL", host)
         return
     raise Refused(
         f"--listen {host} is not loopback and this version has no authentication: whoever reaches "

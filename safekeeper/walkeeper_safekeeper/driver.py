@@ -94,12 +94,18 @@ class Driver:
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
         self._is_writing = False
+        self.groups_written = 0
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
     @property
     def is_busy(self) -> bool:
         """More WAL is queued than should be."""
         return self._queued_bytes >= QUEUED_BYTES_MAX
+
+    @property
+    def queued_bytes(self) -> int:
+        """WAL received and not yet written."""
+        return self._queued_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -196,6 +202,7 @@ class Driver:
             self._queued_bytes = 0
             self.post(_failed_write(result))
             return
+        self.groups_written += 1
         self.post(WalFlushed(end_lsn))
         self._write_group()
         self._prepare_ahead(end_lsn)

@@ -94,6 +94,15 @@ class LogCatalog:
         make_directory(os.path.join(path, "orphans"))
         return LogFolder(path, folder, wal)
 
+    def logs(self) -> Sequence[HostedLog]:
+        """Those that are served."""
+        return [self._open[name] for name in sorted(self._open)]
+
+    def broken(self) -> dict[str, str]:
+        """Those that could not be opened, with the reason; or whose disk has failed since."""
+        failed = {log.cluster: log.driver.acceptor.failure for log in self.logs()}
+        return {**self._broken, **{name: why for name, why in failed.items() if why}}
+
     async def close(self) -> None:
         """A clean stop of every log."""
         await asyncio.gather(*(log.close() for log in self._open.values()))

@@ -46,7 +46,7 @@ class Reader:
     replay_lsn: Lsn = ZERO_LSN
     promised_lsn: Lsn = ZERO_LSN
     reply_time_us: int = 0  # the receiver's clock, microseconds since 2000-01-01 UTC
-    xmin: int = 0  # hot_standby_feedback, 0 when it is off
+    xmin: int = 0  # hot_standby_feedback, epoch and xid in 64 bits; 0 when it is off
     catalog_xmin: int = 0
     end_reason: str = ""  # set: nothing more may be sent
     on_end: Callable[[], None] = lambda: None

@@ -24,6 +24,7 @@ from itertools import count
 from typing import TypeAlias, cast
 
 from walkeeper_common.errors import Refused
+from walkeeper_common.framing import PREFACE
 from walkeeper_common.pgwire import SqlRefused, error_response
 from walkeeper_safekeeper.client_connection import ClientConnection
 from walkeeper_safekeeper.replica_session import ReplicaSession
@@ -32,7 +33,6 @@ from walkeeper_safekeeper.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.server")
 
-PREFACE = b"WALKEEP\x01"
 TLS_HANDSHAKE = 0x16
 PID_MAX = 2**31 - 1
 CLIENTS_MAX = 200

@@ -184,7 +184,8 @@ class WalStream:
     def _on_feedback(self, said: StandbyStatus | HotStandbyFeedback) -> None:
         reader = self._reader
         if isinstance(said, HotStandbyFeedback):
-            reader.xmin, reader.catalog_xmin = said.xmin, said.catalog_xmin
+            reader.xmin = _full_xid(said.xmin_epoch, said.xmin)
+            reader.catalog_xmin = _full_xid(said.catalog_xmin_epoch, said.catalog_xmin)
             return
         reader.write_lsn, reader.flush_lsn = said.write_lsn, said.flush_lsn
         reader.replay_lsn, reader.reply_time_us = said.replay_lsn, said.sent_at_us
@@ -289,3 +290,8 @@ class WalStream:
 
     def _now_us(self) -> int:
         return int(self._now() * 1_000_000) - UNIX_EPOCH_TO_2000_US
+
+
+def _full_xid(epoch: int, xid: int) -> int:
+    """64 bits, so that horizons compare across a wraparound; 0: none."""
+    return epoch << 32 | xid if xid else 0

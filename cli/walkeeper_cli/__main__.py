@@ -1,0 +1,107 @@
+"""`walkeeper`: the command line. Commands are imported when they are named, so that it starts fast.
+
+Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. Errors that are
+expected (WalkeeperError) show no traceback; a defect shows its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from typing import Any
+
+import click
+
+from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
+from walkeeper_common.errors import WalkeeperError
+
+# In the order in which they are met: a module of walkeeper_cli.commands each.
+COMMANDS = ("safekeeper", "create", "proposer", "attach", "detach", "status", "settle")
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports the one that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"walkeeper_cli.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"walkeeper {importlib.metadata.version('walkeeper')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "-?", "--help"]})
+@click.option(
+    *("-V", "--version"), is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file with values for the options.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    help="How much a daemon logs on stderr.",
+)
+@click.pass_context
+def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
+    """Quorum-durable WAL for stock PostgreSQL: a commit returns when a majority of safekeepers
+    has it on disk.
+
+    \b
+    Three safekeepers, one log, one proposer:
+      walkeeper safekeeper --id 1 --data-dir /var/lib/walkeeper --listen 10.0.0.1:5454 …
+      walkeeper create   --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 --dsn service=prod
+      walkeeper proposer --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 --dsn service=prod
+      walkeeper attach   --dsn service=prod     # from here on commits wait for the quorum
+      walkeeper status   --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454
+    \b
+    When commits hang and nobody can bring the quorum back:
+      walkeeper detach   --dsn service=prod
+    \b
+    Every option can come from the environment (WALKEEPER_DATA_DIR for --data-dir) or from a TOML
+    file (--config), whose top level is for all commands and whose tables are for one:
+      safekeepers = ["10.0.0.1:5454", "10.0.0.2:5454", "10.0.0.3:5454"]
+      [proposer]
+      dsn = "service=prod"
+    """
+    ctx.meta[CONFIG], ctx.meta[LOG_LEVEL] = config, log_level
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    try:
+        code: Any = cli.main(arguments, prog_name="walkeeper", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except WalkeeperError as error:
+        click.echo(f"walkeeper: {' '.join(str(error).split())}", err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The console script."""
+    if not __debug__:
+        sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

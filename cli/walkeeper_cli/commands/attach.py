@@ -1,0 +1,61 @@
+"""`walkeeper attach`: let commits wait for the quorum."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_option, option
+
+
+@click.command("attach", short_help="Let commits wait for the quorum.")
+@dsn_option
+@option(
+    "--application-name",
+    type=ApplicationName(),
+    help="Which proposer.  [default: the one called walkeeper or walkeeper_…]",
+)
+@option(
+    "--timeout",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="How long to wait for the proposer, and then for the setting to be in force.",
+)
+@option("--replace", is_flag=True, help="Replace a setting that is not empty; detach restores it.")
+@option(
+    "--print",
+    "print_only",
+    is_flag=True,
+    envvar="WALKEEPER_PRINT",
+    help="Change nothing: print the line for postgresql.conf, Patroni, ….",
+)
+@config_option
+def command(
+    dsn: str, application_name: str | None, timeout: float, replace: bool, print_only: bool
+) -> None:
+    """Make every commit wait until a quorum of safekeepers has it.
+
+    \b
+    Examples:
+      walkeeper attach --dsn 'host=db1 user=postgres'
+      walkeeper attach --dsn service=prod --print        # for whoever owns the configuration
+
+    Waits until the proposer streams and has caught up, sets synchronous_standby_names, reloads,
+    and sees it in force. If that fails the old setting is put back.
+
+    \b
+    A role that is no superuser needs (PostgreSQL 15 and newer):
+      GRANT pg_monitor TO role;
+      GRANT ALTER SYSTEM ON PARAMETER synchronous_standby_names TO role;
+      GRANT ALTER SYSTEM ON PARAMETER walkeeper.replaced_synchronous_standby_names TO role;
+      GRANT EXECUTE ON FUNCTION pg_reload_conf() TO role;
+    """
+    from walkeeper_cli.attach import AttachSettings, attach, printed_line
+
+    settings = AttachSettings(dsn, application_name, timeout, replace)
+    if print_only:
+        click.echo(asyncio.run(printed_line(settings)))
+    else:
+        click.echo(asyncio.run(attach(settings, lambda text: click.echo(text, err=True))))

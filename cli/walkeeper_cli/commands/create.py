@@ -1,0 +1,74 @@
+"""`walkeeper create`: a new log on its safekeepers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from walkeeper_cli.options import (
+    Address,
+    Duration,
+    SlotName,
+    cluster_option,
+    config_option,
+    dsn_option,
+    option,
+    safekeepers_option,
+    slot_of,
+    unavailable,
+)
+
+
+@click.command("create", short_help="Make a log on its safekeepers.")
+@safekeepers_option
+@dsn_option
+@cluster_option
+@option(
+    "--ack-quorum",
+    type=click.IntRange(1, 32),
+    help="How many safekeepers must have a commit.  [default: a majority]",
+)
+@option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")
+@option("--timeout", type=Duration(), default="10s", show_default=True, help="For each answer.")
+@option(
+    "--allow-single-ack",
+    is_flag=True,
+    help="Allow --ack-quorum 1 with several safekeepers: a commit is then on one disk.",
+)
+@unavailable("--logical", is_flag=True)
+@config_option
+def command(
+    safekeepers: tuple[Address, ...],
+    dsn: str,
+    cluster: str,
+    ack_quorum: int | None,
+    slot: str | None,
+    timeout: float,
+    allow_single_ack: bool,
+) -> None:
+    """Make the log on all its safekeepers, and the slot on the primary.
+
+    \b
+    Example:
+      walkeeper create --safekeepers h1:5454,h2:5454,h3:5454 --dsn 'host=db1 user=walkeeper'
+
+    Needs every safekeeper. It may be repeated until a proposer has been elected.
+    """
+    from walkeeper_cli.create import CreateSettings, create
+
+    settings = CreateSettings(
+        safekeepers=safekeepers,
+        dsn=dsn,
+        cluster=cluster,
+        slot=slot_of(slot, cluster),
+        ack_quorum=ack_quorum,
+        allow_single_ack=allow_single_ack,
+        timeout_s=timeout,
+    )
+    made = asyncio.run(create(settings))
+    click.echo(
+        f"created cluster {cluster}: {len(made.members)} safekeepers, ack quorum "
+        f"{made.ack_quorum}, from {made.creation_lsn} on timeline {made.timeline} of system "
+        f"{made.system_id}; slot {settings.slot} keeps the primary's WAL. Next: walkeeper proposer"
+    )

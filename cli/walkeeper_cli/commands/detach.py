@@ -1,0 +1,45 @@
+"""`walkeeper detach`: the way out while commits hang."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_option, option
+
+
+@click.command("detach", short_help="Let commits wait for nobody; works while they hang.")
+@dsn_option
+@option(
+    "--drop-slot",
+    is_flag=True,
+    help="Drop the proposer's replication slot too, ending the connection that uses it.",
+)
+@option(
+    "--application-name",
+    type=ApplicationName(),
+    help="The proposer, if it is not called walkeeper or walkeeper_….",
+)
+@option(
+    "--timeout",
+    type=Duration(),
+    default="20s",
+    show_default=True,
+    help="How long to wait until nobody waits any more.",
+)
+@config_option
+def command(dsn: str, drop_slot: bool, application_name: str | None, timeout: float) -> None:
+    """Let commits wait for the primary's own disk alone. Works while commits hang.
+
+    \b
+    Example:
+      walkeeper detach --dsn 'host=db1 user=postgres'
+
+    Needs nothing but the primary: no safekeeper and no proposer. Clears synchronous_standby_names,
+    or restores what `attach --replace` replaced, and prints the range of WAL that may be on the
+    primary alone from then on. May be run again.
+    """
+    from walkeeper_cli.detach import DetachSettings, detach
+
+    asyncio.run(detach(DetachSettings(dsn, application_name, drop_slot, timeout), click.echo))

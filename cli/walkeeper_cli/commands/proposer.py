@@ -1,0 +1,86 @@
+"""`walkeeper proposer`: the daemon beside a primary."""
+
+from __future__ import annotations
+
+import click
+
+from walkeeper_cli.options import (
+    Address,
+    ApplicationName,
+    SlotName,
+    cluster_option,
+    config_option,
+    default_name,
+    dsn_option,
+    log_level_option,
+    option,
+    safekeepers_option,
+    slot_of,
+    unavailable,
+)
+
+
+@click.command("proposer", short_help="Run the daemon beside a primary.")
+@safekeepers_option
+@dsn_option
+@cluster_option
+@option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")
+@option(
+    "--application-name",
+    type=ApplicationName(),
+    help="For synchronous_standby_names.  [default: walkeeper[_CLUSTER]]",
+)
+@option(
+    "--apply",
+    type=click.Choice(["quorum-flush", "standbys"]),
+    default="quorum-flush",
+    show_default=True,
+    help="What synchronous_commit = remote_apply waits for: a quorum's disks, or the standbys "
+    "behind the safekeepers as well.",
+)
+@option("--take-over", is_flag=True, help="Do not wait for another proposer that seems alive.")
+@option("--resume", is_flag=True, help="Lift the seal that `walkeeper settle --seal` put on.")
+@option("--allow-fsync-off", is_flag=True, hidden=True)
+@unavailable("--http", metavar="HOST:PORT")
+@unavailable("--follow", is_flag=True)
+@unavailable("--logical", is_flag=True)
+@unavailable("--publication", metavar="NAME")
+@log_level_option
+@config_option
+def command(
+    safekeepers: tuple[Address, ...],
+    dsn: str,
+    cluster: str,
+    slot: str | None,
+    application_name: str | None,
+    apply: str,
+    take_over: bool,
+    resume: bool,
+    allow_fsync_off: bool,
+    log_level: str,
+) -> int:
+    """Bring a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
+
+    \b
+    Example:
+      walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --dsn 'host=db1 user=walkeeper'
+
+    The role needs REPLICATION. Commits wait for it only after `walkeeper attach`. It compares the
+    primary's WAL with the log before it changes anything, and says why if it will not go on.
+    """
+    from walkeeper_proposer.daemon import run
+    from walkeeper_proposer.settings import ProposerSettings
+
+    settings = ProposerSettings(
+        safekeepers=safekeepers,
+        dsn=dsn,
+        cluster=cluster,
+        slot=slot_of(slot, cluster),
+        application_name=application_name or default_name(cluster),
+        take_over=take_over,
+        resume=resume,
+        unsafe_settings=allow_fsync_off,
+        apply_quorum=apply == "quorum-flush",
+        log_level=log_level,
+    )
+    return run(settings)

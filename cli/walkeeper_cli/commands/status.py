@@ -1,0 +1,55 @@
+"""`walkeeper status`: who has what, and who blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import click
+
+from walkeeper_cli.options import (
+    Address,
+    Duration,
+    cluster_option,
+    config_option,
+    option,
+    safekeepers_option,
+)
+
+WATCH_S = 1.0
+
+
+@click.command("status", short_help="Show who has what and who blocks.")
+@safekeepers_option
+@cluster_option
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option("--check", is_flag=True, help="Exit 0 if all is well, 1 if degraded, 2 without a quorum.")
+@option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@option("--timeout", type=Duration(), default="3s", show_default=True, help="For each answer.")
+@config_option
+def command(
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    as_json: bool,
+    check: bool,
+    watch: bool,
+    timeout: float,
+) -> int:
+    """Show one line a safekeeper and one for the cluster, saying who blocks.
+
+    \b
+    Examples:
+      walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --watch
+      walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --check || page somebody
+    """
+    from walkeeper_cli.status import gather, table, verdict
+
+    while True:
+        document = asyncio.run(gather(safekeepers, cluster, timeout))
+        if watch and not as_json:
+            click.clear()  # does nothing unless it is a terminal
+        click.echo(json.dumps(document) if as_json else table(document))
+        if not watch:
+            return verdict(document)[0] if check else 0
+        time.sleep(WATCH_S)

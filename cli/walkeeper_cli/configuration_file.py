@@ -1,0 +1,56 @@
+"""The TOML file of --config: values for options, checked as strictly as the command line.
+
+    safekeepers = ["10.0.0.1:5454", "10.0.0.2:5454", "10.0.0.3:5454"]   # for every command
+    [proposer]                                                          # for one command
+    dsn = "service=prod"
+
+Keys are the options' names, with - or _. A key that no command knows is an error, because a
+misspelt one would otherwise be ignored in silence.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import click
+
+
+def load_defaults(path: str, command: click.Command) -> dict[str, Any]:
+    """The file's values for one command: its own table before the top level."""
+    try:
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"--config {path}: {error}") from error
+    common = {k: v for k, v in document.items() if not isinstance(v, dict)}
+    own = document.get(command.name or "", {})
+    known = _option_names(command)
+    for key in own:
+        if _name(key) not in known:
+            raise click.UsageError(f"--config {path}: [{command.name}] has no option {key!r}")
+    _refuse_unknown(path, document, common)
+    values = {_name(k): v for k, v in common.items() if _name(k) in known}
+    return values | {_name(k): v for k, v in own.items()}
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _option_names(command: click.Command) -> set[str]:
+    return {param.name for param in command.params if param.name}
+
+
+def _refuse_unknown(path: str, document: dict[str, Any], common: dict[str, Any]) -> None:
+    from walkeeper_cli.__main__ import cli  # it imports the commands, which import this
+
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    options = set().union(*(_option_names(c) for c in commands.values() if c is not None))
+    for key, value in document.items():
+        if isinstance(value, dict) and key not in commands:
+            raise click.UsageError(f"--config {path}: [{key}] is not a command of walkeeper")
+    for key in common:
+        if _name(key) not in options:
+            raise click.UsageError(f"--config {path}: no command has an option {key!r}")

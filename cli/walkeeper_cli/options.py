@@ -1,0 +1,215 @@
+"""What options may hold (sizes, durations, addresses) and where their values come from.
+
+Every option is looked up in this order: the command line, the environment (WALKEEPER_DATA_DIR for
+--data-dir), the TOML file of --config, the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from walkeeper_cli.configuration_file import load_defaults
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]  # newer versions of click made it generic
+else:
+    ParamType = click.ParamType
+
+SIZE_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+DURATION_UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+APPLICATION_NAME_BYTES_MAX = 63
+CONFIG, LOG_LEVEL = "walkeeper.config", "walkeeper.log_level"
+LOG_LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"]
+
+Address = tuple[str, int]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Size(ParamType):
+    """`16MB`, `1GB`, PostgreSQL's units of 1024; a bare number is bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", str(value).strip())
+        if not found or found.group(2).lower() not in SIZE_UNITS:
+            self.fail(f"{value!r} is not a size such as 16MB or 1GB", param, ctx)
+        return int(found.group(1)) * SIZE_UNITS[found.group(2).lower()]
+
+
+class Duration(ParamType):
+    """`500ms`, `60s`, `5min`; a bare number is seconds. Gives seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
+        if not found or found.group(2).lower() not in DURATION_UNITS_S:
+            self.fail(f"{value!r} is not a duration such as 60s or 5min", param, ctx)
+        return float(found.group(1)) * DURATION_UNITS_S[found.group(2).lower()]
+
+
+class HostPort(ParamType):
+    """`127.0.0.1:5454`, `[::1]:5454`. A port to listen on may be 0: any free one."""
+
+    name = "host:port"
+
+    def __init__(self, *, port_min: int = 1) -> None:
+        self._port_min = port_min
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Address:
+        if isinstance(value, tuple):
+            return value
+        host, colon, port = str(value).strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            self.fail(f"{value!r}: write an IPv6 address as [::1]:5454", param, ctx)
+        if not colon or not host:
+            self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:5454", param, ctx)
+        if not port.isascii() or not port.isdigit() or not self._port_min <= int(port) <= 65535:
+            self.fail(f"{value!r}: the port is {self._port_min} to 65535", param, ctx)
+        return host, int(port)
+
+
+class HostPorts(ParamType):
+    """`H:P,H:P,H:P`; in the TOML file also a list."""
+
+    name = "host:port,…"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[Address, ...]:
+        if isinstance(value, tuple):
+            return value
+        items = value if isinstance(value, list) else str(value).split(",")
+        addresses = tuple(HostPort().convert(item, param, ctx) for item in items)
+        if twice := {address for address in addresses if addresses.count(address) > 1}:
+            host, port = min(twice)
+            self.fail(f"{host}:{port} is there twice; each safekeeper once", param, ctx)
+        return addresses
+
+
+class ApplicationName(ParamType):
+    """A name that synchronous_standby_names can hold and PostgreSQL does not cut off."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        text = str(value)
+        printable = text.isascii() and text.isprintable()
+        if not printable or text == "*" or not 1 <= len(text) <= APPLICATION_NAME_BYTES_MAX:
+            self.fail(
+                f"{text!r} cannot be an application name: 1 to {APPLICATION_NAME_BYTES_MAX} "
+                "ASCII characters, and not *",
+                param,
+                ctx,
+            )
+        return text
+
+
+class SlotName(ParamType):
+    """PostgreSQL's own rule for replication slots."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not SLOT_NAME.fullmatch(str(value)):
+            self.fail(f"{value!r}: a slot's name is made of a-z, 0-9 and _, 63 at most", param, ctx)
+        return str(value)
+
+
+class EnvironmentOption(click.Option):
+    """An option that `WALKEEPER_<OPTION>` gives as well."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        if self.envvar is None and self.name is not None:
+            self.envvar = f"WALKEEPER_{self.name.upper()}"
+
+
+def option(*declarations: str, **keywords: Any) -> Callable[[Function], Function]:
+    """click.option, also from the environment and the TOML file."""
+    return click.option(*declarations, cls=EnvironmentOption, **keywords)
+
+
+def unavailable(declaration: str, **keywords: Any) -> Callable[[Function], Function]:
+    """A flag of the interface that this version does not act on: refused, never ignored."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        if value and not ctx.resilient_parsing:
+            raise click.UsageError(f"{declaration} is not available in this version", ctx)
+
+    return option(
+        declaration, callback=refuse, expose_value=False, hidden=True, default=None, **keywords
+    )
+
+
+def _read_configuration(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    path = value or ctx.meta.get(CONFIG)
+    if path and not ctx.resilient_parsing:
+        ctx.default_map = {**(ctx.default_map or {}), **load_defaults(path, ctx.command)}
+
+
+def _keep_log_level(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    return str(value or ctx.meta.get(LOG_LEVEL) or "INFO").upper()
+
+
+def config_option(function: Function) -> Function:
+    """--config behind the command's name too; read before every other option."""
+    return option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_configuration,
+        help="TOML file with values for the options.",
+    )(function)
+
+
+def log_level_option(function: Function) -> Function:
+    """--log-level behind a daemon's name too."""
+    return option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS, case_sensitive=False),
+        callback=_keep_log_level,
+        help="How much to log on stderr.  [default: INFO]",
+    )(function)
+
+
+safekeepers_option = option(
+    "--safekeepers",
+    type=HostPorts(),
+    required=True,
+    metavar="H:P,H:P,H:P",
+    help="Every safekeeper of the log.",
+)
+dsn_option = option(
+    "--dsn",
+    required=True,
+    metavar="DSN",
+    help="The primary, as libpq takes it: 'host=db1 user=walkeeper', postgresql://…, service=…. "
+    "Passwords are better kept in ~/.pgpass. '' takes all from PGHOST, PGUSER, ….",
+)
+cluster_option = option(
+    "--cluster", default="main", show_default=True, metavar="NAME", help="Which log."
+)
+
+
+def default_name(cluster: str) -> str:
+    """What a cluster's slot and proposer are called unless told otherwise."""
+    return "walkeeper" if cluster == "main" else f"walkeeper_{cluster}"
+
+
+def slot_of(slot: str | None, cluster: str) -> str:
+    """--slot, or the default; a cluster's name may hold what a slot's may not."""
+    name = slot or default_name(cluster)
+    if not SLOT_NAME.fullmatch(name):
+        raise click.UsageError(
+            f"cluster {cluster!r} gives the slot name {name!r}, which PostgreSQL does not allow "
+            "(a-z, 0-9 and _): name one with --slot, the same for create and proposer"
+        )
+    return name

@@ -1,0 +1,98 @@
+"""`--http`: what load balancers, Prometheus and people ask of a daemon. A shell.
+
+    /health   200 while the process serves its loop
+    /ready    200, or 503 with the reason (Patroni's way)
+    /status   the daemon's own state as JSON
+    /metrics  the same figures in Prometheus' text format
+
+Imported only when --http is given: a safekeeper without it pays nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from walkeeper_common.errors import Refused
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One figure now, with its labels."""
+
+    name: str
+    help: str
+    value: float
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What a daemon can say of itself; each is called at every request, on the loop."""
+
+    not_ready: Callable[[], str | None]
+    status: Callable[[], Mapping[str, object]]
+    gauges: Callable[[], Sequence[Gauge]]
+
+
+class _Collector(Collector):
+    def __init__(self, gauges: Callable[[], Sequence[Gauge]]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> list[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for gauge in self._gauges():
+            family = families.get(gauge.name)
+            if family is None:
+                family = GaugeMetricFamily(gauge.name, gauge.help, labels=list(gauge.labels))
+                families[gauge.name] = family
+            family.add_metric(list(gauge.labels.values()), gauge.value)
+        return list(families.values())
+
+
+async def serve_http(address: tuple[str, int], endpoints: Endpoints) -> None:
+    """Until it is cancelled. Refused if the address cannot be listened on."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(endpoints.gauges))
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        reason = endpoints.not_ready()
+        return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
+
+    async def status(_request: web.Request) -> web.Response:
+        return web.json_response(endpoints.status())
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    for path, handler in (
+        ("/health", health),
+        ("/ready", ready),
+        ("/status", status),
+        ("/metrics", metrics),
+    ):
+        app.router.add_get(path, handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, *address).start()
+        except OSError as error:
+            host, port = address
+            text = f"--http {host}:{port} cannot be listened on: {error.strerror}"
+            raise Refused(text) from error
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await runner.cleanup()

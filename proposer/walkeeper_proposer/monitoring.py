@@ -1,0 +1,71 @@
+"""What a proposer says over --http: who it leads and how far they are. Reads, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.http_endpoints import Endpoints, Gauge
+from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.settings import ProposerSettings
+
+
+def endpoints(settings: ProposerSettings, core: Callable[[], Proposer]) -> Endpoints:
+    """For `serve_http`; `core` is the proposer of the current life."""
+
+    def not_ready() -> str | None:
+        leader = core().leader
+        if leader is None:
+            return core().phase.value
+        return None if leader.is_streaming else "not streaming from the primary"
+
+    def status() -> dict[str, object]:
+        proposer, leader = core(), core().leader
+        return {
+            "cluster": settings.cluster,
+            "application_name": settings.application_name,
+            "phase": proposer.phase.value,
+            "ballot": str(proposer.ballot),
+            "commit_lsn": str(leader.commit_lsn) if leader else None,
+            "received_lsn": str(leader.window.end_lsn) if leader else None,
+            "safekeepers": [
+                {
+                    "address": "{}:{}".format(*settings.safekeepers[member.link]),
+                    "stage": member.stage.value,
+                    "attached": member.attached,
+                    "flush_lsn": str(member.flush_lsn),
+                    "next_lsn": str(member.next_lsn),
+                }
+                for member in proposer.members
+            ],
+        }
+
+    def gauges() -> Sequence[Gauge]:
+        return _gauges(settings, core())
+
+    return Endpoints(not_ready, status, gauges)
+
+
+def _gauges(settings: ProposerSettings, core: Proposer) -> list[Gauge]:
+    labels, leader = {"cluster": settings.cluster}, core.leader
+    figures: list[tuple[str, str, float]] = [
+        ("leading", "1: elected.", leader is not None),
+        ("term", "The term of its ballot.", core.ballot.term),
+    ]
+    if leader is not None:
+        window = leader.window
+        figures += [
+            ("commit_lsn_bytes", "The end of WAL that a quorum has.", leader.commit_lsn),
+            ("received_lsn_bytes", "The end of WAL received of the primary.", window.end_lsn),
+            ("window_bytes", "WAL in memory.", window.end_lsn - window.begin_lsn),
+            ("streaming", "1: the primary sends.", leader.is_streaming),
+            ("paused", "1: the window is full of WAL that no quorum has.", leader.is_paused),
+        ]
+    gauges = [Gauge(f"walkeeper_proposer_{n}", t, float(v), labels) for n, t, v in figures]
+    for member in core.members:
+        address = "{}:{}".format(*settings.safekeepers[member.link])
+        lag = leader.window.end_lsn - member.flush_lsn if leader and member.attached else 0
+        named = {**labels, "safekeeper": address}
+        attached = float(member.attached)
+        gauges.append(Gauge("walkeeper_member_attached", "1: it counts.", attached, named))
+        gauges.append(Gauge("walkeeper_member_lag_bytes", "Received, not flushed.", lag, named))
+    return gauges

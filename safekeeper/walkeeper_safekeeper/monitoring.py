@@ -1,0 +1,52 @@
+"""What a safekeeper says over --http: its logs' state and their figures. Reads, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from walkeeper_common.http_endpoints import Endpoints, Gauge
+from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.log_status import log_status
+
+
+def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
+    """For `serve_http`."""
+
+    def not_ready() -> str | None:
+        broken = [f"{name}: {why}" for name, why in catalog.broken().items()]
+        return "; ".join(broken) or None
+
+    def status() -> dict[str, object]:
+        logs = {log.cluster: log_status(log) for log in catalog.logs()}
+        return {"id": acceptor_id, "logs": logs, "broken": catalog.broken()}
+
+    def gauges() -> Sequence[Gauge]:
+        return [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
+
+    return Endpoints(not_ready, status, gauges)
+
+
+def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:
+    acceptor = log.driver.acceptor
+    labels = {"cluster": log.cluster, "safekeeper": str(acceptor_id)}
+    figures: list[tuple[str, str, float]] = [
+        ("term", "The greatest term promised.", acceptor.durable.ballot.term),
+        ("flush_lsn_bytes", "The end of durable WAL.", acceptor.flush_lsn),
+        ("commit_lsn_bytes", "The end of WAL that a quorum has.", acceptor.commit_lsn),
+        ("restart_lsn_bytes", "The end of WAL that every member has.", acceptor.restart_lsn),
+        ("first_lsn_bytes", "The oldest WAL kept.", acceptor.first_lsn),
+        ("wal_queued_bytes", "WAL received and not yet written.", log.driver.queued_bytes),
+        ("wal_syncs", "Groups written and fsynced since the start.", log.driver.groups_written),
+        ("truncations", "Cuts of WAL that no quorum had.", acceptor.truncations),
+        ("failed", "1: this log's disk failed, it acknowledges nothing.", bool(acceptor.failure)),
+        ("proposer_connected", "1: an elected proposer is heard.", acceptor.appender is not None),
+        ("readers", "PostgreSQL clients that stream.", len(log.readers)),
+        ("slots", "Physical replication slots.", len(log.slots.slots)),
+    ]
+    for name, text, value in figures:
+        yield Gauge(f"walkeeper_safekeeper_{name}", text, float(value), labels)
+    for reader in log.readers:
+        behind = max(0, log.commit_lsn - reader.flush_lsn)
+        named = {**labels, "application_name": reader.application_name}
+        yield Gauge("walkeeper_standby_flush_lag_bytes", "Behind commit_lsn.", behind, named)

@@ -1,0 +1,452 @@
+"""`attach` and `detach` against a real primary; pg_receivewal stands in for a proposer.
+
+A psql of its own process makes the commit that is expected to hang.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from tests.postgres_server import (
+    PostgresServer,
+    make_directory,
+    program,
+    server_environment,
+    server_user,
+)
+from tests.waiting import wait_until
+from walkeeper_cli.__main__ import run
+from walkeeper_cli.standby_names import (
+    configuration_line,
+    includes,
+    listed_names,
+    quoted_name,
+    setting_for,
+)
+
+OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'
+
+
+class Outcome:
+    """What one command did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def __repr__(self) -> str:
+        return f"exit {self.code}\n{self.out}{self.err}"
+
+
+Walkeeper = Callable[..., Outcome]
+
+
+@pytest.fixture
+def walkeeper(capsys: pytest.CaptureFixture[str]) -> Walkeeper:
+    def call(*arguments: str) -> Outcome:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as made:
+        made.sql("CREATE TABLE t (i int)")
+        yield made
+
+
+@contextmanager
+def proposer(
+    server: PostgresServer, name: str = "walkeeper", slot: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Streams, flushes and acknowledges; until the block ends."""
+    directory = make_directory("walkeeper_receivewal_")
+    slot = slot or name
+    server.sql(
+        f"SELECT pg_create_physical_replication_slot('{slot}', true) WHERE NOT EXISTS "
+        f"(SELECT FROM pg_replication_slots WHERE slot_name = '{slot}')"
+    )
+    process = subprocess.Popen(
+        [
+            program("pg_receivewal"),
+            *("-d", server.dsn(application_name=name, dbname="replication")),
+            *("-S", slot, "--synchronous", "-D", str(directory), "--status-interval=1"),
+        ],
+        user=server_user(),
+        env=server_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        state = f"SELECT state FROM pg_stat_replication WHERE application_name = '{name}'"
+        wait_until(lambda: server.sql(state) == "streaming")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def hanging_commit(server: PostgresServer) -> Iterator[subprocess.Popen[str]]:
+    """A commit that waits for synchronous replication; ended with the block at the latest."""
+    process = server.psql("-c", "INSERT INTO t VALUES (1)")
+    try:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        wait_until(lambda: server.sql(waiting) >= 1)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def setting(server: PostgresServer) -> str:
+    shown: str = server.sql("SHOW synchronous_standby_names")
+    return shown
+
+
+def auto_conf(server: PostgresServer) -> str:
+    return (server.data / "postgresql.auto.conf").read_text()
+
+
+# The words of the setting
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("", ()),
+        ("a", ("a",)),
+        ("a, b", ("a", "b")),
+        ("*", ("*",)),
+        ("FIRST 2 (a, b)", ("a", "b")),
+        ("any 1(a,b)", ("a", "b")),
+        ("2 (a, b)", ("a", "b")),
+        ('FIRST 1 ("we ""quote"" (it)", first)', ('we "quote" (it)', "first")),
+        ("first, any", ("first", "any")),
+    ],
+)
+def test_the_listed_names_are_those_that_postgresql_reads(
+    value: str, names: tuple[str, ...]
+) -> None:
+    assert listed_names(value) == names
+
+
+@pytest.mark.parametrize(
+    "name", ["walkeeper", "walkeeper_my-db", "any", "First", "x y", 'a"b', "it's", "0day", "a$"]
+)
+def test_a_quoted_name_is_read_back_as_it_was(name: str) -> None:
+    value = setting_for(name)
+    assert listed_names(value) == (name,)
+    assert includes(value, name.upper()), "PostgreSQL compares names without regard to case"
+    assert quoted_name(name) in value
+
+
+@pytest.mark.postgres
+def test_every_quoted_name_round_trips_through_a_server(server: PostgresServer) -> None:
+    for name in ["walkeeper_my-db", "any", "x y", 'a"b', "it's", "0day"]:
+        with server.connect() as sql:
+            literal = "'" + setting_for(name).replace("'", "''") + "'"
+            sql.execute(f"ALTER SYSTEM SET synchronous_standby_names = {literal}".encode())
+        server.reload()
+        wait_until(lambda name=name: setting(server) == setting_for(name))  # type: ignore[misc]
+        assert listed_names(setting(server)) == (name,)
+    with server.connect() as sql:
+        sql.execute("ALTER SYSTEM RESET synchronous_standby_names")
+
+
+# Attach
+
+
+@pytest.mark.postgres
+def test_attach_makes_the_proposer_synchronous_and_detach_ends_it(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server):
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert done.code == 0, done
+        assert "attached: synchronous_standby_names = 'FIRST 1 (walkeeper)'" in done.out
+        assert server.sql("SELECT sync_state FROM pg_stat_replication") == "sync"
+        server.sql("INSERT INTO t VALUES (1)")
+        again = walkeeper("attach", "--dsn", server.dsn())
+        assert (again.code, again.out[:16]) == (0, "already attached"), again
+        done = walkeeper("detach", "--dsn", server.dsn())
+        assert done.code == 0, done
+        assert "synchronous_standby_names is empty (was 'FIRST 1 (walkeeper)')" in done.out
+        assert "slot walkeeper stays" in done.out
+    assert setting(server) == ""
+    assert "synchronous_standby_names" not in auto_conf(server)
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "not attached" in done.out, done
+
+
+@pytest.mark.postgres
+def test_attach_waits_for_a_proposer_and_changes_nothing_without_one(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    done = walkeeper("attach", "--dsn", server.dsn(), "--timeout", "300ms")
+    assert done.code == 1
+    assert "no proposer (walkeeper or walkeeper_…) is connected" in done.err, done
+    assert setting(server) == "" and "synchronous" not in auto_conf(server)
+
+
+@pytest.mark.postgres
+def test_attach_asks_which_of_several_proposers(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server), proposer(server, "walkeeper_b"):
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert done.code == 1, done
+        assert "walkeeper, walkeeper_b" in done.err and "--application-name" in done.err
+        done = walkeeper("attach", "--dsn", server.dsn(), "--application-name", "walkeeper_b")
+        assert done.code == 0, done
+        assert setting(server) == "FIRST 1 (walkeeper_b)"
+
+
+@pytest.mark.postgres
+def test_a_connection_without_a_slot_is_no_proposer(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    connection = psycopg.connect(
+        server.dsn(application_name="walkeeper_compare", replication="true"), autocommit=True
+    )
+    with proposer(server), connection:
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert done.code == 0, done
+
+
+@pytest.mark.postgres
+def test_a_foreign_setting_is_refused_then_replaced_then_restored(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with server.connect() as sql:
+        literal = "'" + OLD_SETTING.replace("'", "''") + "'"
+        sql.execute(f"ALTER SYSTEM SET synchronous_standby_names = {literal}".encode())
+    server.reload()
+    with proposer(server):
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert done.code == 1 and "--replace" in done.err and "walreceiver" in done.err, done
+        assert setting(server) == OLD_SETTING
+        done = walkeeper("attach", "--dsn", server.dsn(), "--replace")
+        assert done.code == 0 and "detach restores it" in done.out, done
+        assert setting(server) == "FIRST 1 (walkeeper)"
+    server.restart("immediate")
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "again" in done.out, done
+    assert setting(server) == OLD_SETTING
+    assert "walkeeper.replaced" not in auto_conf(server)
+
+
+@pytest.mark.postgres
+def test_a_setting_from_postgresql_conf_comes_back_from_there(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.configure({"synchronous_standby_names": OLD_SETTING})
+    server.reload()
+    wait_until(lambda: setting(server) == OLD_SETTING)
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn(), "--replace").code == 0
+        done = walkeeper("detach", "--dsn", server.dsn())
+        assert done.code == 0, done
+    assert setting(server) == OLD_SETTING
+    assert "synchronous_standby_names" not in auto_conf(server)
+
+
+@pytest.mark.postgres
+def test_attach_that_does_not_come_into_force_puts_the_old_setting_back(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    # It streams and has caught up, but another standby of that name comes first: with priority 1
+    # PostgreSQL takes one of the two, and commits would wait for either.
+    with proposer(server), proposer(server, "walkeeper", "second"):
+        done = walkeeper("attach", "--dsn", server.dsn(), "--timeout", "1s")
+        assert done.code == 1 and "several proposers" in done.err, done
+    assert setting(server) == "" and "synchronous" not in auto_conf(server)
+
+
+@pytest.mark.postgres
+def test_print_changes_nothing(server: PostgresServer, walkeeper: Walkeeper) -> None:
+    done = walkeeper("attach", "--dsn", "host=nowhere", "--print", "--application-name", "x y")
+    assert (done.code, done.out) == (0, "synchronous_standby_names = 'FIRST 1 (\"x y\")'\n"), done
+    done = walkeeper("attach", "--dsn", server.dsn(), "--print")
+    assert done.code == 1 and "--application-name" in done.err, done
+    with proposer(server, "walkeeper_b"):
+        done = walkeeper("attach", "--dsn", server.dsn(), "--print")
+    assert done.out == "synchronous_standby_names = 'FIRST 1 (walkeeper_b)'\n", done
+    assert setting(server) == ""
+
+
+@pytest.mark.postgres
+def test_attach_warns_of_settings_that_undo_it(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.sql("ALTER SYSTEM SET synchronous_commit = off")
+    server.sql("ALTER DATABASE postgres SET synchronous_commit = local")
+    server.sql("ALTER SYSTEM SET full_page_writes = off")
+    server.reload()
+    wait_until(lambda: server.sql("SHOW full_page_writes") == "off")
+    with proposer(server):
+        done = walkeeper("attach", "--dsn", server.dsn())
+    assert done.code == 0, done
+    assert "warning: full_page_writes is off" in done.err
+    assert "warning: synchronous_commit is local" in done.err
+    assert "warning: synchronous_commit=local for database postgres" in done.err
+
+
+# Rights
+
+
+@pytest.mark.postgres
+def test_a_plain_role_is_told_every_grant_it_lacks_and_then_works(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.sql("CREATE ROLE operator LOGIN REPLICATION", "SELECT pg_reload_conf()")
+    dsn = server.dsn(user="operator")
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'walkeeper_gone'")
+    server.reload()
+    with proposer(server):
+        # Every run says all that is known to be missing; what it says is what is granted here.
+        for _ in range(3):
+            done = walkeeper("attach", "--dsn", dsn, "--replace", "--application-name", "walkeeper")
+            grants = [part.strip() for part in done.err.split(";") if "GRANT" in part]
+            if done.code == 0:
+                break
+            assert grants, done
+            for grant in grants:
+                server.sql(grant[grant.index("GRANT") :])
+        assert done.code == 0, done
+        assert setting(server) == "FIRST 1 (walkeeper)"
+        done = walkeeper("detach", "--dsn", dsn, "--drop-slot")
+    assert done.code == 1 and "pg_signal_backend" in done.err, done
+    assert setting(server) == "walkeeper_gone"
+    done = walkeeper("detach", "--dsn", dsn, "--drop-slot", "--application-name", "walkeeper")
+    assert done.code == 1, "the setting names somebody else now"
+
+
+@pytest.mark.postgres
+def test_a_setting_on_the_command_line_is_refused(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.stop()
+    command = ("-l", str(server.log), "-o", "-c synchronous_standby_names=x", "-w", "start")
+    server.pg_ctl(*command)
+    done = walkeeper("attach", "--dsn", server.dsn(), "--replace", "--timeout", "1s")
+    assert done.code == 1 and "command line" in done.err, done
+    done = walkeeper("detach", "--dsn", server.dsn(), "--application-name", "x")
+    assert done.code == 1 and "command line" in done.err, done
+
+
+@pytest.mark.postgres
+def test_a_broken_postgresql_conf_is_named_as_the_reason(
+    server: PostgresServer, walkeeper: Walkeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("walkeeper_cli.primary_settings.RELOAD_TIMEOUT_S", 0.5)
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+    with (server.data / "postgresql.conf").open("a") as file:
+        file.write("this is = = no setting\n")
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 1 and "pg_file_settings" in done.err, done
+
+
+# Detach, the way out
+
+
+@pytest.mark.postgres
+def test_detach_releases_commits_that_wait_for_a_dead_proposer(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+        server.sql("INSERT INTO t VALUES (1)")
+    confirmed = server.sql("SELECT restart_lsn::text FROM pg_replication_slots")
+    with hanging_commit(server) as commit:
+        done = walkeeper("detach", "--dsn", server.dsn())
+        assert done.code == 0, done
+        output, _ = commit.communicate(timeout=10)
+        assert output.strip() == "INSERT 0 1"
+    assert f"unsafe range: from {confirmed}, the last position that a quorum confirmed" in done.out
+    server.sql("INSERT INTO t VALUES (2)")
+    done = walkeeper("detach", "--dsn", server.dsn(), "--drop-slot")
+    assert "dropped slot walkeeper" in done.out, done
+    assert server.sql("SELECT count(*) FROM pg_replication_slots") == 0
+
+
+@pytest.mark.postgres
+def test_detach_works_for_a_role_without_a_look_at_others(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+    server.sql("ALTER SYSTEM SET synchronous_commit = on")  # writes no WAL: does not hang
+    with server.connect() as sql:
+        sql.execute("SET synchronous_commit = local")
+        sql.execute("CREATE ROLE breaker LOGIN")
+        sql.execute("GRANT ALTER SYSTEM ON PARAMETER synchronous_standby_names TO breaker")
+        sql.execute("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO breaker")
+    with hanging_commit(server) as commit:
+        done = walkeeper("detach", "--dsn", server.dsn(user="breaker"))
+        assert done.code == 0, done
+        output, _ = commit.communicate(timeout=10)
+        assert output.strip() == "INSERT 0 1"
+
+
+@pytest.mark.postgres
+def test_drop_slot_ends_the_connection_that_uses_it(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+        done = walkeeper("detach", "--dsn", server.dsn(), "--drop-slot")
+        assert done.code == 0 and "dropped slot walkeeper" in done.out, done
+    assert server.sql("SELECT count(*) FROM pg_replication_slots") == 0
+
+
+@pytest.mark.postgres
+def test_detach_leaves_a_setting_that_names_no_proposer(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby1'")
+    server.reload()
+    wait_until(lambda: setting(server) == "standby1")
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 1 and "left as it is" in done.err, done
+    assert setting(server) == "standby1"
+    done = walkeeper("detach", "--dsn", server.dsn(), "--application-name", "Standby1")
+    assert done.code == 0 and setting(server) == "", done
+
+
+@pytest.mark.postgres
+def test_detach_says_so_when_the_slot_is_gone(server: PostgresServer, walkeeper: Walkeeper) -> None:
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+    server.sql("SELECT pg_drop_replication_slot('walkeeper')")
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "unsafe range: unknown" in done.out, done
+
+
+@pytest.mark.postgres
+def test_a_standby_is_refused(server: PostgresServer, walkeeper: Walkeeper) -> None:
+    standby = server.base_backup(options=["-R"])
+    try:
+        standby.start()
+        for command in ("attach", "detach"):
+            done = walkeeper(command, "--dsn", standby.dsn())
+            assert done.code == 1 and "in recovery" in done.err, done
+    finally:
+        standby.delete()
+
+
+def test_errors_are_one_line_without_a_traceback(walkeeper: Walkeeper) -> None:
+    done = walkeeper("detach", "--dsn", "host=127.0.0.1 port=1 user=u")
+    assert done.code == 1 and done.err.count("\n") == 1, done
