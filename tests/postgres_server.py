@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 
 START_TIMEOUT_S = 60
 PROGRAM_TIMEOUT_S = 120
+STATEMENT_TIMEOUT_S = 30
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "16MB",
@@ -244,8 +245,9 @@ class PostgresServer:
         return psycopg.conninfo.make_conninfo("", **{**given, **parameters})
 
     def connect(self, **parameters: str | int) -> psycopg.Connection[Any]:
-        """An autocommitting connection, to be closed by the caller."""
-        return psycopg.connect(self.dsn(**parameters), autocommit=True)
+        """An autocommitting connection, to be closed by the caller. No statement hangs a test."""
+        given: dict[str, str | int] = {"options": f"-c statement_timeout={STATEMENT_TIMEOUT_S}s"}
+        return psycopg.connect(self.dsn(**{**given, **parameters}), autocommit=True)
 
     def sql(self, *statements: str, **parameters: str | int) -> Any:
         """The first column of the last statement's first row, None without one."""

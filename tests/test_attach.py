@@ -23,12 +23,12 @@ from tests.postgres_server import (
 from tests.waiting import wait_until
 from walkeeper_cli.__main__ import run
 from walkeeper_cli.standby_names import (
-    configuration_line,
     includes,
     listed_names,
     quoted_name,
     setting_for,
 )
+from walkeeper_common.errors import Refused
 
 OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'
 
@@ -264,10 +264,26 @@ def test_a_setting_from_postgresql_conf_comes_back_from_there(
 
 @pytest.mark.postgres
 def test_attach_that_does_not_come_into_force_puts_the_old_setting_back(
+    server: PostgresServer, walkeeper: Walkeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        assert setting(server) == "FIRST 1 (walkeeper)"
+        raise Refused("not within 1 s: the proposer went away")
+
+    monkeypatch.setattr("walkeeper_cli.attach._wait_in_force", never)
+    server.configure({"synchronous_standby_names": OLD_SETTING})
+    server.reload()
+    wait_until(lambda: setting(server) == OLD_SETTING)
+    with proposer(server):
+        done = walkeeper("attach", "--dsn", server.dsn(), "--replace")
+    assert done.code == 1 and "went away" in done.err, done
+    assert setting(server) == OLD_SETTING and "synchronous" not in auto_conf(server)
+
+
+@pytest.mark.postgres
+def test_two_connections_of_one_name_are_refused(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
-    # It streams and has caught up, but another standby of that name comes first: with priority 1
-    # PostgreSQL takes one of the two, and commits would wait for either.
     with proposer(server), proposer(server, "walkeeper", "second"):
         done = walkeeper("attach", "--dsn", server.dsn(), "--timeout", "1s")
         assert done.code == 1 and "several proposers" in done.err, done
@@ -323,11 +339,11 @@ def test_a_plain_role_is_told_every_grant_it_lacks_and_then_works(
                 break
             assert grants, done
             for grant in grants:
-                server.sql(grant[grant.index("GRANT") :])
+                server.sql("SET synchronous_commit = local", grant[grant.index("GRANT") :])
         assert done.code == 0, done
         assert setting(server) == "FIRST 1 (walkeeper)"
         done = walkeeper("detach", "--dsn", dsn, "--drop-slot")
-    assert done.code == 1 and "pg_signal_backend" in done.err, done
+    assert done.code == 1 and "stop the proposer first" in done.err, done
     assert setting(server) == "walkeeper_gone"
     done = walkeeper("detach", "--dsn", dsn, "--drop-slot", "--application-name", "walkeeper")
     assert done.code == 1, "the setting names somebody else now"

@@ -162,16 +162,20 @@ async def _drop(sql: asyncpg.Connection, slot: Slot, timeout_s: float) -> None:
     """Ends the connection that uses the slot, again if a live proposer was quicker than we."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
-        await sql.execute(
-            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
-            "WHERE slot_name = $1 AND active_pid IS NOT NULL",
-            slot.name,
-        )
         try:
+            await sql.execute(
+                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+                "WHERE slot_name = $1 AND active_pid IS NOT NULL",
+                slot.name,
+            )
             await sql.execute("SELECT pg_drop_replication_slot($1)", slot.name)
             return
         except asyncpg.UndefinedObjectError:
             return
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise Refused(
+                f"slot {slot.name}: {error}; stop the proposer first, or run this as a superuser"
+            ) from error
         except asyncpg.ObjectInUseError as error:
             if asyncio.get_running_loop().time() > deadline:
                 raise Refused(f"{error}; stop the proposer, then run this again") from error

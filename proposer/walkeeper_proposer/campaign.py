@@ -1,4 +1,4 @@
-"""What one run of a proposer is for. Pure."""
+"""What one run of a proposer is for, and how far it has come. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from enum import Enum
 
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
+
+
+class Phase(Enum):
+    GREETING = "greeting"
+    CHECKING = "checking the primary"
+    CAMPAIGNING = "campaigning"
+    CHECKING_VOTES = "checking the primary against the votes"
+    LEADING = "leading"
+    BACKING_OFF = "backing off"
+    STOPPED = "stopped"
 
 
 class Purpose(Enum):

@@ -21,30 +21,36 @@ Deviations from the seed: no feedback `else VCL`; the new term starts at the don
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import assert_never
 
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt
-from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
-    PROTOCOL_VERSION,
-    UNKNOWN_LOG_UUID,
     AcceptorGreeting,
     AppendResponse,
-    ProposerGreeting,
     Reject,
     RejectCode,
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
 from walkeeper_proposer import gate
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.greetings import LEASE_WAIT_TICKS, live_elsewhere, unwelcome
+from walkeeper_proposer.campaign import Campaign, Phase, Purpose
+from walkeeper_proposer.greetings import (
+    LEASE_WAIT_TICKS,
+    greeting_for,
+    live_elsewhere,
+    unwelcome,
+)
 from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.primary_check import (
+    PrimaryCheck,
+    Range,
+    Verdict,
+    scope_of_greetings,
+    scope_of_vote,
+)
 from walkeeper_proposer.progress import SILENT_TICKS_MAX, Member, Stage
 from walkeeper_proposer.proposer_events import (
     BackedOff,
@@ -70,16 +76,6 @@ from walkeeper_proposer.proposer_events import (
 )
 
 CAMPAIGN_TICKS_MAX = 10
-
-
-class Phase(Enum):
-    GREETING = "greeting"
-    CHECKING = "checking the primary"
-    CAMPAIGNING = "campaigning"
-    CHECKING_VOTES = "checking the primary against the votes"
-    LEADING = "leading"
-    BACKING_OFF = "backing off"
-    STOPPED = "stopped"
 
 
 class Proposer:
@@ -125,7 +121,7 @@ class Proposer:
                     lambda check: check.on_primary_read_failed(text, removed=removed)
                 )
             case BackedOff():
-                return self.on_backed_off()
+                return self.become_greeting() if self.phase is Phase.BACKING_OFF else []
             case _:
                 assert_never(event)
 
@@ -152,24 +148,11 @@ class Proposer:
         return self._greet(member)
 
     def _greet(self, member: Member) -> list[Effect]:
-        primary, configuration = self.primary, self.configuration
-        if self.campaign.purpose is Purpose.ATTACH and primary is None:
+        if self.campaign.purpose is Purpose.ATTACH and self.primary is None:
             member.stage = Stage.CONNECTED  # greeted when we know for which primary
             return []
         member.stage = Stage.GREETING
-        greeting = ProposerGreeting(
-            protocol_version=PROTOCOL_VERSION,
-            cluster=self.campaign.cluster,
-            log_uuid=configuration.log_uuid if configuration else UNKNOWN_LOG_UUID,
-            system_id=primary.system_id if primary else 0,
-            segment_bytes=primary.segment_bytes if primary else 0,
-            server_version=primary.server_version if primary else "",
-            proposer_id=self.campaign.proposer_id,
-            kind=LogKind.PHYSICAL,
-            application_name=self.campaign.application_name,
-            configuration=configuration,
-        )
-        return [Send(member.link, greeting)]
+        return [Send(member.link, greeting_for(self.campaign, self.primary, self.configuration))]
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, greeting.ballot)
@@ -228,33 +211,18 @@ class Proposer:
 
     def _check_greetings(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        greeted = [m.greeting for m in self.members if m.greeting is not None]
+        greeted = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
         if len(greeted) < self.configuration.vote_quorum:
             return self.become_backing_off()
-        best = max(greeted, key=lambda g: (g.history[-1].ballot, g.flush_lsn))
-        readers = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
-        known, link = max(readers, key=lambda reader: reader[0].commit_lsn)
-        log = gate.LogEnd(self.configuration, best.history, best.record_lsn, best.flush_lsn)
-        end_lsn = min(best.record_lsn, known.commit_lsn)
-        return self._start_check(log, Range(known.first_lsn, end_lsn, link, NO_BALLOT))
+        return self._start_check(*scope_of_greetings(self.configuration, greeted))
 
     # Checking the primary
 
     def _start_check(self, log: gate.LogEnd, scope: Range) -> list[Effect]:
         assert self.primary is not None, f"{self.phase=}"
-        self.check = PrimaryCheck(
-            self.primary, log, self.campaign.waivers, scope, self._from_window
-        )
+        held = self.leader.held_wal if self.leader is not None else None
+        self.check = PrimaryCheck(self.primary, log, self.campaign.waivers, scope, held)
         return self._checking(lambda check: check.start())
-
-    def _from_window(self, begin_lsn: Lsn, size_max: int) -> memoryview | None:
-        """WAL that we hold ourselves, when the primary is checked on a new connection."""
-        if self.leader is None:
-            return None
-        window = self.leader.window
-        if not window.begin_lsn <= begin_lsn < window.end_lsn:
-            return None
-        return window.slice(begin_lsn, size_max)[0]
 
     def _checking(self, feed: Callable[[PrimaryCheck], list[Effect]]) -> list[Effect]:
         check = self.check
@@ -345,8 +313,7 @@ class Proposer:
             return self.become_leader()
         if self.primary is None:
             return []  # it went away meanwhile; on_primary comes back here
-        log = gate.LogEnd(self.configuration, vote.history, vote.record_lsn, vote.flush_lsn)
-        return self._start_check(log, Range(vote.first_lsn, vote.record_lsn, link, self.ballot))
+        return self._start_check(*scope_of_vote(self.configuration, vote, link, self.ballot))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
         if self.phase is Phase.LEADING:
@@ -359,11 +326,6 @@ class Proposer:
         self.phase, self.check = Phase.BACKING_OFF, None
         self._attempt += 1
         return [BackOff(self._attempt)]
-
-    def on_backed_off(self) -> list[Effect]:
-        if self.phase is not Phase.BACKING_OFF:
-            return []
-        return self.become_greeting()
 
     def become_greeting(self) -> list[Effect]:
         self.phase, self._phase_ticks = Phase.GREETING, 0
@@ -482,14 +444,11 @@ class Proposer:
                 return self._refused(member, reject.text)
             case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached:
                 member.first_lsn = member.flush_lsn  # no donor for anything older
-                return self.on_reads_refused(text)
+                for other in self.members:
+                    other.forget_reads()
+                return [Note(text)]
             case _:
                 return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
-
-    def on_reads_refused(self, text: str) -> list[Effect]:
-        for other in self.members:
-            other.forget_reads()
-        return [Note(text)]
 
     def _deposed(self, ballot: Ballot) -> list[Effect]:
         """Rule 20: for good. What is in flight is neither committed nor failed: unknown."""

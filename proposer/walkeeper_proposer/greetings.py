@@ -1,4 +1,4 @@
-"""What the safekeepers' greetings say: who may take part, and whether somebody else leads. Pure."""
+"""Our greeting, and what theirs say: who may take part, and who leads elsewhere. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,36 @@ from collections import Counter
 from collections.abc import Sequence
 
 from walkeeper_common.history import Ballot
-from walkeeper_common.messages import AcceptorGreeting
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.messages import (
+    PROTOCOL_VERSION,
+    UNKNOWN_LOG_UUID,
+    AcceptorGreeting,
+    ProposerGreeting,
+)
+from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_proposer.campaign import Campaign
+from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # A lease is 3 heartbeats at the acceptor; two more, because its clock and ours are not in step.
 LEASE_WAIT_TICKS = 5
+
+
+def greeting_for(
+    campaign: Campaign, primary: PrimaryIdentity | None, configuration: Configuration | None
+) -> ProposerGreeting:
+    """For which log we come: as much as is known of it."""
+    return ProposerGreeting(
+        protocol_version=PROTOCOL_VERSION,
+        cluster=campaign.cluster,
+        log_uuid=configuration.log_uuid if configuration else UNKNOWN_LOG_UUID,
+        system_id=primary.system_id if primary else 0,
+        segment_bytes=primary.segment_bytes if primary else 0,
+        server_version=primary.server_version if primary else "",
+        proposer_id=campaign.proposer_id,
+        kind=LogKind.PHYSICAL,
+        application_name=campaign.application_name,
+        configuration=configuration,
+    )
 
 
 def unwelcome(

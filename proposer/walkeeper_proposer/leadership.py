@@ -112,6 +112,12 @@ class Leader:
         self.is_paused = is_full
         return [PauseStreaming() if is_full else ResumeStreaming()]
 
+    def held_wal(self, begin_lsn: Lsn, size_max: int) -> memoryview | None:
+        """WAL that we hold ourselves, for a primary that is checked on a new connection."""
+        if not self.window.begin_lsn <= begin_lsn < self.window.end_lsn:
+            return None
+        return self.window.slice(begin_lsn, size_max)[0]
+
     # From the safekeepers to the primary
 
     def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:

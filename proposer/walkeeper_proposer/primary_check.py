@@ -10,20 +10,26 @@ recycle it at any time; if that part does not tell, it is refused (58P01).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from walkeeper_common.framing import crc_of
-from walkeeper_common.history import Ballot
+from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.messages import (
+    WAL_PAYLOAD_BYTES_MAX,
+    AcceptorGreeting,
+    Buffer,
+    VoteResponse,
+)
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_proposer import gate
 from walkeeper_proposer.comparison import Comparison, Different
 from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
 
-LocalWal = Callable[[Lsn, int], Buffer | None]
+HeldWal = Callable[[Lsn, int], Buffer | None]
 
 
 class Verdict(Enum):
@@ -42,6 +48,28 @@ class Range:
     ballot: Ballot
 
 
+def scope_of_greetings(
+    configuration: Configuration, greeted: Sequence[tuple[AcceptorGreeting, int]]
+) -> tuple[gate.LogEnd, Range]:
+    """Before the votes: the end that they would elect, compared as far as it is committed.
+
+    Without a ballot only committed WAL may be read (rule 13). `greeted`: greeting and link.
+    """
+    best = max((g for g, _ in greeted), key=lambda g: (g.history[-1].ballot, g.flush_lsn))
+    reader, link = max(greeted, key=lambda pair: pair[0].commit_lsn)
+    end_lsn = min(best.record_lsn, reader.commit_lsn)
+    log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
+    return log, Range(reader.first_lsn, end_lsn, link, NO_BALLOT)
+
+
+def scope_of_vote(
+    configuration: Configuration, donor: VoteResponse, link: int, ballot: Ballot
+) -> tuple[gate.LogEnd, Range]:
+    """On the votes: up to the donor's record end, where the new term will start."""
+    log = gate.LogEnd(configuration, donor.history, donor.record_lsn, donor.flush_lsn)
+    return log, Range(donor.first_lsn, donor.record_lsn, link, ballot)
+
+
 class PrimaryCheck:
     """Invariant: at most one read of the primary and one of the donor are under way."""
 
@@ -51,12 +79,12 @@ class PrimaryCheck:
         log: gate.LogEnd,
         waivers: gate.Waivers,
         scope: Range,
-        local: LocalWal,
+        held: HeldWal | None,
     ) -> None:
         self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
         self.verdict: Verdict | None = None
         self.text = ""
-        self._local = local
+        self._held = held
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
         self._primary_first_lsn = Lsn(0)  # raised when the primary says that WAL is gone
@@ -84,7 +112,7 @@ class PrimaryCheck:
         at = self._comparison.log_next_lsn
         wanted = min(self._comparison.end_lsn - at, WAL_PAYLOAD_BYTES_MAX)
         while wanted:
-            local = self._local(at, wanted)
+            local = self._held(at, wanted) if self._held is not None else None
             if local is None:
                 return [Send(self.scope.donor, ReadRequest(self.scope.ballot, at, wanted))]
             self._comparison.feed_log(at, local)

@@ -28,20 +28,15 @@ from walkeeper_common.history import (
     is_well_formed,
     term_start,
 )
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import (
     NO_FEEDBACK,
-    PROTOCOL_VERSION,
-    UNKNOWN_LOG_UUID,
-    AcceptorGreeting,
     AppendRequest,
-    AppendResponse,
     ProposerElected,
     ProposerGreeting,
     Reject,
     RejectCode,
     VoteRequest,
-    VoteResponse,
 )
 from walkeeper_common.quorum import member_name
 from walkeeper_common.requests import ReadRequest, ReadResponse
@@ -69,10 +64,11 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
+from walkeeper_safekeeper.answers import ack_of, greeting_of, vote_of
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.greeting_check import other_log
 from walkeeper_safekeeper.readable import readable_end
 
-LEASE_TICKS = 3
 PERSIST_COMMIT_TICKS = 5
 
 
@@ -104,6 +100,7 @@ class Acceptor:
         self.failure: str | None = None
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
+        self._acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
         self._waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
         self._ticks = self.silent_ticks = 0
@@ -159,38 +156,12 @@ class Acceptor:
     def on_greeting(self, connection: int, greeting: ProposerGreeting) -> list[Effect]:
         if self.failure is not None:
             return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
-        wrong = self._other_log(greeting)
+        wrong = other_log(greeting, self.durable)
         if wrong is not None:
             return [self._reject(connection, RejectCode.WRONG_LOG, wrong)]
         # Not drained: a greeting fences nobody, and under load a drained moment may never come.
         self._waiting.append(Waiting(connection, greeting, self.flush_lsn))
         return self._answer_waiting()
-
-    def _other_log(self, greeting: ProposerGreeting) -> str | None:
-        """Why this greeting is about another log than ours, or None (rule 17, section 5)."""
-        configuration = self.durable.configuration
-        if greeting.protocol_version != PROTOCOL_VERSION:
-            return f"protocol version {greeting.protocol_version} is not spoken here"
-        if greeting.log_uuid not in (UNKNOWN_LOG_UUID, self.durable.log_uuid):
-            return (
-                f"cluster {greeting.cluster!r} is log {self.durable.log_uuid.hex()} here, "
-                f"not {greeting.log_uuid.hex()}"
-            )
-        if configuration is None:
-            return None
-        if greeting.kind != configuration.kind:
-            return f"the log is {configuration.kind.name.lower()}, not {greeting.kind.name.lower()}"
-        if greeting.system_id and greeting.system_id != configuration.system_id:
-            return (
-                f"the log belongs to the PostgreSQL cluster with system identifier "
-                f"{configuration.system_id}, this primary has {greeting.system_id}"
-            )
-        if greeting.system_id and greeting.segment_bytes != configuration.segment_bytes:
-            return (
-                f"the log has WAL segments of {configuration.segment_bytes} bytes, "
-                f"this primary of {greeting.segment_bytes}"
-            )
-        return None
 
     def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
         refusal = self._not_ours(connection, ask.generation)
@@ -200,7 +171,7 @@ class Acceptor:
             text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
-            return [Send(connection, self._vote(granted=False, record_lsn=Lsn(0)))]
+            return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
         # Equal: the same proposer again (rule 1). Nothing to persist, but whatever it still sends
         # on an older connection would move the flush_lsn that this vote is about to report.
         effects = self._promise(ask.ballot)
@@ -217,19 +188,6 @@ class Acceptor:
         self.appender, self.elected, self.voted_lsn = None, False, None
         self._term_start_lsn = LSN_MAX
         return [Persist(self.durable)]
-
-    def _vote(self, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
-        assert self.durable.configuration is not None, f"{self.durable=}"
-        return VoteResponse(
-            generation=self.durable.configuration.generation,
-            ballot=self.durable.ballot,
-            granted=granted,
-            first_lsn=self.first_lsn,
-            flush_lsn=self.flush_lsn,
-            record_lsn=record_lsn,
-            restart_lsn=self.restart_lsn,
-            history=cut(self.durable.history, self.flush_lsn),
-        )
 
     # Requests that wait for the disk
 
@@ -280,32 +238,19 @@ class Acceptor:
         record_lsn = self._known_record_end(request.flush_lsn)
         if record_lsn is None:
             return None
-        live = self.appender is not None and self.silent_ticks < LEASE_TICKS
-        greeting = AcceptorGreeting(
-            acceptor_id=self.durable.acceptor_id,
-            incarnation=self.durable.incarnation,
-            log_uuid=self.durable.log_uuid,
-            configuration=self.durable.configuration,
-            ballot=self.durable.ballot,
-            history=cut(self.durable.history, request.flush_lsn),
-            first_lsn=self.first_lsn,
-            flush_lsn=request.flush_lsn,
-            record_lsn=record_lsn,
-            commit_lsn=min(self.commit_lsn, request.flush_lsn),
-            live=self.durable.ballot if live else None,
-        )
-        return [Send(request.connection, greeting)]
+        answer = greeting_of(self, flush_lsn=request.flush_lsn, record_lsn=record_lsn)
+        return [Send(request.connection, answer)]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
-            return [Send(request.connection, self._vote(granted=False, record_lsn=Lsn(0)))]
+            return [Send(request.connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
         if self.flush_lsn < self.write_lsn:
             return None
         record_lsn = self._known_record_end(self.flush_lsn)
         if record_lsn is None:
             return None
         self.voted_lsn = record_lsn
-        return [Send(request.connection, self._vote(granted=True, record_lsn=record_lsn))]
+        return [Send(request.connection, vote_of(self, granted=True, record_lsn=record_lsn))]
 
     # Becoming a follower of a leader
 
@@ -372,6 +317,7 @@ class Acceptor:
         )
         effects.append(Persist(self.durable))
         self.appender, self.elected, self.silent_ticks = connection, True, 0
+        self._acked_lsn = None
         self._unreached_lsn = self._next_start(self.durable)
         self._term_start_lsn = term_start(elected.history, elected.ballot)
         facts = (("ballot", elected.ballot), ("term_start", self._term_start_lsn), ("at", start))
@@ -397,11 +343,13 @@ class Acceptor:
         self.silent_ticks = 0
         self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
         self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
-        if not append.payload:
-            return self.acknowledge()
-        self.write_lsn = append.end_lsn
         moved = self._move_commit()
-        return [WriteWal(append.begin_lsn, append.payload), *moved]
+        if append.payload:
+            self.write_lsn = append.end_lsn
+            return [WriteWal(append.begin_lsn, append.payload), *moved]
+        if moved and self._acked_lsn == self.flush_lsn and self._due_marks() is self.durable:
+            return moved  # it came to tell us of commit_lsn; we have nothing to tell
+        return moved + self.acknowledge()
 
     def _not_appender(self, connection: int, append: AppendRequest) -> Effect:
         if self.failure is not None:
@@ -422,25 +370,23 @@ class Acceptor:
         effects: list[Effect] = self._move_commit()
         if self.appender is None or self.failure is not None:
             return effects
+        marks = self._due_marks()
+        if marks is not self.durable:
+            self.durable = marks
+            self._unreached_lsn = self._next_start(marks)
+            effects.append(Persist(marks))
+        effects.append(Send(self.appender, ack_of(self)))
+        self._acked_lsn = self.flush_lsn
+        return effects
+
+    def _due_marks(self) -> Durable:
+        """What must be durable before the next ack; the same object if nothing new must be."""
         marks = self.durable
         if self.flush_lsn >= self._unreached_lsn:
             marks = replace(marks, reached_lsn=cut(marks.history, self.flush_lsn)[-1].start_lsn)
         if marks.commit_lsn < self._term_start_lsn <= self.commit_lsn:
             marks = replace(marks, commit_lsn=self.commit_lsn)  # `settle` waits for this one
-        if marks is not self.durable:
-            self.durable = marks
-            self._unreached_lsn = self._next_start(marks)
-            effects.append(Persist(marks))
-        assert marks.configuration is not None, f"{marks=}"
-        response = AppendResponse(
-            generation=marks.configuration.generation,
-            ballot=marks.ballot,
-            flush_lsn=self.flush_lsn,
-            durable_commit_lsn=marks.commit_lsn,
-            feedback=self.feedback,
-        )
-        effects.append(Send(self.appender, response))
-        return effects
+        return marks
 
     def _move_commit(self) -> list[Effect]:
         commit_lsn = min(self.told_commit_lsn, self.flush_lsn)

@@ -1,0 +1,256 @@
+"""The command line itself: usage errors, where values come from, help. No server, no PostgreSQL."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from walkeeper_cli.__main__ import COMMANDS, cli, run
+from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
+from walkeeper_common.errors import Refused
+from walkeeper_proposer.settings import ProposerSettings
+from walkeeper_safekeeper.settings import SafekeeperSettings
+
+THREE = "h1:1,h2:2,h3:3"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DSN", "SAFEKEEPERS", "DATA_DIR", "LISTEN", "ID", "CONFIG", "CLUSTER"):
+        monkeypatch.delenv(f"WALKEEPER_{name}", raising=False)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The settings that daemons were started with."""
+    seen: list[Any] = []
+
+    def run_daemon(settings: object) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", run_daemon)
+    monkeypatch.setattr("walkeeper_proposer.daemon.run", run_daemon)
+    return seen
+
+
+Complaint = Callable[..., str]
+
+
+@pytest.fixture
+def complaint(capsys: pytest.CaptureFixture[str]) -> Complaint:
+    """What a usage error says; asserts that it is one."""
+
+    def call(*arguments: str) -> str:
+        assert run(list(arguments)) == 2
+        return capsys.readouterr().err
+
+    return call
+
+
+def test_every_command_teaches_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for name in COMMANDS:
+        assert name in overview
+        assert run([name, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert f"walkeeper {name} " in text, f"{name} --help shows no example"
+        assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("walkeeper 0.")
+
+
+def test_the_console_script_refuses_to_run_without_assertions() -> None:
+    command = [sys.executable, "-O", "-m", "walkeeper_cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "do not use python -O" in done.stderr
+
+
+def test_naming_a_command_does_not_import_the_others() -> None:
+    code = (
+        "import sys; from walkeeper_cli.__main__ import run; run(['attach', '--help']); "
+        "heavy = {'asyncpg', 'asyncio', 'uvloop', 'psycopg', 'walkeeper_safekeeper.daemon'}; "
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
+    assert "No such command 'atach'" in complaint("atach")
+    assert "--dsn" in complaint("attach")
+    assert "--bogus" in complaint("detach", "--bogus")
+    assert "HOST:PORT" in complaint("status", "--safekeepers", "h1")
+    assert "is there twice" in complaint("status", "--safekeepers", "h1:1,h1:1")
+    assert "60s or 5min" in complaint("attach", "--dsn", "", "--timeout", "soon")
+    assert "a-z, 0-9 and _" in complaint(
+        "create", "--dsn", "", "--safekeepers", THREE, "--slot", "My-Slot"
+    )
+    assert "--slot" in complaint(
+        "create", "--dsn", "", "--safekeepers", THREE, "--cluster", "my-db"
+    )
+    assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("safekeeper", "--archive", "s3://bucket"),
+        ("safekeeper", "--http", "127.0.0.1:80"),
+        ("proposer", "--follow"),
+        ("proposer", "--logical"),
+        ("proposer", "--publication", "p"),
+        ("create", "--logical"),
+    ],
+)
+def test_what_this_version_lacks_is_refused_and_not_ignored(
+    arguments: tuple[str, ...], complaint: Complaint
+) -> None:
+    assert f"{arguments[1]} is not available in this version" in complaint(*arguments)
+
+
+def test_a_flag_of_a_later_version_in_the_environment_is_refused_too(
+    complaint: Complaint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALKEEPER_ARCHIVE", "s3://bucket")
+    assert "--archive is not available" in complaint("safekeeper")
+
+
+def test_safekeeper_flags_reach_the_daemon(started: list[Any]) -> None:
+    arguments = "safekeeper --id 3 --data-dir /d --listen [::1]:0 --wal-keep-size 16MB"
+    assert run([*arguments.split(), "--allow-unauthenticated", "--log-level", "debug"]) == 0
+    assert started == [
+        SafekeeperSettings(
+            acceptor_id=3,
+            data_dir="/d",
+            listen=("::1", 0),
+            wal_keep_bytes=16 << 20,
+            allow_unauthenticated=True,
+            log_level="DEBUG",
+        )
+    ]
+
+
+def test_names_of_slot_and_proposer_follow_the_cluster(started: list[Any]) -> None:
+    base = ["proposer", "--safekeepers", THREE, "--dsn", "service=x"]
+    assert run(base) == 0
+    assert run([*base, "--cluster", "b", "--apply", "standbys", "--resume", "--take-over"]) == 0
+    assert run([*base, "--cluster", "my-db", "--slot", "s", "--allow-fsync-off"]) == 0
+    addresses = (("h1", 1), ("h2", 2), ("h3", 3))
+    assert started[0] == ProposerSettings(safekeepers=addresses, dsn="service=x")
+    assert (started[1].slot, started[1].application_name) == ("walkeeper_b", "walkeeper_b")
+    assert (started[1].apply_quorum, started[1].resume, started[1].take_over) == (
+        False,
+        True,
+        True,
+    )
+    assert (started[2].slot, started[2].application_name) == ("s", "walkeeper_my-db")
+    assert started[2].unsafe_settings
+
+
+def test_options_come_from_flag_then_environment_then_table_then_top_level(
+    started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "walkeeper.toml"
+    file.write_text(
+        'safekeepers = ["h1:1", "h2:2"]\ndsn = "top"\ncluster = "c"\ndata-dir = "/d"\n'
+        '[proposer]\ndsn = "table"\napplication-name = "table"\ntake_over = true\n'
+        "[safekeeper]\nid = 7\nlisten = '127.0.0.1:0'\nwal-keep-size = '2GB'\n"
+    )
+    assert run(["--config", str(file), "proposer"]) == 0
+    assert run(["proposer", "--config", str(file)]) == 0
+    assert started[0] == started[1]
+    assert started[0].safekeepers == (("h1", 1), ("h2", 2))
+    assert (started[0].dsn, started[0].cluster, started[0].take_over) == ("table", "c", True)
+    monkeypatch.setenv("WALKEEPER_CONFIG", str(file))
+    monkeypatch.setenv("WALKEEPER_DSN", "environment")
+    monkeypatch.setenv("WALKEEPER_APPLICATION_NAME", "environment")
+    assert run(["proposer", "--application-name", "flag"]) == 0
+    assert (started[2].dsn, started[2].application_name) == ("environment", "flag")
+    assert run(["safekeeper"]) == 0
+    assert (started[3].acceptor_id, started[3].data_dir) == (7, "/d")
+    assert started[3].wal_keep_bytes == 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dns = 'x'", "no command has an option 'dns'"),
+        ("[proposer]\ndns = 'x'", "[proposer] has no option 'dns'"),
+        ("[propser]\ndsn = 'x'", "[propser] is not a command"),
+        ("dsn = ", "walkeeper.toml"),
+    ],
+)
+def test_a_misspelt_key_in_the_file_is_an_error(
+    text: str, expected: str, tmp_path: Path, complaint: Complaint
+) -> None:
+    file = tmp_path / "walkeeper.toml"
+    file.write_text(text)
+    assert expected in complaint("proposer", "--config", str(file))
+
+
+def test_a_daemons_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", lambda settings: 1)
+    assert run("safekeeper --id 1 --data-dir /d --listen 127.0.0.1:0".split()) == 1
+
+
+def test_an_expected_error_is_one_line_and_exit_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(settings: object) -> int:
+        raise Refused("first\n\tsecond")
+
+    monkeypatch.setattr("walkeeper_safekeeper.daemon.run", refuse)
+    assert run("safekeeper --id 1 --data-dir /d --listen 127.0.0.1:0".split()) == 1
+    assert capsys.readouterr().err == "walkeeper: first second\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1GB", 1 << 30), ("16 mb", 16 << 20), ("8kB", 8192), ("3B", 3)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert Size().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("5min", 300), ("500ms", 0.5), ("2", 2), ("1.5h", 5400)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", ":1", "h:", "h:0", "h:65536", "h:-1", "::1:5", "h:x"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        HostPort().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["1XB", "-1", "1.5GB", "GB", ""])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Size().convert(text, None, None)
+
+
+def test_addresses_may_have_blanks_and_ipv6() -> None:
+    found = HostPorts().convert("h1:1, [::1]:5454", None, None)
+    assert found == (("h1", 1), ("::1", 5454))
+
+
+def test_every_option_has_an_environment_variable() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        for parameter in command.params:
+            flag = max(parameter.opts, key=len).removeprefix("--").replace("-", "_").upper()
+            assert parameter.envvar == f"WALKEEPER_{flag}", f"{name} {parameter.opts}"

@@ -1,0 +1,44 @@
+"""Fixtures of the tests on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.with_postgres.cluster import Cluster
+
+Figure = Callable[[str, float], None]
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgresServer]:
+    """Small segments, so that a short load crosses many of their ends."""
+    with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(primary: PostgresServer) -> Iterator[Cluster]:
+    with Cluster.create(primary) as made:
+        yield made
+
+
+@pytest.fixture
+def figure(
+    record_property: Callable[[str, object], None],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Figure:
+    """Records a measurement: in pytest's report, and in `figures.jsonl` of its base directory."""
+    file = tmp_path_factory.getbasetemp() / "figures.jsonl"
+
+    def record(name: str, value: float) -> None:
+        record_property(name, value)
+        with file.open("a") as figures:
+            line = {"test": request.node.name, "figure": name, "value": round(value, 4)}
+            figures.write(json.dumps(line) + "\n")
+
+    return record

@@ -1,0 +1,157 @@
+"""A load whose every acknowledgement is written down: what was promised must be found again.
+
+    with Journal(server, writers=4) as journal:      ids are inserted, one transaction each
+        journal.wait_for_more(100)                    a hundred more acknowledgements
+    lost = journal.acknowledged - journal.ids_in(restored_server)
+
+An id counts as acknowledged only if its commit returned, and without PostgreSQL's WARNING that it
+stopped waiting for the synchronous standby. Writers connect again for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import psycopg
+
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+
+CREATE = "CREATE TABLE IF NOT EXISTS journal (id bigint PRIMARY KEY, padding text)"
+INSERT = "INSERT INTO journal VALUES (%s, repeat('x', 100))"
+IDS_PER_WRITER = 1_000_000_000
+RECONNECT_S = 0.05
+STOP_S = 20.0
+
+
+class Acknowledgement(NamedTuple):
+    """Times are of time.monotonic()."""
+
+    at_s: float
+    latency_s: float
+    id: int
+
+
+class Journal:
+    """Writers run from `start` to `stop`; `entries` grows in the order of the commits' returns."""
+
+    _generations = 0
+
+    def __init__(self, server: PostgresServer, *, writers: int = 4) -> None:
+        """The table is made at once, so call it before the commits wait, or with a quorum."""
+        server.sql(CREATE)
+        Journal._generations += 1  # several journals on one table use ids of their own
+        self._first_id = Journal._generations * 1000 * IDS_PER_WRITER
+        self._server = server
+        self._stopping = threading.Event()
+        self._connections: dict[int, psycopg.Connection[Any]] = {}
+        self._threads = [
+            threading.Thread(target=self._write, args=(number,), daemon=True)
+            for number in range(writers)
+        ]
+        self.entries: list[Acknowledgement] = []
+        self.cancelled: list[int] = []  # visible, but nobody promised that they are durable
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """A commit that hangs is cancelled, which makes it unacknowledged."""
+        self._stopping.set()
+
+        def all_ended() -> bool:
+            for connection in list(self._connections.values()):
+                if time.monotonic() - stop_began_s > STOP_S / 4:
+                    connection.cancel()
+            return not any(thread.is_alive() for thread in self._threads)
+
+        stop_began_s = time.monotonic()
+        wait_until(all_ended, STOP_S)
+
+    def _write(self, number: int) -> None:
+        next_id = self._first_id + number * IDS_PER_WRITER
+        while not self._stopping.is_set():
+            try:
+                with self._server.connect(connect_timeout=5) as connection:
+                    self._connections[number] = connection
+                    next_id = self._insert_until_lost(connection, next_id)
+            except psycopg.Error:
+                self._stopping.wait(RECONNECT_S)
+                next_id += 1  # the one before may be in the table, unacknowledged
+            finally:
+                self._connections.pop(number, None)
+
+    def _insert_until_lost(self, connection: psycopg.Connection[Any], next_id: int) -> int:
+        warnings: list[str | None] = []
+        connection.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
+        while not self._stopping.is_set():
+            began_s = time.monotonic()
+            next_id += 1
+            try:
+                connection.execute(INSERT, (next_id,))
+            except psycopg.errors.UniqueViolation:
+                continue  # inserted before the connection was lost
+            now_s = time.monotonic()
+            if any("canceling wait" in (text or "") for text in warnings):
+                warnings.clear()
+                self.cancelled.append(next_id)
+                continue
+            self.entries.append(Acknowledgement(now_s, now_s - began_s, next_id))
+        return next_id
+
+    def wait_for_more(self, count: int, timeout_s: float = 60.0) -> None:
+        """Until so many more commits were acknowledged."""
+        enough = len(self.entries) + count
+        wait_until(lambda: len(self.entries) >= enough, timeout_s)
+
+    def is_silent_for(self, seconds: float, *, within_s: float = 30.0) -> bool:
+        """Waits until no commit has returned for so long; False if some always do."""
+        began_s = time.monotonic()
+
+        def silent() -> bool:
+            last_s = self.entries[-1].at_s if self.entries else began_s
+            return time.monotonic() - max(last_s, began_s) >= seconds
+
+        try:
+            wait_until(silent, within_s)
+        except AssertionError:
+            return False
+        return True
+
+    @property
+    def acknowledged(self) -> set[int]:
+        return {entry.id for entry in self.entries}
+
+    def ids_in(self, server: PostgresServer) -> set[int]:
+        return {row[0] for row in server.rows("SELECT id FROM journal")}
+
+    def lost_in(self, server: PostgresServer) -> set[int]:
+        """Acknowledged ids that are not there."""
+        return self.acknowledged - self.ids_in(server)
+
+    def longest_gap_s(self, since_s: float, until_s: float) -> float:
+        """Between two acknowledgements that follow each other, whoever wrote them."""
+        inside = [entry.at_s for entry in self.entries if since_s <= entry.at_s <= until_s]
+        times = sorted([since_s, *inside, until_s])
+        return max(b - a for a, b in zip(times, times[1:], strict=False))
+
+    def latency_s(self, fraction: float, since_s: float = 0.0) -> float:
+        """latency_s(0.999): what all but one commit in a thousand stayed below."""
+        values = sorted(entry.latency_s for entry in self.entries if entry.at_s >= since_s)
+        return values[min(len(values) - 1, int(len(values) * fraction))]

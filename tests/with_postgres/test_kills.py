@@ -1,0 +1,79 @@
+"""Commits go on while a quorum lives, hang without one, and resume by themselves."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.with_postgres.cluster import Cluster
+from tests.with_postgres.conftest import Figure
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+
+HANG_S = 3.0
+
+
+def test_commits_hang_without_a_quorum_and_resume_by_themselves(cluster: Cluster) -> None:
+    first, second, _ = cluster.safekeepers
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(100)
+        first.kill()
+        journal.wait_for_more(100)
+        second.kill()
+        assert journal.is_silent_for(HANG_S)
+        assert cluster.try_command("status", "--check").returncode == 2
+        first.start()
+        journal.wait_for_more(100)
+        second.start()
+        journal.wait_for_more(100)
+    assert not journal.cancelled
+    assert not journal.lost_in(cluster.primary)
+
+
+def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Figure) -> None:
+    with Journal(cluster.primary, writers=8) as journal:
+        journal.wait_for_more(500)
+        for safekeeper in cluster.safekeepers:
+            killed_s = time.monotonic()
+            safekeeper.kill()
+            journal.wait_for_more(1000)
+            gap_s = journal.longest_gap_s(killed_s - 0.1, time.monotonic())
+            figure(f"longest gap when {safekeeper.name} is killed, s", gap_s)
+            figure("p99.9 latency meanwhile, s", journal.latency_s(0.999, killed_s))
+            assert gap_s < 5.0
+            safekeeper.start()
+            cluster.wait_caught_up()
+    assert not journal.cancelled
+
+
+def test_commits_resume_soon_after_a_killed_proposer_has_a_successor(
+    cluster: Cluster, figure: Figure
+) -> None:
+    with Journal(cluster.primary) as journal:
+        for _ in range(3):
+            journal.wait_for_more(100)
+            cluster.proposer.kill()
+            assert journal.is_silent_for(0.2)
+            count = len(journal.entries)
+            started_s = time.monotonic()
+            cluster.proposer.start("--take-over")
+            journal.wait_for_more(count + 1 - len(journal.entries))
+            resumed_s = journal.entries[count].at_s - started_s
+            figure("commits resume after a successor's start, s", resumed_s)
+            assert resumed_s < 5.0
+    assert not journal.cancelled
+
+
+def test_primary_goes_on_after_a_kill(cluster: Cluster, primary: PostgresServer) -> None:
+    with Journal(primary) as journal:
+        journal.wait_for_more(200)
+        primary.kill()
+        primary.start()
+        journal.wait_for_more(200)
+        primary.stop("immediate")
+        primary.start()
+        journal.wait_for_more(200)
+    assert not journal.lost_in(primary)
