@@ -49,9 +49,7 @@ _initialised: dict[tuple[str, ...], Path] = {}
 
 
 def binary_directory() -> Path:
-    """Debian's newest /usr/lib/postgresql/N/bin, else where pg_ctl is found; PG_BIN overrules."""
-    if given := os.environ.get("WALKEEPER_TEST_PG_BIN"):
-        return Path(given)
+    """Debian's newest /usr/lib/postgresql/N/bin, else where pg_ctl is found."""
     versions = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
     if newest := sorted(versions, key=lambda path: int(path.parts[-3])):
         return newest[-1].parent

@@ -81,6 +81,7 @@ def proposer(
             *("-S", slot, "--synchronous", "-D", str(directory), "--status-interval=1"),
         ],
         user=server_user(),
+        cwd="/",
         env=server_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -69,6 +69,11 @@ def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> No
         connection_arguments(dsn)
 
 
+def test_a_port_that_is_no_number_is_refused() -> None:
+    with pytest.raises(Refused, match="numbers"):
+        connection_arguments("host=h port=x")
+
+
 def test_nobody_there_is_refused_in_one_line() -> None:
     async def connect() -> None:
         async with connected("host=127.0.0.1 port=1 user=u"):

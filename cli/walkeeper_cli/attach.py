@@ -188,17 +188,17 @@ async def _set(sql: asyncpg.Connection, name: str, before: StandbyNames, timeout
     except BaseException:
         # Also when it is interrupted: commits must not be left waiting for nobody.
         async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
-            await put_back(sql, before.setting)
+            await put_back(sql, before.setting, forget_replaced=bool(before.setting))
         raise
 
 
-async def put_back(sql: asyncpg.Connection, setting: str) -> None:
+async def put_back(sql: asyncpg.Connection, setting: str, *, forget_replaced: bool) -> None:
     """Make `setting` the one in force, and leave nothing of ours in the configuration.
 
     ALTER SYSTEM RESET, so that postgresql.conf rules again, if that is what it says; else SET.
     """
     await alter_system(sql, PARAMETER, None if not setting else await _unless_in_file(sql, setting))
-    if (await standby_names(sql)).replaced:
+    if forget_replaced:
         await alter_system(sql, REPLACED, None)
     await reload(sql)
     if (await standby_names(sql)).setting != setting:

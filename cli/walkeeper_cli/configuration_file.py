@@ -25,21 +25,27 @@ def load_defaults(path: str, command: click.Command) -> dict[str, Any]:
         raise click.UsageError(f"--config {path}: {error}") from error
     common = {k: v for k, v in document.items() if not isinstance(v, dict)}
     own = document.get(command.name or "", {})
-    known = _option_names(command)
+    parameters = _parameters(command)
     for key in own:
-        if _name(key) not in known:
+        if _name(key) not in parameters:
             raise click.UsageError(f"--config {path}: [{command.name}] has no option {key!r}")
     _refuse_unknown(path, document, common)
-    values = {_name(k): v for k, v in common.items() if _name(k) in known}
-    return values | {_name(k): v for k, v in own.items()}
+    given = {k: v for k, v in common.items() if _name(k) in parameters} | own
+    return {parameters[_name(key)]: value for key, value in given.items()}
 
 
 def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _option_names(command: click.Command) -> set[str]:
-    return {param.name for param in command.params if param.name}
+def _parameters(command: click.Command) -> dict[str, str]:
+    """What click calls each option, by the name that people give it."""
+    return {
+        _name(flag.removeprefix("--")): param.name
+        for param in command.params
+        for flag in param.opts
+        if flag.startswith("--") and param.name
+    }
 
 
 def _refuse_unknown(path: str, document: dict[str, Any], common: dict[str, Any]) -> None:
@@ -47,7 +53,7 @@ def _refuse_unknown(path: str, document: dict[str, Any], common: dict[str, Any])
 
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
-    options = set().union(*(_option_names(c) for c in commands.values() if c is not None))
+    options = set().union(*(_parameters(c) for c in commands.values() if c is not None))
     for key, value in document.items():
         if isinstance(value, dict) and key not in commands:
             raise click.UsageError(f"--config {path}: [{key}] is not a command of walkeeper")

@@ -118,7 +118,7 @@ async def _clear(
         )
     parameters = [PARAMETER, REPLACED] if before.replaced else [PARAMETER]
     await refuse_without_rights(sql, parameters, before.replaced)
-    await put_back(sql, before.replaced)
+    await put_back(sql, before.replaced, forget_replaced=bool(before.replaced))
     if before.replaced:
         say(f"detached: {PARAMETER} is {before.replaced!r} again (was {before.setting!r})")
         return

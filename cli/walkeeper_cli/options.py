@@ -143,8 +143,9 @@ def unavailable(declaration: str, **keywords: Any) -> Callable[[Function], Funct
         if value and not ctx.resilient_parsing:
             raise click.UsageError(f"{declaration} is not available in this version", ctx)
 
+    # Eager: this is said before a missing option is complained about.
     return option(
-        declaration, callback=refuse, expose_value=False, hidden=True, default=None, **keywords
+        declaration, callback=refuse, expose_value=False, hidden=True, is_eager=True, **keywords
     )
 
 
@@ -193,6 +194,12 @@ dsn_option = option(
     metavar="DSN",
     help="The primary, as libpq takes it: 'host=db1 user=walkeeper', postgresql://…, service=…. "
     "Passwords are better kept in ~/.pgpass. '' takes all from PGHOST, PGUSER, ….",
+)
+http_option = option(
+    "--http",
+    type=HostPort(port_min=0),
+    metavar="HOST:PORT",
+    help="Serve /metrics, /health and /ready here.",
 )
 cluster_option = option(
     "--cluster", default="main", show_default=True, metavar="NAME", help="Which log."

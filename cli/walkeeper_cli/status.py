@@ -77,6 +77,7 @@ def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "quorum": len(serving) >= facts["ack_quorum"],
         "proposer": _proposer(known),
         "members": facts["members"],
+        "segment_bytes": facts["segment_bytes"],
     }
 
 
@@ -112,7 +113,7 @@ def _ids(cluster: dict[str, Any]) -> set[int]:
 
 def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
     commit_lsn, timeline = Lsn.parse(cluster["commit_lsn"]), cluster["timeline"]
-    segment = 16 << 20
+    segment = cluster["segment_bytes"]
     return [
         _name(line)
         for line in lines

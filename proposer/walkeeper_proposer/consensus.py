@@ -91,7 +91,7 @@ class Proposer:
         self.leader: Leader | None = None
         self.primary: PrimaryIdentity | None = None
         self.check: PrimaryCheck | None = None
-        self._donor_vote: VoteResponse | None = None
+        self.donor_vote: VoteResponse | None = None
         self._refusals: dict[int, str] = {}
         self._attempt = self._phase_ticks = 0
 
@@ -308,7 +308,7 @@ class Proposer:
         if len(votes) < self.configuration.vote_quorum:
             return self.become_backing_off()
         vote, link = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
-        self._donor_vote = vote
+        self.donor_vote = vote
         if self.campaign.purpose is not Purpose.ATTACH:
             return self.become_leader()
         if self.primary is None:
@@ -339,10 +339,10 @@ class Proposer:
 
     def become_leader(self) -> list[Effect]:
         """Rule 5: the term starts at the donor's record end A; what lies behind it is cut."""
-        assert self.configuration is not None and self._donor_vote is not None, f"{self.phase=}"
+        assert self.configuration is not None and self.donor_vote is not None, f"{self.phase=}"
         self.phase = Phase.LEADING
         self.leader = Leader(
-            self.configuration, self.ballot, self._donor_vote, self.members, self.campaign
+            self.configuration, self.ballot, self.donor_vote, self.members, self.campaign
         )
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
         effects: list[Effect] = [Note("elected", facts)]
@@ -417,6 +417,8 @@ class Proposer:
 
     def on_primary_lost(self, text: str) -> list[Effect]:
         self.primary, self.check = None, None
+        if self.leader is not None:
+            self.leader.stop_streaming()
         note = Note("lost the primary", (("reason", text),))
         if self.phase is Phase.CHECKING:
             return [note, *self.become_backing_off()]

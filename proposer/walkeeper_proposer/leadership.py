@@ -128,8 +128,9 @@ class Leader:
         member.attached = True
         member.flush_lsn = response.flush_lsn
         member.durable_commit_lsn = response.durable_commit_lsn
+        news = response.feedback != member.feedback
         member.feedback = response.feedback
-        effects = self.advance_commit()
+        effects = self.advance_commit() or (self.report() if news else [])
         effects += self.feeder.feed(member, self.members)
         return effects + self._bound_window()
 

@@ -177,9 +177,7 @@ class Primary:
     async def _start_stream(
         self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int
     ) -> None:
-        command = (
-            f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
-        )
+        command = f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
         try:
             while connection is self._connection:
                 try:
@@ -191,7 +189,7 @@ class Primary:
                     # We were elected, so whoever holds the slot is deposed; its walsender may
                     # not know for wal_sender_timeout when its host vanished without a FIN.
                     logger.warning("%s; ending that connection", error)
-                    await terminate_slot_user(self._dsn, self._slot)
+                    await self._free_slot()
                     await asyncio.sleep(SLOT_RETRY_S)
         except WalkeeperError as error:
             if connection is self._connection:
@@ -208,6 +206,13 @@ class Primary:
         self._send_status()
         self._on_streaming(start_lsn)
         self._on_readable()  # libpq may have read the first bytes already
+
+    async def _free_slot(self) -> None:
+        """If this role may: REPLICATION alone does, and then wal_sender_timeout frees the slot."""
+        try:
+            await terminate_slot_user(self._dsn, self._slot)
+        except WalkeeperError as error:
+            logger.warning("slot %s stays in use until it times out: %s", self._slot, error)
 
     def _on_readable(self) -> None:
         connection = self._connection

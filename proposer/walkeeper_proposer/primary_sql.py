@@ -67,12 +67,15 @@ def _quoted(value: str) -> str:
 def connection_arguments(dsn: str) -> dict[str, Any]:
     """libpq's view of a DSN as asyncpg's arguments."""
     value = libpq_parameters(dsn)
-    timeout_s = float(value.get("connect_timeout", 0)) or CONNECT_TIMEOUT_S
+    try:
+        timeout_s = float(value.get("connect_timeout", 0)) or CONNECT_TIMEOUT_S
+        ports = [int(port or 5432) for port in value.get("port", "5432").split(",")]
+    except ValueError as error:
+        raise Refused(f"--dsn: port and connect_timeout are numbers: {error}") from error
     arguments: dict[str, Any] = {"timeout": max(timeout_s, 2.0)}
     hosts = (value.get("hostaddr") or value.get("host") or "").split(",")
     if hosts == [""]:
         hosts = [next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")]
-    ports = [int(port) if port else 5432 for port in value.get("port", "5432").split(",")]
     arguments["host"] = hosts
     arguments["port"] = ports * len(hosts) if len(ports) == 1 else ports
     for name in ("user", "password", "passfile"):
@@ -86,8 +89,7 @@ def connection_arguments(dsn: str) -> dict[str, Any]:
     if any(name in value for name in ("sslrootcert", "sslcert")):
         tls |= {name: value[name] for name in TLS_VERSIONS if name in value}
     arguments["dsn"] = f"postgresql:///?{urlencode(tls)}"
-    attributes = value.get("target_session_attrs", "any")
-    arguments["target_session_attrs"] = attributes
+    arguments["target_session_attrs"] = value.get("target_session_attrs", "any")
     return arguments
 
 

@@ -16,7 +16,7 @@ of an epoch (scenarios/divergent_tail_is_cut_once.txt).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from walkeeper_common.framing import Message, crc_of
@@ -32,6 +32,7 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import (
     NO_FEEDBACK,
     AppendRequest,
+    Feedback,
     ProposerElected,
     ProposerGreeting,
     Reject,
@@ -59,26 +60,18 @@ from walkeeper_safekeeper.acceptor_events import (
     StorageFailed,
     Tick,
     TruncateWal,
+    Waiting,
     WalFlushed,
     WalRead,
     WriteRefused,
     WriteWal,
 )
 from walkeeper_safekeeper.answers import ack_of, greeting_of, vote_of
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.durable import Durable, unreached_start
 from walkeeper_safekeeper.greeting_check import other_log
 from walkeeper_safekeeper.readable import readable_end
 
 PERSIST_COMMIT_TICKS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request that is answered when the log is drained and its record end is known."""
-
-    connection: int
-    message: ProposerGreeting | VoteRequest | ProposerElected
-    flush_lsn: Lsn  # a greeting answers for the flush_lsn at which it came
 
 
 class Acceptor:
@@ -98,13 +91,14 @@ class Acceptor:
         self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
         self.truncations = 0
         self.failure: str | None = None
+        self.refusal: str | None = None  # why appends are refused for now (rule 16)
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
         self._acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
         self._waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
         self._ticks = self.silent_ticks = 0
-        self._unreached_lsn = self._next_start(durable)
+        self._unreached_lsn = unreached_start(durable)
         self._term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
 
     def step(self, event: Event) -> list[Effect]:
@@ -126,11 +120,10 @@ class Acceptor:
                 return self.on_write_refused(flush_lsn, text)
             case RecordEndCorrupt(_, text) | StorageFailed(text):
                 return self.on_storage_failed(text)
+            case StandbysReported(feedback):
+                return self.on_standbys_reported(feedback)
             case SegmentsRemoved(first_lsn):
                 self.first_lsn = first_lsn
-                return []
-            case StandbysReported(feedback):
-                self.feedback = feedback
                 return []
             case _:
                 assert_never(event)
@@ -230,16 +223,17 @@ class Acceptor:
         return [FindRecordEnd(at)]
 
     def _known_record_end(self, flush_lsn: Lsn) -> Lsn | None:
-        if self._record_end is not None and self._record_end[0] == flush_lsn:
-            return self._record_end[1]
-        return None
+        known = self._record_end
+        return known[1] if known is not None and known[0] == flush_lsn else None
 
     def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
         record_lsn = self._known_record_end(request.flush_lsn)
         if record_lsn is None:
             return None
-        answer = greeting_of(self, flush_lsn=request.flush_lsn, record_lsn=record_lsn)
-        return [Send(request.connection, answer)]
+        flush_lsn = request.flush_lsn
+        return [
+            Send(request.connection, greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn))
+        ]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
@@ -318,16 +312,16 @@ class Acceptor:
         effects.append(Persist(self.durable))
         self.appender, self.elected, self.silent_ticks = connection, True, 0
         self._acked_lsn = None
-        self._unreached_lsn = self._next_start(self.durable)
+        self._unreached_lsn = unreached_start(self.durable)
         self._term_start_lsn = term_start(elected.history, elected.ballot)
         facts = (("ballot", elected.ballot), ("term_start", self._term_start_lsn), ("at", start))
-        return [*effects, Note("following an elected proposer", facts)]
+        return [*effects, Note("following an elected proposer", facts), *self.acknowledge()]
 
     # Appending
 
     def on_append(self, connection: int, append: AppendRequest) -> list[Effect]:
         if connection != self.appender or append.ballot != self.durable.ballot:
-            return [self._not_appender(connection, append)]
+            return self._on_early_append(connection, append)
         refusal = self._not_ours(connection, append.generation)
         if refusal is not None:
             return [refusal]
@@ -351,17 +345,21 @@ class Acceptor:
             return moved  # it came to tell us of commit_lsn; we have nothing to tell
         return moved + self.acknowledge()
 
-    def _not_appender(self, connection: int, append: AppendRequest) -> Effect:
+    def _on_early_append(self, connection: int, append: AppendRequest) -> list[Effect]:
         if self.failure is not None:
-            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
         if append.ballot < self.durable.ballot:
-            return self._stale(connection, append.ballot)
+            return [self._stale(connection, append.ballot)]
+        electing = [w for w in self._waiting if w.message.TAG == ProposerElected.TAG]
+        if not append.payload and any(w.connection == connection for w in electing):
+            return []  # the heartbeat behind ProposerElected, which waits for the disk: answered
+            # when that is done (scenarios/election_waits_for_the_disk.txt)
         text = f"append of {append.ballot} without its election on this connection"
-        return self._reject(connection, RejectCode.NOT_ELECTED, text)
+        return [self._reject(connection, RejectCode.NOT_ELECTED, text)]
 
     def on_wal_flushed(self, flush_lsn: Lsn) -> list[Effect]:
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
-        self.flush_lsn = flush_lsn
+        self.flush_lsn, self.refusal = flush_lsn, None
         effects = self.acknowledge()
         return effects + self._answer_waiting() if self._waiting else effects
 
@@ -373,7 +371,7 @@ class Acceptor:
         marks = self._due_marks()
         if marks is not self.durable:
             self.durable = marks
-            self._unreached_lsn = self._next_start(marks)
+            self._unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
         effects.append(Send(self.appender, ack_of(self)))
         self._acked_lsn = self.flush_lsn
@@ -394,12 +392,6 @@ class Acceptor:
             return []
         self.commit_lsn = commit_lsn
         return [CommitMoved(commit_lsn)]
-
-    @staticmethod
-    def _next_start(durable: Durable) -> Lsn:
-        """The first start in the history that our WAL is not marked to have reached."""
-        later = (e.start_lsn for e in durable.history if e.start_lsn > durable.reached_lsn)
-        return min(later, default=LSN_MAX)
 
     # Reading
 
@@ -442,6 +434,11 @@ class Acceptor:
         self.durable = replace(durable, commit_lsn=self.commit_lsn, restart_lsn=self.restart_lsn)
         return [Persist(self.durable)]
 
+    def on_standbys_reported(self, feedback: Feedback) -> list[Effect]:
+        """At once: a commit of the primary may wait for what a standby has applied."""
+        news, self.feedback = feedback != self.feedback, feedback
+        return self.acknowledge() if news else []
+
     def on_connection_lost(self, connection: int) -> list[Effect]:
         self._waiting = [w for w in self._waiting if w.connection != connection]
         if connection == self.appender:
@@ -452,7 +449,7 @@ class Acceptor:
     def on_write_refused(self, flush_lsn: Lsn, text: str) -> list[Effect]:
         """No space is no failure (rule 16): forget what was not written, say so, go on."""
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
-        appender, self.appender = self.appender, None
+        appender, self.appender, self.refusal = self.appender, None, text
         self.flush_lsn = self.write_lsn = flush_lsn
         effects: list[Effect] = self._move_commit()
         if appender is not None:

@@ -11,7 +11,13 @@ from typing import TypeAlias
 
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Buffer, Feedback
+from walkeeper_common.messages import (
+    Buffer,
+    Feedback,
+    ProposerElected,
+    ProposerGreeting,
+    VoteRequest,
+)
 from walkeeper_common.requests import ReadRequest
 from walkeeper_safekeeper.durable import Durable
 
@@ -190,3 +196,12 @@ Effect: TypeAlias = (
     | EndReaders
     | Note
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that is answered when the log is drained and its record end is known."""
+
+    connection: int
+    message: ProposerGreeting | VoteRequest | ProposerElected
+    flush_lsn: Lsn  # a greeting answers for the flush_lsn at which it came

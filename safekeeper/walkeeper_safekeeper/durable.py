@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_common.history import NO_BALLOT, Ballot, History
-from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration
 
 
@@ -41,3 +41,9 @@ class Durable:
     truncating_to: Lsn | None = None
     suspect_from: Lsn | None = None
     clean_stop: bool = False
+
+
+def unreached_start(durable: Durable) -> Lsn:
+    """The first start in the history that our WAL is not marked to have reached."""
+    later = (e.start_lsn for e in durable.history if e.start_lsn > durable.reached_lsn)
+    return min(later, default=LSN_MAX)

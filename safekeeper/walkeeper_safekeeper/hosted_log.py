@@ -28,6 +28,7 @@ from walkeeper_safekeeper.served_log import Readers
 logger = logging.getLogger("walkeeper.log")
 
 HEARTBEAT_S = 1.0
+FEEDBACK_S = 0.1
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
 
@@ -87,12 +88,19 @@ class HostedLog:
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
 
+    async def report_standbys(self) -> None:
+        """What the standbys say goes to the proposer with little delay, until it is cancelled."""
+        while True:
+            await asyncio.sleep(FEEDBACK_S)
+            feedback = self._feedback()
+            if feedback != self.driver.acceptor.feedback:
+                self.driver.post(StandbysReported(feedback))
+
     async def run(self) -> None:
         """Heartbeats and retention, until it is cancelled."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
-            self.driver.post(StandbysReported(self._feedback()))
             self.driver.post(Tick())
             if self._ticks % RETENTION_TICKS == 0:
                 await self._save_slots()

@@ -87,6 +87,7 @@ class LogCatalog:
         await log.open(self._on_defect)
         self._open[cluster] = log
         self._group.create_task(log.run(), name=f"heartbeat of {cluster}")
+        self._group.create_task(log.report_standbys(), name=f"feedback of {cluster}")
 
     def _folder(self, cluster: str) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)

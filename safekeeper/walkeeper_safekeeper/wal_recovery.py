@@ -94,8 +94,8 @@ def _contiguous(store: WalStore, commit_lsn: Lsn, facts: DurableFacts) -> set[Ls
         if lsn not in found:
             raise CorruptWal(
                 f"segment {store.name_of(Lsn(lsn))} is missing: this log starts at "
-                f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and there are "
-                f"segments from {first} to {last}"
+                f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and has "
+                f"{len(found)} segment files" + (f" from {first} to {last}" if found else "")
             )
     for start in sorted(found):
         size = store.disk.size(store.name_of(start))

@@ -10,8 +10,10 @@ stopped waiting for the synchronous standby. Writers connect again for as long a
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -85,35 +87,31 @@ class Journal:
         wait_until(all_ended, STOP_S)
 
     def _write(self, number: int) -> None:
-        next_id = self._first_id + number * IDS_PER_WRITER
+        ids = itertools.count(self._first_id + number * IDS_PER_WRITER)
         while not self._stopping.is_set():
             try:
                 with self._server.connect(connect_timeout=5) as connection:
                     self._connections[number] = connection
-                    next_id = self._insert_until_lost(connection, next_id)
+                    self._insert_until_lost(connection, ids)
             except psycopg.Error:
                 self._stopping.wait(RECONNECT_S)
-                next_id += 1  # the one before may be in the table, unacknowledged
             finally:
                 self._connections.pop(number, None)
 
-    def _insert_until_lost(self, connection: psycopg.Connection[Any], next_id: int) -> int:
-        warnings: list[str | None] = []
-        connection.add_notice_handler(lambda notice: warnings.append(notice.message_primary))
+    def _insert_until_lost(
+        self, connection: psycopg.Connection[Any], ids: Iterator[int]
+    ) -> None:
+        warnings: list[str] = []
+        connection.add_notice_handler(lambda n: warnings.append(n.message_primary or ""))
         while not self._stopping.is_set():
-            began_s = time.monotonic()
-            next_id += 1
-            try:
-                connection.execute(INSERT, (next_id,))
-            except psycopg.errors.UniqueViolation:
-                continue  # inserted before the connection was lost
+            began_s, new_id = time.monotonic(), next(ids)
+            connection.execute(INSERT, (new_id,))
             now_s = time.monotonic()
-            if any("canceling wait" in (text or "") for text in warnings):
+            if any("canceling wait" in text for text in warnings):
                 warnings.clear()
-                self.cancelled.append(next_id)
-                continue
-            self.entries.append(Acknowledgement(now_s, now_s - began_s, next_id))
-        return next_id
+                self.cancelled.append(new_id)
+            else:
+                self.entries.append(Acknowledgement(now_s, now_s - began_s, new_id))
 
     def wait_for_more(self, count: int, timeout_s: float = 60.0) -> None:
         """Until so many more commits were acknowledged."""

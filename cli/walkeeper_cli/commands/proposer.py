@@ -12,6 +12,7 @@ from walkeeper_cli.options import (
     config_option,
     default_name,
     dsn_option,
+    http_option,
     log_level_option,
     option,
     safekeepers_option,
@@ -41,7 +42,7 @@ from walkeeper_cli.options import (
 @option("--take-over", is_flag=True, help="Do not wait for another proposer that seems alive.")
 @option("--resume", is_flag=True, help="Lift the seal that `walkeeper settle --seal` put on.")
 @option("--allow-fsync-off", is_flag=True, hidden=True)
-@unavailable("--http", metavar="HOST:PORT")
+@http_option
 @unavailable("--follow", is_flag=True)
 @unavailable("--logical", is_flag=True)
 @unavailable("--publication", metavar="NAME")
@@ -57,6 +58,7 @@ def command(
     take_over: bool,
     resume: bool,
     allow_fsync_off: bool,
+    http: Address | None,
     log_level: str,
 ) -> int:
     """Bring a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
@@ -81,6 +83,7 @@ def command(
         resume=resume,
         unsafe_settings=allow_fsync_off,
         apply_quorum=apply == "quorum-flush",
+        http=http,
         log_level=log_level,
     )
     return run(settings)

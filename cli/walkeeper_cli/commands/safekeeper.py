@@ -9,6 +9,7 @@ from walkeeper_cli.options import (
     HostPort,
     Size,
     config_option,
+    http_option,
     log_level_option,
     option,
     unavailable,
@@ -44,7 +45,7 @@ from walkeeper_cli.options import (
     is_flag=True,
     help="Listen on more than loopback without authentication: on a network that you trust.",
 )
-@unavailable("--http", metavar="HOST:PORT")
+@http_option
 @unavailable("--archive", metavar="URL")
 @log_level_option
 @config_option
@@ -54,6 +55,7 @@ def command(
     listen: Address,
     wal_keep_size: int,
     allow_unauthenticated: bool,
+    http: Address | None,
     log_level: str,
 ) -> int:
     """Run one safekeeper: it stores WAL, votes, and serves what is committed.
@@ -74,6 +76,7 @@ def command(
         listen=listen,
         wal_keep_bytes=wal_keep_size,
         allow_unauthenticated=allow_unauthenticated,
+        http=http,
         log_level=log_level,
     )
     return run(settings)

@@ -1,0 +1,58 @@
+# make install    .venv with walkeeper and all that its tests use; quick when nothing has changed
+# make test       every test, those with a real PostgreSQL too
+# make check      style, types, import rules
+# make clean      removes what these made
+#
+# As root, missing Debian packages are installed by apt; as anybody else they are named.
+
+SHELL := /bin/bash
+PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo /usr/bin/python3 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_OPTIONS ?=
+
+# What has to be there beside Python: a command of each package, and the package's Debian name.
+NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace
+
+.PHONY: install test check clean system-packages
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml Makefile
+	@$(MAKE) --no-print-directory system-packages
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+system-packages:
+	@missing=(); \
+	for pair in $(NEEDED); do \
+		command -v "$${pair%%:*}" >/dev/null && continue; \
+		compgen -G "/usr/lib/postgresql/*/bin/$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}"); \
+	done; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
+	(( $${#missing[@]} )) || exit 0; \
+	missing=($$(printf '%s\n' "$${missing[@]}" | sort -u)); \
+	if (( EUID )) || ! command -v apt-get >/dev/null; then \
+		echo "missing: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; exit 1; \
+	fi; \
+	echo "installing $${missing[*]}"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -qq --no-install-recommends "$${missing[@]}" >/dev/null
+
+test: install
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy common proposer safekeeper cli
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

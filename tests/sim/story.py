@@ -1,0 +1,263 @@
+"""One seed's story: a safety phase full of faults, then everything heals and must move on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.sim.oracle import Acknowledged, Committed, Leaders, NoProgress, Promises
+from tests.sim.primary import Primary
+from tests.sim.proposer_node import ProposerNode
+from tests.sim.safekeeper_node import SafekeeperNode
+from tests.sim.world import World
+from tests.wal_maker import WalMaker
+from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.proposer_events import Stop
+from walkeeper_safekeeper.durable import Durable
+
+SEGMENT_BYTES = 65536
+HEAL_S = 60
+NEW_RECORDS = 5
+
+
+class Story:
+    """Builds the world of a seed, runs it, raises what an oracle finds."""
+
+    def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
+        self.world = world = World(seed, show=show)
+        start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
+        maker = WalMaker(world.random, segment_bytes=SEGMENT_BYTES, start_lsn=start_lsn)
+        for _ in range(world.random.randrange(4)):
+            maker.record(200, 0, 1)
+        self.acked, self.leaders = Acknowledged(start_lsn), Leaders()
+        self.committed, self.promises = Committed(start_lsn), Promises()
+        self.safekeepers = self._safekeepers(start_lsn)
+        self.primary = Primary(world, "pg1", maker, self.acked)
+        self.primaries = [self.primary]
+        self.proposers: list[ProposerNode] = []
+        self._names = 0
+
+    def _safekeepers(self, start_lsn: Lsn) -> list[SafekeeperNode]:
+        """Created as rule 17 says: one configuration, the same on every member."""
+        options, random = self.world.options, self.world.random
+        incarnations = [random.randbytes(16) for _ in range(options.safekeepers)]
+        members = tuple(member_name(i + 1, inc) for i, inc in enumerate(incarnations))
+        configuration = Configuration(
+            generation=1,
+            log_uuid=random.randbytes(16),
+            system_id=7_000_000_000_000_000_001,
+            segment_bytes=SEGMENT_BYTES,
+            server_version="15.18",
+            kind=LogKind.PHYSICAL,
+            creation_lsn=start_lsn,
+            timeline=1,
+            members=members,
+            ack_quorum=options.ack_quorum,
+        )
+        entry = Fragment(NO_BALLOT, start_lsn, 1, False, members, options.ack_quorum)
+        return [
+            SafekeeperNode(
+                self.world,
+                number,
+                Durable(
+                    acceptor_id=number,
+                    incarnation=incarnation,
+                    log_uuid=configuration.log_uuid,
+                    configuration=configuration,
+                    history=(entry,),
+                    commit_lsn=start_lsn,
+                    restart_lsn=start_lsn,
+                    reached_lsn=start_lsn,
+                ),
+                self.committed,
+                self.promises,
+            )
+            for number, incarnation in enumerate(incarnations, 1)
+        ]
+
+    def run(self) -> None:
+        """Raises Violation, NoProgress, or whatever the code under test breaks with."""
+        world, options = self.world, self.world.options
+        world.say("----", f"seed {world.seed} {options}")
+        self._schedule_faults()
+        for _ in range(options.proposers):
+            self._start_proposer(take_over=False)
+        self._write_for_ever()
+        world.run_until(options.safety_s * 1000)
+        self._heal()
+        self._demand_progress()
+
+    def _schedule_faults(self) -> None:
+        world, options, random = self.world, self.world.options, self.world.random
+        world.every(options.breaks, lambda: self._on_some_proposer(ProposerNode.break_one))
+        world.every(options.partitions, self._partition)
+        world.every(options.safekeeper_crashes, lambda: random.choice(self.safekeepers).crash())
+        world.every(options.full_disks, lambda: random.choice(self.safekeepers).fill_disk())
+        world.every(options.proposer_crashes, lambda: self._on_some_proposer(self._kill))
+        world.every(options.primary_crashes, lambda: self.primary.crash(then=lambda: None))
+        world.every(options.clones, self._clone_primary)
+        world.every(options.settles, self._settle)
+
+    def _on_some_proposer(self, what: Callable[[ProposerNode], object]) -> None:
+        alive = [p for p in self.proposers if p.is_alive]
+        if alive:
+            what(self.world.random.choice(alive))
+
+    def _kill(self, proposer: ProposerNode) -> None:
+        proposer.kill()
+        self._start_later()
+
+    def _start_later(self) -> None:
+        """A supervisor starts a process again, as a new proposer."""
+
+        def start() -> None:
+            alive = [p for p in self.proposers if p.is_alive]
+            if not self.world.is_healed and len(alive) < self.world.options.proposers:
+                self._start_proposer(take_over=self.world.chance(self.world.options.take_over))
+
+        self.world.later(self.world.random.uniform(200, 6000), start)
+
+    def _start_proposer(
+        self, *, take_over: bool, purpose: Purpose = Purpose.ATTACH, primary: Primary | None = None
+    ) -> ProposerNode:
+        self._names += 1
+        attached = primary or self.world.random.choice(self.primaries[-2:])
+        proposer = ProposerNode(
+            self.world,
+            f"p{self._names}",
+            self.safekeepers,
+            attached,
+            (self.acked, self.leaders),
+            purpose=purpose,
+            take_over=take_over,
+            on_stop=self._on_stop,
+        )
+        self.proposers = [p for p in self.proposers if p.is_alive] + [proposer]
+        return proposer
+
+    def _on_stop(self, stop: Stop) -> None:
+        if not self.world.is_healed:
+            self._start_later()
+
+    def _settle(self) -> None:
+        self._start_proposer(take_over=True, purpose=Purpose.SETTLE)
+
+    def _partition(self) -> None:
+        """One direction, or both, between a proposer and some safekeepers, for some seconds."""
+        world, random = self.world, self.world.random
+
+        def cut(proposer: ProposerNode) -> None:
+            count = random.randrange(1, len(self.safekeepers))
+            chosen = random.sample(self.safekeepers, count)
+            pairs = set()
+            for node in chosen:
+                ways = [(proposer.name, node.name), (node.name, proposer.name)]
+                pairs |= set(random.sample(ways, random.choice((1, 2))))
+            world.blocked |= pairs
+            world.say(proposer.name, f"partition {sorted(pairs)}")
+            world.later(random.uniform(500, 15_000), lambda: world.blocked.difference_update(pairs))
+
+        self._on_some_proposer(cut)
+
+    def _clone_primary(self) -> None:
+        """Somebody starts a copy of the server, taken some time ago; both may go on running."""
+        past_lsn = self.primary.maker.start_lsn
+        at_lsn = self.primary.flush_lsn
+        if self.world.random.random() < 0.5:
+            at_lsn = Lsn(self.world.random.randint(past_lsn, at_lsn))
+        clone = self.primary.clone(f"pg{len(self.primaries) + 1}", at_lsn)
+        self.world.say(clone.name, f"clone of {self.primary.name} ends at {clone.flush_lsn}")
+        self.primaries.append(clone)
+        self.primary = clone
+
+    def _write_for_ever(self) -> None:
+        for primary in self.primaries[-2:]:
+            primary.write()
+        mean_ms = 1000 / self.world.options.records
+        self.world.later(self.world.random.expovariate(1 / mean_ms), self._write_for_ever)
+
+    def _heal(self) -> None:
+        world = self.world
+        world.say("----", f"heal; acknowledged up to {self.acked.end_lsn}")
+        world.is_healed = True
+        world.blocked.clear()
+        for proposer in self.proposers:
+            proposer.kill()
+        self.proposers = []
+        for node in self.safekeepers:
+            node.empty_disk()
+            if node.driver is not None and node.driver.acceptor.failure is not None:
+                node.crash()  # its operator restarts it
+        world.run_until(world.now_ms + 5000)
+
+    def _survivor(self) -> Primary:
+        """A server that has every acknowledged byte: one is restored from the safekeepers."""
+        for primary in reversed(self.primaries):
+            wal = primary.maker.read(primary.maker.start_lsn, primary.flush_lsn)
+            if wal[: len(self.acked.wal)] == self.acked.wal and self._agrees(primary):
+                return primary
+        raise NoProgress("no primary has what was acknowledged, so nothing can be restored")
+
+    def _agrees(self, primary: Primary) -> bool:
+        """Nor does it contradict what the safekeepers would elect."""
+        best = max(
+            (n.driver.acceptor for n in self.safekeepers if n.driver is not None),
+            key=lambda a: (a.durable.history[-1].ballot, a.flush_lsn),
+        )
+        node = next(n for n in self.safekeepers if n.driver and n.driver.acceptor is best)
+        assert node.driver is not None
+        end_lsn = node.driver.store.record_end(best.flush_lsn).end_lsn
+        wal = node.driver.store.read(best.first_lsn, end_lsn)
+        return end_lsn <= primary.flush_lsn and wal == primary.maker.read(best.first_lsn, end_lsn)
+
+    def _demand_progress(self) -> None:
+        world = self.world
+        try:
+            self.primary = self._survivor()
+        except NoProgress:
+            self.primary = self._restore()
+        self.primaries = [self.primary]
+        if not self.primary.is_up:
+            self.primary._restart(lambda: None)
+        self._start_proposer(take_over=True, primary=self.primary)
+        wanted_lsn = max(self.acked.end_lsn, self.primary.flush_lsn) + 1
+
+        def is_done() -> bool:
+            return self.acked.end_lsn >= wanted_lsn and self._are_equal()
+
+        world.run_until(world.now_ms + HEAL_S * 1000, stop=is_done)
+        if not is_done():
+            where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
+            raise NoProgress(
+                f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
+                f"{wanted_lsn}; {where}"
+            )
+
+    def _restore(self) -> Primary:
+        """What `restore` will do: a server rebuilt from the log that an election would choose."""
+        driver = max(
+            (n.driver for n in self.safekeepers if n.driver is not None),
+            key=lambda d: (d.acceptor.durable.history[-1].ballot, d.acceptor.flush_lsn),
+        )
+        store, acceptor = driver.store, driver.acceptor
+        end_lsn = store.record_end(acceptor.flush_lsn).end_lsn
+        wal = store.read(acceptor.first_lsn, end_lsn)
+        self.acked.hold_against("the restored server", wal, acceptor.first_lsn)
+        for primary in self.primaries:
+            common = primary.maker.read(primary.maker.start_lsn, primary.maker.end_lsn)
+            if common[: len(wal)] == wal:
+                clone = primary.clone("pgR", end_lsn)
+                self.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
+                return clone
+        raise NoProgress(f"no primary ever wrote what the safekeepers hold up to {end_lsn}")
+
+    def _are_equal(self) -> bool:
+        """Every safekeeper has all that is acknowledged, the same bytes."""
+        for node in self.safekeepers:
+            if node.driver is None or node.driver.acceptor.commit_lsn < self.acked.end_lsn:
+                return False
+            wal = node.driver.store.read(self.acked.start_lsn, self.acked.end_lsn)
+            self.acked.hold_against(node.name, wal, self.acked.start_lsn)
+        return True

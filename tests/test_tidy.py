@@ -1,0 +1,103 @@
+"""The style of this project as far as a program can check it (the rest is for readers).
+
+A limit says where a function or a file has taken in a second idea; it is met by splitting at that
+idea. What a comment refers to must exist.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ("common", "proposer", "safekeeper", "cli")
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+COLUMNS_MAX = 100
+# Names that say nothing about what is inside.
+BANNED_NAMES = ("utils", "util", "helpers", "helper", "manager", "types", "core", "misc", "common")
+SCENARIO = re.compile(r"\bscenarios/[\w./-]+\.txt")
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+PRODUCT_FILES = python_files(*PRODUCT)
+ALL_FILES = PRODUCT_FILES + python_files("tests")
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_the_files_are_found() -> None:
+    assert len(PRODUCT_FILES) > 40 and len(ALL_FILES) > len(PRODUCT_FILES) + 10
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=shown)
+def test_a_file_has_one_idea(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= FILE_LINES_MAX, f"{shown(path)}: {len(lines)} lines"
+    for number, line in enumerate(lines, 1):
+        assert len(line) <= COLUMNS_MAX, f"{shown(path)}:{number}: {len(line)} columns"
+        assert not UNFINISHED.search(line), f"{shown(path)}:{number}: open an issue instead"
+        assert not re.search(r"#{5}", line), f"{shown(path)}:{number}: no banners"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=shown)
+def test_a_function_fits_on_a_screen(path: Path) -> None:
+    for function in functions(ast.parse(path.read_text())):
+        assert function.end_lineno is not None
+        lines = function.end_lineno - function.lineno + 1
+        assert lines <= FUNCTION_LINES_MAX, f"{shown(path)}: {function.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", PRODUCT_FILES, ids=shown)
+def test_a_module_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), f"{shown(path)} has no docstring"
+    if not shown(path).startswith("cli/"):
+        printed = [
+            node.lineno
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "print"
+        ]
+        assert not printed, f"{shown(path)}:{printed}: the log is for that"
+    for function in functions(tree):
+        assert not function.name.startswith("maybe_"), f"{function.name}: say when"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=shown)
+def test_a_name_says_something(path: Path) -> None:
+    assert path.stem not in BANNED_NAMES, shown(path)
+
+
+def test_every_scenario_that_is_named_exists() -> None:
+    missing = [
+        f"{shown(path)}: {name}"
+        for path in [*ALL_FILES, *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+        for name in SCENARIO.findall(path.read_text())
+        if path != Path(__file__) and not (ROOT / "tests" / name).exists()
+    ]
+    assert not missing, missing
+
+
+def test_packages_reexport_nothing() -> None:
+    for path in PRODUCT_FILES:
+        if path.name == "__init__.py":
+            body = ast.parse(path.read_text()).body
+            assert len(body) <= 1, f"{shown(path)}: one import path per name"

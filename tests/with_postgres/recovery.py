@@ -1,0 +1,49 @@
+"""A primary made again from an older base backup and the WAL of some safekeepers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.with_postgres.cluster import Cluster, lsn_of
+
+SEGMENT = re.compile(r"[0-9A-F]{24}")
+
+
+def segments(directory: Path) -> list[str]:
+    """The names of the WAL segments there, in order."""
+    return sorted(p.name for p in directory.iterdir() if SEGMENT.fullmatch(p.name))
+
+
+def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:
+    """What these safekeepers have together: each segment from the one that has more WAL.
+
+    The caller has settled, so they do not differ below the settled end.
+    """
+    flushed = cluster.flush_lsns()
+    target = make_directory("walkeeper_assembled_")
+    for number in sorted(numbers, key=lambda n: lsn_of(flushed[n])):
+        for name in segments(cluster.wal_dir(number)):
+            shutil.copy(cluster.wal_dir(number) / name, target / name)
+    own(target)
+    return target
+
+
+@contextlib.contextmanager
+def recovered(backup: PostgresServer, wal: Path) -> Iterator[PostgresServer]:
+    """A copy of `backup`, recovered to the end of `wal` and open for writes."""
+    directory = make_directory("walkeeper_recovered_")
+    run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
+    restore = {"restore_command": f'cp "{wal}/%f" "%p"'}
+    server = PostgresServer(directory, restore)
+    (server.data / "recovery.signal").touch()
+    own(server.data)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.delete()

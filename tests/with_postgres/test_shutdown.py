@@ -1,0 +1,42 @@
+"""A fast shutdown of the primary waits for its walsender; that must not become a hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.with_postgres.cluster import Cluster
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+
+STOP_S = 20
+
+
+@pytest.mark.parametrize("dead", [0, 1], ids=["all alive", "one safekeeper dead"])
+def test_fast_shutdown_ends_under_load_while_a_quorum_lives(
+    cluster: Cluster, primary: PostgresServer, dead: int
+) -> None:
+    for safekeeper in cluster.safekeepers[:dead]:
+        safekeeper.kill()
+    with Journal(primary) as journal:
+        journal.wait_for_more(200)
+        primary.stop("fast", timeout_s=STOP_S)
+        assert not primary.is_running
+        primary.start()
+        journal.wait_for_more(200)
+        primary.restart("fast")
+        journal.wait_for_more(200)
+    assert not journal.lost_in(primary)
+    assert cluster.proposer.is_running
+
+
+def test_daemons_stop_cleanly_under_load(cluster: Cluster) -> None:
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(100)
+        for daemon in [cluster.proposer, *cluster.safekeepers]:
+            assert daemon.terminate() == 0, daemon.output()
+        cluster.start_safekeepers()
+        cluster.proposer.start()
+        journal.wait_for_more(100)
+    assert not journal.cancelled
