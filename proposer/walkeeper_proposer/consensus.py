@@ -260,11 +260,9 @@ class Proposer:
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
         self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
         self.seen_ballot = max(self.seen_ballot, self.ballot)
-        effects: list[Effect] = [Note("campaigning", (("ballot", self.ballot),))]
-        for member in self.members:
-            if member.greeting is not None:
-                effects += self._ask_vote(member)
-        return effects
+        greeted = [m for m in self.members if m.greeting is not None]
+        asked = [ask for member in greeted for ask in self._ask_vote(member)]
+        return [Note("campaigning", (("ballot", self.ballot),)), *asked]
 
     def _ask_vote(self, member: Member) -> list[Effect]:
         assert self.configuration is not None and member.name is not None, f"{member=}"

@@ -108,8 +108,8 @@ class Acceptor:
                 return self.on_message(connection, message)
             case WalFlushed(flush_lsn):
                 return self.on_wal_flushed(flush_lsn)
-            case RecordEndFound(flush_lsn, record_lsn):
-                return self.on_record_end(flush_lsn, record_lsn)
+            case RecordEndFound(asked, record_lsn):
+                return self.on_record_end(asked, record_lsn)
             case WalRead():
                 return self.on_wal_read(event)
             case Tick():
@@ -184,10 +184,12 @@ class Acceptor:
 
     # Requests that wait for the disk
 
-    def on_record_end(self, flush_lsn: Lsn, record_lsn: Lsn) -> list[Effect]:
-        assert record_lsn <= flush_lsn, f"{record_lsn=} {flush_lsn=}"
-        self._asked.discard(flush_lsn)
-        self._record_end = (flush_lsn, record_lsn)
+    def on_record_end(self, asked: FindRecordEnd, record_lsn: Lsn) -> list[Effect]:
+        assert record_lsn <= asked.flush_lsn, f"{record_lsn=} {asked=}"
+        if asked.truncations != self.truncations:
+            return []  # of bytes that were cut: scenarios/stale_record_end_is_not_a_vote.txt
+        self._asked.discard(asked.flush_lsn)
+        self._record_end = (asked.flush_lsn, record_lsn)
         return self._answer_waiting()
 
     def _answer_waiting(self) -> list[Effect]:
@@ -220,7 +222,7 @@ class Acceptor:
         if at in self._asked:
             return []
         self._asked.add(at)
-        return [FindRecordEnd(at)]
+        return [FindRecordEnd(at, self.truncations)]
 
     def _known_record_end(self, flush_lsn: Lsn) -> Lsn | None:
         known = self._record_end

@@ -59,9 +59,9 @@ class StorageFailed:
 
 @dataclass(frozen=True, slots=True)
 class RecordEndFound:
-    """The answer to FindRecordEnd: the end of the last whole record below `flush_lsn`."""
+    """The answer to FindRecordEnd: the end of the last whole record below its flush_lsn."""
 
-    flush_lsn: Lsn
+    asked: FindRecordEnd
     record_lsn: Lsn
 
 
@@ -69,7 +69,7 @@ class RecordEndFound:
 class RecordEndCorrupt:
     """The answer to FindRecordEnd: the bytes there are not what was made durable (rule 18)."""
 
-    flush_lsn: Lsn
+    asked: FindRecordEnd
     text: str
 
 
@@ -142,9 +142,13 @@ class WriteWal:
 
 @dataclass(frozen=True, slots=True)
 class FindRecordEnd:
-    """Find the end of the last whole record below `flush_lsn`."""
+    """Find the end of the last whole record below `flush_lsn`, as the log is now.
+
+    `truncations` comes back with the answer: below the same LSN there may be other bytes then.
+    """
 
     flush_lsn: Lsn
+    truncations: int
 
 
 @dataclass(frozen=True, slots=True)

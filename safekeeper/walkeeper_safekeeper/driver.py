@@ -152,8 +152,8 @@ class Driver:
                 assert not self._queued and not self._is_writing, f"{to_lsn=} {self._queued=}"
                 self._prepared_lsn = ZERO_LSN
                 self._hold(lambda: self.store.truncate(to_lsn))
-            case FindRecordEnd(flush_lsn):
-                self._find_record_end(flush_lsn)
+            case FindRecordEnd():
+                self._find_record_end(effect)
             case ReadWal():
                 self._read(effect)
             case EndReaders(above_lsn):
@@ -222,15 +222,15 @@ class Driver:
 
     # Looking at the log
 
-    def _find_record_end(self, flush_lsn: Lsn) -> None:
+    def _find_record_end(self, asked: FindRecordEnd) -> None:
         def found(result: object) -> None:
             if isinstance(result, WalkeeperError):
-                self.post(RecordEndCorrupt(flush_lsn, str(result)))
+                self.post(RecordEndCorrupt(asked, str(result)))
             else:
                 assert isinstance(result, Lsn), f"{result=}"
-                self.post(RecordEndFound(flush_lsn, result))
+                self.post(RecordEndFound(asked, result))
 
-        self._writer.submit(lambda: self.store.record_end(flush_lsn).end_lsn, found)
+        self._writer.submit(lambda: self.store.record_end(asked.flush_lsn).end_lsn, found)
 
     def _read(self, read: ReadWal) -> None:
         begin_lsn = read.request.begin_lsn

