@@ -1,9 +1,9 @@
 """The protocol's stories: tests/scenarios/*.txt, each run on the real cores.
 
-A block is commands (one line), `----`, and the effects that must come back; other blocks are
-prose. The first command says which stage it is: `acceptor`, `proposer` or `cluster` (acceptor_stage,
-proposer_stage, cluster_stage describe their words). REWRITE=1 pytest writes what comes back into
-the files: read the diff as if it were code.
+A block is a command, `----`, and the effects that must come back; other blocks are prose. The
+first command says which stage it is: `acceptor`, `proposer` or `cluster`; acceptor_stage,
+proposer_stage and cluster_stage describe their words. REWRITE=1 pytest writes what comes back
+into the files: read the diff as if it were code.
 """
 
 from __future__ import annotations

@@ -125,13 +125,14 @@ class Leader:
         if response.flush_lsn > member.next_lsn:
             text = f"it acknowledged {response.flush_lsn}, it was sent {member.next_lsn}"
             return [DropLink(member.link, text)]
-        member.attached = True
+        is_new, member.attached = not member.attached, True
         member.flush_lsn = response.flush_lsn
         member.durable_commit_lsn = response.durable_commit_lsn
         news = response.feedback != member.feedback
         member.feedback = response.feedback
         effects = self.advance_commit() or (self.report() if news else [])
-        effects += self.feeder.feed(member, self.members)
+        # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
+        effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
         return effects + self._bound_window()
 
     def advance_commit(self) -> list[Effect]:

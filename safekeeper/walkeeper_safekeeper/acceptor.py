@@ -214,7 +214,7 @@ class Acceptor:
 
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
         """A drained log's record end is asked for once; an undrained one is waited for."""
-        at = request.flush_lsn
+        at = min(request.flush_lsn, self.flush_lsn)  # scenarios/greeting_outlives_a_cut.txt
         if not isinstance(request.message, ProposerGreeting):
             if self.flush_lsn < self.write_lsn:
                 return []
@@ -229,13 +229,12 @@ class Acceptor:
         return known[1] if known is not None and known[0] == flush_lsn else None
 
     def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
-        record_lsn = self._known_record_end(request.flush_lsn)
+        flush_lsn = min(request.flush_lsn, self.flush_lsn)  # the log may have been cut since
+        record_lsn = self._known_record_end(flush_lsn)
         if record_lsn is None:
             return None
-        flush_lsn = request.flush_lsn
-        return [
-            Send(request.connection, greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn))
-        ]
+        greeting = greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
+        return [Send(request.connection, greeting)]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited

@@ -93,7 +93,7 @@ class Driver:
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
-        self._is_writing = False
+        self._is_writing = self._is_refusing = False
         self.groups_written = 0
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
@@ -129,7 +129,9 @@ class Driver:
                 if self._effects:
                     self._perform(self._effects.popleft())
                 elif self._events:
-                    self._effects.extend(self.acceptor.step(self._events.popleft()))
+                    event = self._events.popleft()
+                    self._is_refusing &= not isinstance(event, WriteRefused)
+                    self._effects.extend(self.acceptor.step(event))
                 else:
                     break
         finally:
@@ -140,6 +142,8 @@ class Driver:
         match effect:
             case Send(connection, message):
                 self._around.send(connection, message)
+            case WriteWal() if self._is_refusing:
+                pass  # it lies behind WAL that had no space, which the core does not know yet
             case WriteWal():
                 self._queued.append(effect)
                 self._queued_bytes += len(effect.payload)
@@ -200,6 +204,7 @@ class Driver:
         if isinstance(result, WalkeeperError):
             self._queued.clear()
             self._queued_bytes = 0
+            self._is_refusing = isinstance(result, SegmentNotAllocated)
             self.post(_failed_write(result))
             return
         self.groups_written += 1

@@ -9,8 +9,12 @@ from collections.abc import Callable
 from random import Random
 
 from tests.sim.options import Options
+from tests.sim.oracle import NoProgress
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.framing import FrameReader, Message, encode
+
+
+EVENTS_MAX = 1_000_000
 
 
 class World:
@@ -41,6 +45,8 @@ class World:
         while self._agenda and self._agenda[0][0] <= time_ms and not stop():
             self.now_ms, _, what = heapq.heappop(self._agenda)
             self.events += 1
+            if self.events > EVENTS_MAX:
+                raise NoProgress(f"{EVENTS_MAX} events and no end: something spins")
             what()
         if not stop():
             self.now_ms = max(self.now_ms, time_ms)

@@ -107,6 +107,12 @@ class Daemon:
         wait_until(lambda: not self.is_running, timeout_s)
         return self.process.wait()
 
+    def most_memory_mb(self) -> float:
+        """Resident, at most since its start."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+
     def terminate(self) -> int:
         self.signal(signal.SIGTERM)
         return self.ended()

@@ -24,6 +24,8 @@ from tests.waiting import wait_until
 
 CREATE = "CREATE TABLE IF NOT EXISTS journal (id bigint PRIMARY KEY, padding text)"
 INSERT = "INSERT INTO journal VALUES (%s, repeat('x', 100))"
+LARGE_RECORD = "SELECT pg_logical_emit_message(false, 'large', repeat('x', %s))"
+LARGE_RECORD_EVERY = 10
 IDS_PER_WRITER = 1_000_000_000
 RECONNECT_S = 0.05
 STOP_S = 20.0
@@ -42,12 +44,15 @@ class Journal:
 
     _generations = 0
 
-    def __init__(self, server: PostgresServer, *, writers: int = 4) -> None:
-        """The table is made at once, so call it before the commits wait, or with a quorum."""
+    def __init__(self, server: PostgresServer, *, writers: int = 4, record_bytes: int = 0) -> None:
+        """The table is made at once, so call it before the commits wait, or with a quorum.
+
+        `record_bytes`: now and then a WAL record of that size, so that kills hit inside of one.
+        """
         server.sql(CREATE)
         Journal._generations += 1  # several journals on one table use ids of their own
         self._first_id = Journal._generations * 1000 * IDS_PER_WRITER
-        self._server = server
+        self._server, self._record_bytes = server, record_bytes
         self._stopping = threading.Event()
         self._connections: dict[int, psycopg.Connection[Any]] = {}
         self._threads = [
@@ -98,13 +103,13 @@ class Journal:
             finally:
                 self._connections.pop(number, None)
 
-    def _insert_until_lost(
-        self, connection: psycopg.Connection[Any], ids: Iterator[int]
-    ) -> None:
+    def _insert_until_lost(self, connection: psycopg.Connection[Any], ids: Iterator[int]) -> None:
         warnings: list[str] = []
         connection.add_notice_handler(lambda n: warnings.append(n.message_primary or ""))
         while not self._stopping.is_set():
             began_s, new_id = time.monotonic(), next(ids)
+            if self._record_bytes and new_id % LARGE_RECORD_EVERY == 0:
+                connection.execute(LARGE_RECORD, (self._record_bytes,))
             connection.execute(INSERT, (new_id,))
             now_s = time.monotonic()
             if any("canceling wait" in text for text in warnings):
@@ -151,7 +156,7 @@ class Journal:
         """Between two acknowledgements that follow each other, whoever wrote them."""
         inside = [entry.at_s for entry in self.entries if since_s <= entry.at_s <= until_s]
         times = sorted([since_s, *inside, until_s])
-        return max(b - a for a, b in zip(times, times[1:], strict=False))
+        return max(b - a for a, b in itertools.pairwise(times))
 
     def latency_s(self, fraction: float, since_s: float = 0.0) -> float:
         """latency_s(0.999): what all but one commit in a thousand stayed below."""

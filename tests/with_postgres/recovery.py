@@ -11,6 +11,7 @@ from tests.postgres_server import PostgresServer, make_directory, own, run_as_se
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.wal_files import segments
 
+
 def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:
     """What these safekeepers have together: each segment from the one that has more WAL.
 

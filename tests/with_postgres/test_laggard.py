@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
+import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,6 +20,7 @@ pytestmark = pytest.mark.postgres
 MEBIBYTE = 1 << 20
 WAL_MB = 2048 if os.environ.get("WALKEEPER_BIG_TESTS") == "1" else 256
 MESSAGE_MB = 8
+BACKLOG_MB = 256
 RSS_MB_MAX = 200
 PG_WAL_MB_MAX = 128
 MESSAGE = f"SELECT pg_logical_emit_message(true, 'load', repeat('x', {MESSAGE_MB * MEBIBYTE}))"
@@ -32,13 +32,6 @@ def primary() -> Iterator[PostgresServer]:
     small = {"max_wal_size": "48MB", "min_wal_size": "32MB", "checkpoint_timeout": "30s"}
     with PostgresServer.create({**small, "wal_keep_size": "32MB"}) as server:
         yield server
-
-
-def memory_mb(pid: int, name: str) -> float:
-    """VmRSS now, VmHWM at most since the start."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found, name
-    return int(found.group(1)) / 1024
 
 
 def pg_wal_mb(primary: PostgresServer) -> float:
@@ -66,12 +59,38 @@ def test_a_returned_laggard_is_fed_without_memory_or_disk_growing(
     primary.sql(MESSAGE)  # commits go on while it is fed
     cluster.wait_all_equal(600 if WAL_MB > 256 else 120)
     figure("a laggard is fed, MB/s", WAL_MB / (time.monotonic() - began_s))
-    most_rss_mb = memory_mb(cluster.proposer.pid, "VmHWM")
+    most_rss_mb = cluster.proposer.most_memory_mb()
     figure("proposer's memory at most, MB", most_rss_mb)
     for safekeeper in cluster.safekeepers:
-        figure(f"{safekeeper.name}'s memory at most, MB", memory_mb(safekeeper.pid, "VmHWM"))
+        figure(f"{safekeeper.name}'s memory at most, MB", safekeeper.most_memory_mb())
     assert most_pg_wal_mb < 2 * PG_WAL_MB_MAX
     assert most_rss_mb < RSS_MB_MAX
+    assert_all_equal(cluster)
+
+
+def write_locally(primary: PostgresServer, megabytes: int) -> None:
+    """Without waiting for the quorum."""
+    for _ in range(0, megabytes, MESSAGE_MB):
+        primary.sql("SET synchronous_commit = local", MESSAGE)
+
+
+@pytest.mark.parametrize("away", ["killed", "frozen"])
+def test_without_a_quorum_the_proposer_waits_and_does_not_collect_wal_in_memory(
+    cluster: Cluster, primary: PostgresServer, figure: Figure, away: str
+) -> None:
+    for safekeeper in cluster.safekeepers[:2]:
+        safekeeper.signal(signal.SIGKILL if away == "killed" else signal.SIGSTOP)
+    write_locally(primary, BACKLOG_MB)
+    for safekeeper in cluster.safekeepers[:2]:
+        if away == "killed":
+            safekeeper.ended()
+            safekeeper.start()
+        else:
+            safekeeper.signal(signal.SIGCONT)
+    primary.sql(MESSAGE)  # waits for the quorum, behind all of the backlog
+    cluster.wait_all_equal(120)
+    figure("proposer's memory at most, MB", cluster.proposer.most_memory_mb())
+    assert cluster.proposer.most_memory_mb() < RSS_MB_MAX
     assert_all_equal(cluster)
 
 
@@ -79,7 +98,7 @@ def assert_all_equal(cluster: Cluster) -> None:
     """Every segment of the three safekeepers, below the end that they have in common."""
     directories = [cluster.wal_dir(number) for number in (1, 2, 3)]
     common = set.intersection(*(set(segments(directory)) for directory in directories))
-    assert len(common) * 16 >= min(WAL_MB, 1024) - 32  # --wal-keep-size is 1GB
+    assert len(common) * 16 >= min(WAL_MB, BACKLOG_MB) - 32
     for name in common:
         first, *others = ((directory / name).read_bytes() for directory in directories)
         assert all(other == first for other in others), f"{name} differs"

@@ -163,14 +163,15 @@ def test_a_primary_in_recovery_is_refused(shared: Cluster) -> None:
         standby.delete()
 
 
-def test_a_primary_without_fsync_is_refused(primary: PostgresServer) -> None:
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_primary_that_is_not_safe_itself_is_refused(
+    primary: PostgresServer, setting: str
+) -> None:
     with Cluster.create(primary, attach=False) as cluster:
         cluster.proposer.kill()
-        primary.configure({"fsync": "off"})
+        primary.configure({setting: "off"})
         primary.restart()
-        cluster.proposer.start(wait=False)
-        assert cluster.proposer.ended() == 1
-        assert "fsync" in cluster.proposer.output().splitlines()[-1]
+        assert_refused(cluster.proposer, setting)
 
 
 def test_a_sealed_log_is_refused_without_resume(primary: PostgresServer) -> None:

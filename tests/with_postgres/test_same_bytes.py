@@ -115,11 +115,24 @@ def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def received_end(directory: Path, end: str) -> bool:
-    """Whether the segment of the byte before `end` is there."""
-    last = lsn_of(end) - 1
-    name = f"{1:08X}{last >> 32:08X}{(last & 0xFFFFFFFF) // SEGMENT_BYTES:08X}"
-    return (directory / name).exists() or (directory / f"{name}.partial").exists()
+def wait_replayed(standby: PostgresServer, end: str) -> None:
+    replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
+    wait_until(lambda: standby.sql(replayed), 40)
+
+
+def wait_received(primary: PostgresServer, directory: Path, end: str) -> None:
+    """Until pg_receivewal has the last byte before `end`, and all of that segment is right."""
+    number = (lsn_of(end) - 1) // SEGMENT_BYTES
+    per_file_id = (1 << 32) // SEGMENT_BYTES
+    name = f"{1:08X}{number // per_file_id:08X}{number % per_file_id:08X}"
+    length = lsn_of(end) - number * SEGMENT_BYTES
+    expected = primary.wal_file(name)[:length]
+
+    def is_there() -> bool:
+        found = [path for path in directory.iterdir() if path.name.startswith(name)]
+        return bool(found) and found[0].read_bytes()[:length] == expected
+
+    wait_until(is_there, 20)
 
 
 def test_standbys_and_pg_receivewal_stream_from_safekeepers_at_the_same_time(
@@ -143,11 +156,10 @@ def test_standbys_and_pg_receivewal_stream_from_safekeepers_at_the_same_time(
                 end = cluster.wait_all_equal()
                 expected = primary.sql(CHECKSUM)
                 for standby in (a, b):
-                    replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
-                    wait_until(lambda s=standby, q=replayed: s.sql(q), 40)
+                    wait_replayed(standby, end)
                     assert standby.sql(CHECKSUM) == expected
                 for received in (directory, other):
-                    wait_until(lambda d=received: received_end(d, end), 20)
+                    wait_received(primary, received, end)
                     assert assert_same_wal(primary.data / "pg_wal", received, lsn_of(end)) >= 1
                 shown = [s for line in cluster.status()["safekeepers"] for s in line["standbys"]]
                 names = {s["application_name"] for s in shown}
@@ -174,8 +186,7 @@ def test_slots_of_standbys_survive_a_safekeeper_restart(
                 getattr(cluster.safekeepers[0], way)()
                 cluster.safekeepers[0].start()
                 end = primary.sql("SELECT pg_current_wal_flush_lsn()")
-                replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
-                wait_until(lambda q=replayed: standby.sql(q), 40)
+                wait_replayed(standby, end)
                 assert standby.sql(CHECKSUM) == primary.sql(CHECKSUM)
                 shown = run_as_server_user([*psql, "READ_REPLICATION_SLOT kept", dsn]).stdout
                 assert shown.startswith("physical|0/"), shown

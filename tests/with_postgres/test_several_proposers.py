@@ -15,6 +15,8 @@ from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 
+MEMORY_MB_MAX = 150
+
 
 def only_survivor(proposers: list[Daemon]) -> Daemon:
     """Waits until one of them is left; the others ended with a reason."""
@@ -98,9 +100,7 @@ def test_two_settles_at_once_end_at_one_lsn_behind_every_acknowledged_commit(
         assert "deposed" in cluster.proposer.output(), cluster.proposer.output()
         assert journal.is_silent_for(1.0)
         count = len(journal.entries)
-        last = max(
-            lsn_of(line["commit_lsn"]) for line in cluster.status()["safekeepers"]
-        )
+        last = max(lsn_of(line["commit_lsn"]) for line in cluster.status()["safekeepers"])
         assert last >= lsn_of(one["lsn"])
         cluster.proposer.start()
         journal.wait_for_more(count + 100 - len(journal.entries))
@@ -124,6 +124,7 @@ def test_a_reader_that_never_reads_stops_nobody(cluster: Cluster, primary: Postg
         assert cluster.status()["cluster"]["quorum"]
         journal.stop()
         cluster.wait_all_equal()
+        assert all(s.most_memory_mb() < MEMORY_MB_MAX for s in cluster.safekeepers)
         for reader in readers:
             reader.finish()
     assert not journal.cancelled

@@ -1,0 +1,373 @@
+"""The arithmetic against naive twins over all small cases, and the codec against anything.
+
+A twin is written the slow and obvious way: a log is a list of (ballot, position) pairs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from random import Random
+
+import pytest
+
+from walkeeper_common import history as h
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.framing import FrameReader, Message, crc_of, decode, encode
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
+from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.messages import (
+    NO_FEEDBACK,
+    AcceptorGreeting,
+    AppendRequest,
+    AppendResponse,
+    Feedback,
+    ProposerElected,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+    VoteRequest,
+    VoteResponse,
+)
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
+from walkeeper_common.requests import (
+    ConfigureLog,
+    LogQuery,
+    LogState,
+    PrepareLog,
+    ReadRequest,
+    ReadResponse,
+    StatusRequest,
+    StatusResponse,
+)
+from walkeeper_proposer import gate
+from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
+
+GARBAGE_FRAMES = 20_000
+BALLOTS = [NO_BALLOT, *(Ballot(term, bytes([term]) * 16) for term in range(1, 5))]
+
+
+def fragment(ballot: Ballot, start: int, timeline: int = 1, *, sealed: bool = False) -> Fragment:
+    return Fragment(ballot, Lsn(start), timeline, sealed, ("1#00", "2#01", "3#02"), 2)
+
+
+# Where two logs part (rule 6)
+
+
+def written_by(history: History, length: int) -> list[Ballot]:
+    """The twin: who wrote each byte of a log of this length."""
+    return [max(e.ballot for e in history if e.start_lsn <= at) for at in range(length)]
+
+
+def histories(length: int) -> Iterator[History]:
+    """Every history of up to three terms, each with at most one start below `length`."""
+    for count in range(4):
+        for ballots in combinations(BALLOTS[1:], count):
+            for starts in product(range(length + 1), repeat=count):
+                if list(starts) == sorted(starts):
+                    later = (fragment(b, s) for b, s in zip(ballots, starts, strict=True))
+                    yield (fragment(NO_BALLOT, 0), *later)
+
+
+def starts_agree(one: History, other: History) -> bool:
+    """What every run of the protocol guarantees: a ballot starts at one place."""
+    known = {e.ballot: e.start_lsn for e in one}
+    return all(known.get(e.ballot, e.start_lsn) == e.start_lsn for e in other)
+
+
+def test_logs_part_where_the_first_byte_was_written_by_another() -> None:
+    """For histories that a run can produce: common entries first, then each goes its own way."""
+    checked = 0
+    for proposer in histories(3):
+        for acceptor in histories(3):
+            flush = 3
+            if not starts_agree(proposer, acceptor) or not _has_common_past(proposer, acceptor):
+                continue
+            part = h.divergence(proposer, acceptor, Lsn(flush))
+            mine, theirs = written_by(proposer, flush), written_by(acceptor, flush)
+            same = next((i for i in range(flush) if mine[i] != theirs[i]), flush)
+            # Never beyond the first different byte. Below it only where a term that one of the two
+            # does not know starts: equal authors do not prove equal histories there.
+            assert part <= same, f"{proposer=} {acceptor=} {part=} {same=}"
+            if part < same:
+                unknown = {e.start_lsn for e in set(proposer) ^ set(acceptor)}
+                assert part in unknown, f"{proposer=} {acceptor=} {part=} {same=}"
+            checked += 1
+    assert checked > 1000
+
+
+def _has_common_past(one: History, other: History) -> bool:
+    """Terms that both know are a prefix of both: an elected log contains its donor's history."""
+    common = {e.ballot for e in one} & {e.ballot for e in other}
+    return all(e.ballot in common for e in one[: len(common)]) and all(
+        e.ballot in common for e in other[: len(common)]
+    )
+
+
+def test_divergence_is_at_the_flush_lsn_of_a_log_that_is_a_prefix() -> None:
+    for history in histories(3):
+        for flush in range(4):
+            own = h.divergence(history, history, Lsn(flush))
+            assert own == flush, f"{history=} {flush=}"
+
+
+def test_one_ballot_with_two_starts_is_corrupt() -> None:
+    one, other = (
+        (fragment(NO_BALLOT, 0), fragment(BALLOTS[1], start)) for start in (1, 2)
+    )
+    with pytest.raises(h.Corrupt):
+        h.divergence(one, other, Lsn(3))
+    with pytest.raises(h.Corrupt):
+        h.divergence(one, (fragment(BALLOTS[2], 0),), Lsn(3))
+
+
+def test_a_cut_history_has_only_what_the_wal_bears_out() -> None:
+    for history in histories(3):
+        for flush in range(4):
+            kept = h.cut(history, Lsn(flush))
+            assert kept and kept == tuple(e for e in history if e.start_lsn <= flush)
+
+
+def test_a_new_term_replaces_what_starts_at_or_past_it() -> None:
+    for donor in histories(3):
+        for start in range(4):
+            new = h.extended(donor, fragment(Ballot(9, bytes(16)), start))
+            assert h.is_well_formed(new), f"{donor=} {new=}"
+            assert new[0] == donor[0] and new[-1].start_lsn == start
+            assert h.term_start(new, Ballot(9, bytes(16))) == start
+            assert all(e.start_lsn < start for e in new[1:-1])
+
+
+# Quorums (rules 10 and 19)
+
+
+def test_acknowledged_lsn_is_the_greatest_that_enough_have() -> None:
+    for members in range(1, 6):
+        for lsns in product(range(4), repeat=members):
+            for quorum in range(1, members + 1):
+                naive = max(x for x in range(4) if sum(v >= x for v in lsns) >= quorum)
+                assert acknowledged_lsn(map(Lsn, lsns), quorum) == naive, f"{lsns=} {quorum=}"
+
+
+def test_every_vote_quorum_meets_every_ack_quorum() -> None:
+    for members in range(1, 8):
+        assert majority(members) * 2 > members
+        for quorum in range(1, members + 1):
+            votes = configuration(members, quorum).vote_quorum
+            everyone = range(members)
+            assert all(
+                set(v) & set(a)
+                for v in combinations(everyone, votes)
+                for a in combinations(everyone, quorum)
+            )
+            if votes > 1:  # and one vote less would not do
+                assert votes - 1 + quorum <= members
+
+
+# The codec
+
+
+def configuration(members: int = 3, ack_quorum: int = 2) -> Configuration:
+    names = tuple(f"{i}#{i:032x}" for i in range(1, members + 1))
+    return Configuration(
+        1, b"u" * 16, 7, 1 << 20, "15.18 (Debian)", LogKind.PHYSICAL, Lsn(1 << 20), 1, names,
+        ack_quorum,
+    )  # fmt: skip
+
+
+BALLOT = Ballot(3, b"p" * 16)
+HISTORY = (fragment(NO_BALLOT, 0), fragment(BALLOT, 8, sealed=True))
+WAL = bytes(range(256)) * 300
+SAMPLES: list[Message] = [
+    ProposerGreeting(
+        1, "main", b"u" * 16, 7, 1 << 20, "15.18", b"p" * 16, LogKind.PHYSICAL, "näme",
+        configuration(),
+    ),
+    ProposerGreeting(1, "m", bytes(16), 0, 0, "", b"p" * 16, LogKind.LOGICAL, "", None),
+    AcceptorGreeting(
+        1, b"i" * 16, b"u" * 16, configuration(), BALLOT, HISTORY, Lsn(1), Lsn(2), Lsn(3), Lsn(4),
+        BALLOT,
+    ),
+    AcceptorGreeting(
+        1, b"i" * 16, b"u" * 16, None, NO_BALLOT, (), Lsn(1), Lsn(2), LSN_MAX, Lsn(4), None
+    ),
+    VoteRequest(1, BALLOT, b"u" * 16, "1#00"),
+    VoteResponse(1, BALLOT, True, Lsn(1), Lsn(2), Lsn(3), Lsn(4), HISTORY),
+    ProposerElected(1, BALLOT, Lsn(5), HISTORY),
+    AppendRequest(1, BALLOT, 1, Lsn(5), Lsn(5 + len(WAL)), Lsn(4), Lsn(3), crc_of(WAL), WAL),
+    AppendRequest(1, BALLOT, 1, Lsn(5), Lsn(5), Lsn(4), Lsn(3), 0, b""),
+    AppendResponse(1, BALLOT, Lsn(5), Lsn(4), Feedback(Lsn(3), 1 << 40, 2)),
+    AppendResponse(1, BALLOT, Lsn(5), Lsn(4), NO_FEEDBACK),
+    Reject(RejectCode.GAP, "why", BALLOT),
+    ReadRequest(BALLOT, Lsn(5), 4096),
+    ReadResponse(BALLOT, Lsn(5), crc_of(WAL), WAL),
+    LogQuery("main"),
+    LogState(1, b"i" * 16, b"u" * 16, BALLOT, configuration()),
+    PrepareLog("main", b"u" * 16),
+    ConfigureLog("main", configuration()),
+    StatusRequest("main"),
+    StatusResponse(b"{}"),
+]  # fmt: skip
+
+
+def wire(message: Message) -> bytes:
+    return b"".join(bytes(part) for part in encode(message))
+
+
+def fed(reader: FrameReader, data: bytes, step: int) -> list[Message]:
+    messages, at = [], 0
+    while at < len(data):
+        room = reader.buffer()
+        size = min(step, len(room), len(data) - at)
+        room[:size] = data[at : at + size]
+        messages += list(reader.received(size))
+        at += size
+    return messages
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
+def test_round_trip(message: Message) -> None:
+    frame = memoryview(wire(message))
+    assert decode(frame[4], frame[5:]) == message
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
+def test_a_stream_in_pieces_gives_the_same_messages(step: int) -> None:
+    stream = b"".join(wire(message) for message in SAMPLES)
+    for buffer_bytes in (64, 1 << 16):  # 64: nearly every frame takes the way of the large ones
+        assert fed(FrameReader(buffer_bytes=buffer_bytes), stream, step) == SAMPLES
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
+def test_a_short_body_and_trailing_bytes_are_refused(message: Message) -> None:
+    frame = wire(message)
+    tag, body = frame[4], frame[5:]
+    for size in {*range(min(len(body), 200)), len(body) - 1}:
+        if isinstance(message, ReadResponse) and size >= ReadResponse.LAYOUT.size:
+            continue  # its payload has no length of its own; the frame's is the length
+        with pytest.raises(RemoteProtocolError):
+            decode(tag, memoryview(body[:size]))
+    if not isinstance(message, ReadResponse):
+        with pytest.raises(RemoteProtocolError):
+            decode(tag, memoryview(body + b"\0"))
+
+
+def test_garbage_is_refused_or_a_message() -> None:
+    """Nothing but RemoteProtocolError, whatever arrives: random bytes, and damaged frames."""
+    random = Random(20_000)
+    frames = [wire(message) for message in SAMPLES]
+    refused = 0
+    for number in range(GARBAGE_FRAMES):
+        if number % 2:
+            body = random.randbytes(random.randrange(200))
+            tag = random.choice(frames)[4] if number % 4 == 1 else random.randrange(256)
+        else:
+            damaged = bytearray(random.choice(frames)[:2000])
+            for _ in range(random.randrange(1, 4)):
+                damaged[random.randrange(4, len(damaged))] = random.randrange(256)
+            tag, body = damaged[4], bytes(damaged[5:])
+        try:
+            decode(tag, memoryview(body))
+        except RemoteProtocolError:
+            refused += 1
+    assert refused > GARBAGE_FRAMES // 4
+
+
+def test_a_frame_that_is_too_long_is_refused_before_it_is_received() -> None:
+    with pytest.raises(RemoteProtocolError):
+        fed(FrameReader(), b"\xff\xff\xff\xff" + b"a" * 10, 14)
+    with pytest.raises(RemoteProtocolError):
+        fed(FrameReader(), b"\0\0\0\0a", 5)
+
+
+# The gate's table (section 5)
+
+
+def identity(**changes: object) -> PrimaryIdentity:
+    facts: dict[str, object] = {
+        "system_id": 7, "timeline": 1, "flush_lsn": Lsn(200), "segment_bytes": 1 << 20,
+        "server_version": "15.18", "server_version_num": 150018, "in_recovery": False,
+        "fsync": True, "full_page_writes": True,
+    }  # fmt: skip
+    return PrimaryIdentity(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+LOG = gate.LogEnd(configuration(), (fragment(NO_BALLOT, 0),), Lsn(100), Lsn(150))
+SEALED = gate.LogEnd(
+    configuration(), (fragment(NO_BALLOT, 0), fragment(BALLOT, 8, sealed=True)), Lsn(100), Lsn(100)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"system_id": 8}, "system identifier"),
+        ({"segment_bytes": 1 << 24}, "segments"),
+        ({"in_recovery": True}, "recovery"),
+        ({"fsync": False}, "fsync"),
+        ({"full_page_writes": False}, "full_page_writes"),
+        ({"server_version_num": 130004, "server_version": "13.4"}, "13.5"),
+        ({"server_version_num": 140000, "server_version": "14.0"}, "14.1"),
+        ({"flush_lsn": Lsn(99)}, "lost 1 bytes"),
+        ({"timeline": 2}, "timeline 2"),
+    ],
+)
+def test_the_gate_refuses(changes: dict[str, object], said: str) -> None:
+    refusal = gate.refusal(identity(**changes), LOG, gate.Waivers())
+    assert refusal is not None and said in refusal
+
+
+def test_the_gate_lets_pass_what_it_must() -> None:
+    assert gate.refusal(identity(), LOG, gate.Waivers()) is None
+    at_record_end = identity(flush_lsn=Lsn(100))
+    assert gate.refusal(at_record_end, LOG, gate.Waivers()) is None
+    assert gate.warning(at_record_end, LOG) is not None
+    assert gate.warning(identity(flush_lsn=Lsn(150)), LOG) is None
+    for version in (130005, 140001, 150000, 180000):
+        assert gate.refusal(identity(server_version_num=version), LOG, gate.Waivers()) is None
+    unsafe = gate.Waivers(unsafe_settings=True)
+    assert gate.refusal(identity(fsync=False), LOG, unsafe) is None
+
+
+def test_a_sealed_log_takes_a_primary_only_on_request() -> None:
+    assert gate.refusal(identity(), SEALED, gate.Waivers()) is not None
+    assert gate.refusal(identity(), SEALED, gate.Waivers(resume=True)) is None
+
+
+# The window
+
+
+def test_the_window_is_bounded_and_keeps_what_is_not_committed() -> None:
+    window = WalWindow(Lsn(100), bytes_max=10_000)
+    while not window.is_full:
+        window.append(window.end_lsn, memoryview(b"w" * 100))
+    assert window.end_lsn - window.begin_lsn < 10_000
+    window.trim(needed_lsn=window.end_lsn, commit_lsn=Lsn(100))
+    assert window.begin_lsn == 100, "nothing is committed yet"
+    window.trim(needed_lsn=Lsn(100), commit_lsn=window.end_lsn)
+    assert not window.is_full and window.begin_lsn > 100, "a laggard does not hold it full"
+    kept = window.begin_lsn
+    window.trim(needed_lsn=kept, commit_lsn=window.end_lsn)
+    assert window.begin_lsn == kept, "a laggard keeps what is within the bound"
+    window.trim(needed_lsn=window.end_lsn, commit_lsn=window.end_lsn)
+    assert window.begin_lsn == window.end_lsn
+
+
+def test_many_small_chunks_fill_the_window_as_well() -> None:
+    window = WalWindow(Lsn(0), bytes_max=100 * CHUNK_OVERHEAD_BYTES)
+    while not window.is_full:
+        window.append(window.end_lsn, memoryview(b"w"))
+    assert window.end_lsn <= 100
+
+
+def test_slices_are_the_bytes_that_came() -> None:
+    random, window, twin = Random(3), WalWindow(Lsn(1000)), b""
+    for _ in range(50):
+        wal = random.randbytes(random.randrange(1, 400))
+        window.append(window.end_lsn, memoryview(wal))
+        twin += wal
+    for _ in range(500):
+        at = random.randrange(len(twin))
+        view, crc = window.slice(Lsn(1000 + at), random.randrange(1, 500))
+        assert view and bytes(view) == twin[at : at + len(view)] and crc == crc_of(view)

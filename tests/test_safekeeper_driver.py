@@ -1,0 +1,163 @@
+"""The safekeeper's driver at the points where disk and network meet in an unlucky order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.faulty_disk import FaultyDisk
+from tests.wal_maker import WalMaker
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.framing import Message, crc_of
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import (
+    AppendRequest,
+    AppendResponse,
+    ProposerElected,
+    Reject,
+    RejectCode,
+)
+from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import Received
+from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.log_folder import LogFolder
+
+SEGMENT_BYTES = 65536
+START = Lsn(SEGMENT_BYTES)
+BALLOT = Ballot(1, b"p" * 16)
+
+
+class HandWorker:
+    """A Worker whose jobs are run by the test, one at a time."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+
+    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+        self.jobs.append((job, done))
+
+    def run_one(self) -> None:
+        job, done = self.jobs.pop(0)
+        result: object
+        try:
+            result = job()
+        except WalkeeperError as error:
+            result = error
+        done(result)
+
+    def run_all(self) -> None:
+        while self.jobs:
+            self.run_one()
+
+
+class Heard:
+    """The driver's Surroundings."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def send(self, connection: int, message: Message) -> None:
+        self.messages.append(message)
+
+    def commit_moved(self, commit_lsn: Lsn) -> None: ...
+
+    def end_readers(self, above_lsn: Lsn) -> None: ...
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+
+
+class Bench:
+    """One configured log whose leader is connected as connection 1."""
+
+    def __init__(self) -> None:
+        self.disk, self.writer, self.heard = FaultyDisk(Random(1)), HandWorker(), Heard()
+        incarnation = b"i" * 16
+        members = (member_name(1, incarnation),)
+        configuration = Configuration(
+            1, b"u" * 16, 7, SEGMENT_BYTES, "15.18", LogKind.PHYSICAL, START, 1, members, 1
+        )
+        creation = Fragment(NO_BALLOT, START, 1, False, members, 1)
+        durable = Durable(
+            1, incarnation, b"u" * 16, configuration, history=(creation,), commit_lsn=START
+        )
+        folder = LogFolder("log", FaultyDisk(Random(2)), self.disk)
+        folder.create_wal(durable)
+        folder.save_control(durable)
+        opened = folder.open_wal()
+        acceptor = Acceptor(opened.durable, first_lsn=START, flush_lsn=START, record_lsn=START)
+        others = HandWorker()
+        self.driver = Driver(
+            acceptor,
+            opened.store,
+            folder.save_control,
+            writer=self.writer,
+            reader=others,
+            allocator=others,
+            around=self.heard,
+        )
+        entry = Fragment(BALLOT, START, 1, False, members, 1)
+        self.receive(ProposerElected(1, BALLOT, START, (creation, entry)))
+        self.writer.run_all()
+        self.heard.messages.clear()
+
+    def receive(self, message: Message) -> None:
+        self.driver.post(Received(1, message))
+
+    def append(self, begin: Lsn, wal: bytes) -> Lsn:
+        end = begin + len(wal)
+        self.receive(
+            AppendRequest(1, BALLOT, 1, begin, end, START, START, crc_of(wal), wal)
+        )
+        return end
+
+
+def made_wal(size: int) -> WalMaker:
+    maker = WalMaker(Random(3), segment_bytes=SEGMENT_BYTES, start_lsn=START)
+    while maker.end_lsn < START + size:
+        maker.record(500)
+    return maker
+
+
+def test_one_write_and_one_sync_for_all_that_arrived_meanwhile() -> None:
+    bench, maker = Bench(), made_wal(8000)
+    wal = maker.read(START, START + 4000)
+    middle = START
+    for at in range(0, 4000, 1000):
+        middle = bench.append(START + at, wal[at : at + 1000])
+    before = bench.disk.operations
+    bench.writer.run_one()
+    assert bench.disk.operations - before == 2, "the first append: one write, one fdatasync"
+    bench.writer.run_one()
+    assert bench.disk.operations - before == 4, "the three others in one group"
+    acks = [m for m in bench.heard.messages if isinstance(m, AppendResponse)]
+    assert [ack.flush_lsn for ack in acks] == [START + 1000, middle]
+
+
+def test_nothing_is_written_behind_wal_that_had_no_space() -> None:
+    """Found by the simulator: an append that was under way when the disk turned out full.
+
+    It lay behind the refused one; written, it would have left a hole below an acknowledged LSN.
+    """
+    bench, maker = Bench(), made_wal(3 * SEGMENT_BYTES)
+    end = bench.append(START, maker.read(START, START + SEGMENT_BYTES))
+    bench.writer.run_all()
+    bench.disk.capacity_bytes = 0
+    end = bench.append(end, maker.read(end, end + 1000))
+    # The control file is being saved, so events wait; one more append comes, then the write fails.
+    bench.driver._hold(lambda: None)
+    bench.append(end, maker.read(end, end + 1000))
+    write, save = bench.writer.jobs
+    bench.writer.jobs = [write]
+    bench.writer.run_all()
+    bench.disk.capacity_bytes = None
+    bench.writer.jobs = [save]
+    bench.writer.run_all()
+    assert bench.driver.acceptor.flush_lsn == START + SEGMENT_BYTES
+    assert bench.driver.acceptor.write_lsn == START + SEGMENT_BYTES
+    codes = [m.code for m in bench.heard.messages if isinstance(m, Reject)]
+    assert RejectCode.NO_SPACE in codes
+    acks = [m.flush_lsn for m in bench.heard.messages if isinstance(m, AppendResponse)]
+    assert max(acks) == START + SEGMENT_BYTES

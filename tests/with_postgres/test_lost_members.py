@@ -1,0 +1,80 @@
+"""A safekeeper that comes back without its log has lost its promises: it counts for nothing."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, walkeeper
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+
+HANG_S = 2.0
+
+
+def wipe(cluster: Cluster, number: int) -> None:
+    """Its disk was replaced by an empty one."""
+    safekeeper = cluster.safekeepers[number - 1]
+    safekeeper.kill()
+    shutil.rmtree(cluster.data_dir(number))
+    safekeeper.start()
+
+
+def test_a_wiped_safekeeper_does_not_count_and_create_does_not_make_it_anew(
+    cluster: Cluster,
+) -> None:
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(100)
+        wipe(cluster, 1)
+        journal.wait_for_more(100)
+        done = cluster.try_command("create", "--dsn", cluster.primary.dsn())
+        assert done.returncode == 1, done
+        assert f"127.0.0.1:{cluster.ports[0]}" in done.stderr or "safekeeper 1" in done.stderr
+        assert "replace" in done.stderr, done.stderr
+        cluster.safekeepers[1].kill()
+        assert journal.is_silent_for(HANG_S)
+        cluster.proposer.kill()
+        cluster.proposer.start("--take-over", wait=False)
+        assert journal.is_silent_for(HANG_S)
+        assert cluster.proposer.is_running, cluster.proposer.output()
+        cluster.safekeepers[1].start()
+        journal.wait_for_more(100)
+    assert not journal.lost_in(cluster.primary)
+
+
+def test_status_says_who_is_down_and_how_bad_that_is(cluster: Cluster) -> None:
+    def check() -> tuple[int, str]:
+        done = cluster.try_command("status", "--check")
+        return done.returncode, done.stdout + done.stderr
+
+    wait_until(lambda: check()[0] == 0)
+    cluster.safekeepers[2].kill()
+    code, said = check()
+    assert code == 1 and f"127.0.0.1:{cluster.ports[2]}" in said, said
+    cluster.safekeepers[0].kill()
+    code, said = check()
+    assert code == 2 and f"127.0.0.1:{cluster.ports[0]}" in said, said
+    settled = cluster.try_command("settle", "--timeout", "2s")
+    assert settled.returncode == 1 and "quorum" in settled.stderr, settled
+
+
+def test_detach_works_while_commits_hang_and_attach_brings_the_quorum_back(
+    cluster: Cluster,
+) -> None:
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(50)
+        for daemon in [cluster.proposer, *cluster.safekeepers]:
+            daemon.kill()
+        assert journal.is_silent_for(HANG_S)
+        done = walkeeper("detach", "--dsn", cluster.primary.dsn())
+        assert done.returncode == 0, done
+        journal.wait_for_more(50)
+        cluster.start_safekeepers()
+        cluster.proposer.start()
+        cluster.attach()
+        journal.wait_for_more(50)
+        journal.stop()
+        cluster.wait_all_equal()
