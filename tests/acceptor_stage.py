@@ -4,7 +4,8 @@
     greet P | vote P ballot=B [member=N] | elected P ballot=B start=L history=H
     append P ballot=B begin=L bytes=N [commit=L] [damaged=yes]
     heartbeat P ballot=B at=L [commit=L] | flushed L | record_end L
-    read P ballot=B begin=L bytes=N | wal_read | lost P | tick | no_space at=L | storage_failed | restart flush=L
+    read P ballot=B begin=L bytes=N | wal_read | lost P | tick
+    no_space at=L | storage_failed | restart flush=L
 
 P is a connection. `record_end` answers the oldest FindRecordEnd, `wal_read` the oldest ReadWal.
 `restart` goes on with what was persisted, and with WAL up to `flush`, a record's end.
