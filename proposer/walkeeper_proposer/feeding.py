@@ -97,7 +97,8 @@ class Feeder:
         """A donor's answer: to the laggard that waits for it."""
         everyone = list(members)
         for member in everyone:
-            if member.stage is not Stage.STREAMING or response.begin_lsn not in member.donated:
+            waits = response.begin_lsn in member.donated
+            if not waits or member.donated[response.begin_lsn] is not None:
                 continue
             if not response.payload or crc_of(response.payload) != response.crc:
                 member.forget_reads()
