@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 PYTEST_OPTIONS ?=
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
-NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace
+NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
 
 .PHONY: install test check clean system-packages
 

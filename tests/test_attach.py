@@ -6,7 +6,9 @@ A psql of its own process makes the commit that is expected to hang.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,12 +24,6 @@ from tests.postgres_server import (
 )
 from tests.waiting import wait_until
 from walkeeper_cli.__main__ import run
-from walkeeper_cli.standby_names import (
-    includes,
-    listed_names,
-    quoted_name,
-    setting_for,
-)
 from walkeeper_common.errors import Refused
 
 OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'
@@ -120,52 +116,6 @@ def auto_conf(server: PostgresServer) -> str:
     return (server.data / "postgresql.auto.conf").read_text()
 
 
-# The words of the setting
-
-
-@pytest.mark.parametrize(
-    ("value", "names"),
-    [
-        ("", ()),
-        ("a", ("a",)),
-        ("a, b", ("a", "b")),
-        ("*", ("*",)),
-        ("FIRST 2 (a, b)", ("a", "b")),
-        ("any 1(a,b)", ("a", "b")),
-        ("2 (a, b)", ("a", "b")),
-        ('FIRST 1 ("we ""quote"" (it)", first)', ('we "quote" (it)', "first")),
-        ("first, any", ("first", "any")),
-    ],
-)
-def test_the_listed_names_are_those_that_postgresql_reads(
-    value: str, names: tuple[str, ...]
-) -> None:
-    assert listed_names(value) == names
-
-
-@pytest.mark.parametrize(
-    "name", ["walkeeper", "walkeeper_my-db", "any", "First", "x y", 'a"b', "it's", "0day", "a$"]
-)
-def test_a_quoted_name_is_read_back_as_it_was(name: str) -> None:
-    value = setting_for(name)
-    assert listed_names(value) == (name,)
-    assert includes(value, name.upper()), "PostgreSQL compares names without regard to case"
-    assert quoted_name(name) in value
-
-
-@pytest.mark.postgres
-def test_every_quoted_name_round_trips_through_a_server(server: PostgresServer) -> None:
-    for name in ["walkeeper_my-db", "any", "x y", 'a"b', "it's", "0day"]:
-        with server.connect() as sql:
-            literal = "'" + setting_for(name).replace("'", "''") + "'"
-            sql.execute(f"ALTER SYSTEM SET synchronous_standby_names = {literal}".encode())
-        server.reload()
-        wait_until(lambda name=name: setting(server) == setting_for(name))  # type: ignore[misc]
-        assert listed_names(setting(server)) == (name,)
-    with server.connect() as sql:
-        sql.execute("ALTER SYSTEM RESET synchronous_standby_names")
-
-
 # Attach
 
 
@@ -249,6 +199,24 @@ def test_a_foreign_setting_is_refused_then_replaced_then_restored(
 
 
 @pytest.mark.postgres
+def test_a_replaced_setting_that_was_emptied_by_hand_does_not_come_back(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'old'")
+    server.reload()
+    wait_until(lambda: setting(server) == "old")
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn(), "--replace").code == 0
+        server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        server.reload()
+        wait_until(lambda: setting(server) == "")
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+        done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and setting(server) == "", done
+    assert "synchronous_standby_names" not in auto_conf(server)
+
+
+@pytest.mark.postgres
 def test_a_setting_from_postgresql_conf_comes_back_from_there(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
@@ -318,6 +286,13 @@ def test_attach_warns_of_settings_that_undo_it(
     assert "warning: full_page_writes is off" in done.err
     assert "warning: synchronous_commit is local" in done.err
     assert "warning: synchronous_commit=local for database postgres" in done.err
+    assert "warning: wal_keep_size is below two segments" in done.err
+    server.sql("ALTER SYSTEM SET wal_keep_size = '2MB'")  # two of this server's segments
+    server.reload()
+    wait_until(lambda: server.sql("SHOW wal_keep_size") == "2MB")
+    with proposer(server):
+        done = walkeeper("attach", "--dsn", server.dsn())
+    assert done.code == 0 and "wal_keep_size" not in done.err, done
 
 
 # Rights
@@ -450,6 +425,47 @@ def test_detach_says_so_when_the_slot_is_gone(server: PostgresServer, walkeeper:
     server.sql("SELECT pg_drop_replication_slot('walkeeper')")
     done = walkeeper("detach", "--dsn", server.dsn())
     assert done.code == 0 and "unsafe range: unknown" in done.out, done
+
+
+@pytest.mark.postgres
+def test_a_slot_of_another_name_is_found_by_its_name(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server, slot="elsewhere"):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+    done = walkeeper("detach", "--dsn", server.dsn(), "--slot", "elsewhere", "--drop-slot")
+    assert done.code == 0 and "dropped slot elsewhere" in done.out, done
+    assert "unsafe range: from" in done.out, done
+
+
+@pytest.mark.postgres
+def test_the_slot_of_a_cluster_with_dashes_is_found(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server, "walkeeper_my-db", "walkeeper_my_db"):
+        assert walkeeper("attach", "--dsn", server.dsn()).code == 0
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "slot walkeeper_my_db stays" in done.out, done
+
+
+@pytest.mark.postgres
+def test_an_interrupted_attach_is_quiet_and_leaves_nothing(server: PostgresServer) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "walkeeper_cli", "attach", "--dsn", server.dsn()],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    seen = ""
+    while "waiting:" not in seen:
+        line = process.stderr.readline()
+        assert line, f"it ended: {seen}"
+        seen += line
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in rest, rest
+    assert setting(server) == "" and "synchronous" not in auto_conf(server)
 
 
 @pytest.mark.postgres

@@ -96,9 +96,7 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     assert "a-z, 0-9 and _" in complaint(
         "create", "--dsn", "", "--safekeepers", THREE, "--slot", "My-Slot"
     )
-    assert "--slot" in complaint(
-        "create", "--dsn", "", "--safekeepers", THREE, "--cluster", "my-db"
-    )
+    assert "--slot" in complaint("create", "--dsn", "", "--safekeepers", THREE, "--cluster", "MyDb")
     assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
 
 
@@ -150,7 +148,7 @@ def test_names_of_slot_and_proposer_follow_the_cluster(started: list[Any]) -> No
     base = ["proposer", "--safekeepers", THREE, "--dsn", "service=x"]
     assert run(base) == 0
     assert run([*base, "--cluster", "b", "--apply", "standbys", "--resume", "--take-over"]) == 0
-    assert run([*base, "--cluster", "my-db", "--slot", "s", "--allow-fsync-off"]) == 0
+    assert run([*base, "--cluster", "my-db", "--slot", "s", "--allow-unsafe-settings"]) == 0
     addresses = (("h1", 1), ("h2", 2), ("h3", 3))
     assert started[0] == ProposerSettings(safekeepers=addresses, dsn="service=x")
     assert (started[1].slot, started[1].application_name) == ("walkeeper_b", "walkeeper_b")
@@ -161,6 +159,11 @@ def test_names_of_slot_and_proposer_follow_the_cluster(started: list[Any]) -> No
     )
     assert (started[2].slot, started[2].application_name) == ("s", "walkeeper_my-db")
     assert started[2].unsafe_settings
+    assert run([*base, "--cluster", "my-db.eu"]) == 0
+    assert (started[3].slot, started[3].application_name) == (
+        "walkeeper_my_db_eu",
+        "walkeeper_my-db.eu",
+    )
 
 
 def test_options_come_from_flag_then_environment_then_table_then_top_level(
@@ -217,7 +220,7 @@ def test_an_expected_error_is_one_line_and_exit_1(
 
     monkeypatch.setattr("walkeeper_safekeeper.daemon.run", refuse)
     assert run(["safekeeper", "--id", "1", "--data-dir", "/d", "--listen", "127.0.0.1:0"]) == 1
-    assert capsys.readouterr().err == "walkeeper: first second\n"
+    assert capsys.readouterr().err == "walkeeper: error: first second\n"
 
 
 @pytest.mark.parametrize(

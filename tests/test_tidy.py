@@ -20,6 +20,19 @@ FILE_LINES_MAX = 500
 COLUMNS_MAX = 100
 # Names that say nothing about what is inside.
 BANNED_NAMES = ("utils", "util", "helpers", "helper", "manager", "types", "core", "misc", "common")
+# Shells: who may look at the clock or draw lots. Everything else is given time and randomness, so
+# that a simulated run of it can be repeated.
+UNREPEATABLE = re.compile(r"\b(time|random|secrets|datetime|uuid)\.\w+\(|\bos\.urandom\b")
+MAY_BE_UNREPEATABLE = (
+    "cli/walkeeper_cli/create.py",
+    "cli/walkeeper_cli/commands/status.py",
+    "common/walkeeper_common/logs.py",
+    "proposer/walkeeper_proposer/daemon.py",
+    "proposer/walkeeper_proposer/primary.py",
+    "proposer/walkeeper_proposer/settling.py",
+    "safekeeper/walkeeper_safekeeper/daemon.py",
+    "safekeeper/walkeeper_safekeeper/log_catalog.py",
+)
 SCENARIO = re.compile(r"\bscenarios/[\w./-]+\.txt")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 
@@ -79,6 +92,22 @@ def test_a_module_says_what_it_is(path: Path) -> None:
         assert not printed, f"{shown(path)}:{printed}: the log is for that"
     for function in functions(tree):
         assert not function.name.startswith("maybe_"), f"{function.name}: say when"
+
+
+@pytest.mark.parametrize("path", PRODUCT_FILES, ids=shown)
+def test_only_shells_look_at_the_clock_or_draw_lots(path: Path) -> None:
+    if shown(path) in MAY_BE_UNREPEATABLE:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Attribute | ast.Call):
+            found = UNREPEATABLE.search(f"{ast.unparse(node)}")
+            assert not found, f"{shown(path)}:{node.lineno}: {found}"
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in ("time", "random", "secrets", "uuid"), shown(path)
+
+
+def test_every_shell_that_may_look_at_the_clock_exists() -> None:
+    assert not [name for name in MAY_BE_UNREPEATABLE if not (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=shown)

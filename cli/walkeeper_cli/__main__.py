@@ -91,7 +91,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except WalkeeperError as error:
-        click.echo(f"walkeeper: {' '.join(str(error).split())}", err=True)
+        click.echo(f"walkeeper: error: {' '.join(str(error).split())}", err=True)
         return 1
     return code if isinstance(code, int) else 0
 

@@ -105,7 +105,7 @@ async def _refuse_unchangeable(
             f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(name)!r} in "
             "its place until `walkeeper detach` restores it"
         )
-    parameters = [PARAMETER, REPLACED] if before.setting else [PARAMETER]
+    parameters = [PARAMETER, REPLACED] if before.setting or before.replaced else [PARAMETER]
     await refuse_without_rights(sql, parameters, setting_for(name))
 
 
@@ -182,6 +182,9 @@ async def _set(sql: asyncpg.Connection, name: str, before: StandbyNames, timeout
     try:
         if before.setting:
             await alter_system(sql, REPLACED, before.setting)
+        elif before.replaced:
+            # Somebody has emptied the setting by hand since: detach must not bring it back.
+            await alter_system(sql, REPLACED, None)
         await alter_system(sql, PARAMETER, setting_for(name))
         await reload(sql)
         await _wait_in_force(sql, name, timeout_s)

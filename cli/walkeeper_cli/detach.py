@@ -35,7 +35,10 @@ SLOTS = """
 SELECT s.slot_name, s.active_pid, s.restart_lsn::text AS restart_lsn
 FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 WHERE s.slot_type = 'physical'
-  AND (lower(s.slot_name) = ANY($1) OR lower(r.application_name) = ANY($1))
+  AND CASE WHEN $2::text IS NULL
+      THEN s.slot_name = ANY(SELECT translate(n, '-.', '__') FROM unnest($1::text[]) n)
+           OR lower(r.application_name) = ANY($1)
+      ELSE s.slot_name = $2 END
 ORDER BY s.slot_name
 """
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -47,6 +50,7 @@ class DetachSettings:
 
     dsn: str
     application_name: str | None = None
+    slot: str | None = None
     drop_slot: bool = False
     timeout_s: float = 20.0
 
@@ -65,7 +69,7 @@ async def detach(settings: DetachSettings, say: Say) -> None:
         await refuse_recovery(sql)
         before = await standby_names(sql)
         names = _proposers(before, settings)
-        slots = await _slots(sql, names)
+        slots = await _slots(sql, names, settings.slot)
         if before.setting or before.replaced:
             await _clear(sql, before, settings, say)
             await _say_unsafe_range(sql, slots, say)
@@ -81,7 +85,7 @@ async def detach(settings: DetachSettings, say: Say) -> None:
                     f"{slot.restart_lsn or 'its first use'} on; --drop-slot drops it"
                 )
         if settings.drop_slot and not slots:
-            say(f"there is no slot of {', '.join(names)}")
+            say(f"there is no physical slot {settings.slot or 'of ' + ', '.join(names)}")
 
 
 def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
@@ -99,9 +103,10 @@ def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
     return [name.lower() for name in ours] or [DEFAULT_NAME]
 
 
-async def _slots(sql: asyncpg.Connection, names: Sequence[str]) -> list[Slot]:
+async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None) -> list[Slot]:
+    """The one that was named; else those called as the proposers, or used by them just now."""
     found = []
-    for row in await sql.fetch(SLOTS, names):
+    for row in await sql.fetch(SLOTS, names, slot):
         restart_lsn = Lsn.parse(row["restart_lsn"]) if row["restart_lsn"] else None
         found.append(Slot(row["slot_name"], restart_lsn))
     return found

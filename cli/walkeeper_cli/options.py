@@ -212,8 +212,8 @@ def default_name(cluster: str) -> str:
 
 
 def slot_of(slot: str | None, cluster: str) -> str:
-    """--slot, or the default; a cluster's name may hold what a slot's may not."""
-    name = slot or default_name(cluster)
+    """--slot, or the default; a cluster's name may hold what a slot's may not (- and .)."""
+    name = slot or default_name(cluster).replace("-", "_").replace(".", "_")
     if not SLOT_NAME.fullmatch(name):
         raise click.UsageError(
             f"cluster {cluster!r} gives the slot name {name!r}, which PostgreSQL does not allow "

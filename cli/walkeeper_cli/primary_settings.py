@@ -33,6 +33,9 @@ LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid =
 WHERE c.item ~* '^synchronous_commit=(off|local|false|no|0)$'
 """
 
+WAL_KEEP_BYTES = "SELECT pg_size_bytes(current_setting('wal_keep_size'))"
+SEGMENT_BYTES = "SELECT pg_size_bytes(current_setting('wal_segment_size'))"
+
 
 @dataclass(frozen=True, slots=True)
 class Standby:
@@ -163,6 +166,11 @@ async def warnings(sql: asyncpg.Connection) -> list[str]:
     if value["synchronous_commit"] in ("off", "local"):
         found.append(
             f"synchronous_commit is {value['synchronous_commit']}: commits do not wait for anybody"
+        )
+    if await sql.fetchval(WAL_KEEP_BYTES) < 2 * await sql.fetchval(SEGMENT_BYTES):
+        found.append(
+            "wal_keep_size is below two segments: a checkpoint may recycle the WAL that a proposer "
+            "compares when it starts again, and it is then refused (58P01); set a few segments"
         )
     for row in await sql.fetch(OVERRIDES):
         found.append(f"{row['item']} for {row['whom']}: its commits do not wait for anybody")

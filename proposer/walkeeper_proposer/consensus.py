@@ -148,7 +148,7 @@ class Proposer:
         return self._greet(member)
 
     def _greet(self, member: Member) -> list[Effect]:
-        if self.campaign.purpose is Purpose.ATTACH and self.primary is None:
+        if self.campaign.purpose is Purpose.ATTACH and not (self.primary or self.leader):
             member.stage = Stage.CONNECTED  # greeted when we know for which primary
             return []
         member.stage = Stage.GREETING
@@ -389,17 +389,18 @@ class Proposer:
 
     def on_primary(self, identity: PrimaryIdentity) -> list[Effect]:
         self.primary = identity
+        if self.phase is Phase.GREETING:
+            return self.become_greeting()
+        effects = [e for m in self.members if m.stage is Stage.CONNECTED for e in self._greet(m)]
         match self.phase:
             case Phase.LEADING:
-                return self._check_again()
+                return effects + self._check_again()
             case Phase.CHECKING:
-                return self._check_greetings()
+                return effects + self._check_greetings()
             case Phase.CHECKING_VOTES:
-                return self._check_votes()
-            case Phase.GREETING:
-                return self.become_greeting()
+                return effects + self._check_votes()
             case _:
-                return []
+                return effects
 
     def _check_again(self) -> list[Effect]:
         """A new connection to the primary: with the end received so far in C's place."""

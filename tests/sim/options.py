@@ -21,6 +21,10 @@ class Options:
     breaks: float
     partitions: float
     safekeeper_crashes: float
+    safekeeper_stops: float  # clean ones
+    failing_syncs: float
+    late_closes: float  # connections that one side takes for open long after they are not
+    retention_bytes: int | None  # how much WAL is kept behind the end; None: all of it
     proposer_crashes: float
     primary_crashes: float
     clones: float  # the primary is replaced by an older copy of itself
@@ -51,6 +55,10 @@ class Options:
             breaks=rate(10, 60),
             partitions=rate(5, 20),
             safekeeper_crashes=rate(5, 20, 60),
+            safekeeper_stops=rate(3, 10),
+            failing_syncs=rate(2, 6),
+            late_closes=rate(0.1, 0.5),
+            retention_bytes=random.choice((None, 0, 200_000)),
             proposer_crashes=rate(5, 20, 40),
             primary_crashes=rate(2, 10),
             clones=rate(1, 3),

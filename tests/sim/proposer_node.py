@@ -50,6 +50,7 @@ class ProposerNode:
         self.world, self.name, self.safekeepers, self.primary = world, name, safekeepers, primary
         self.acked, self.leaders = checks
         self.is_alive = True
+        self.stop: Stop | None = None
         self._on_stop = on_stop
         self._connections: dict[int, Connection] = {}
         self._has_primary = self._is_paused = self._has_led = False
@@ -97,7 +98,7 @@ class ProposerNode:
             assert vote is not None
             same = acceptor.durable.ballot == leader.ballot and not acceptor.elected
             if same and acceptor.flush_lsn == vote.flush_lsn:
-                begin_lsn = acceptor.first_lsn
+                begin_lsn = node.driver.store.first_lsn
                 wal = node.driver.store.read(begin_lsn, leader.start_lsn)
                 self.acked.hold_against(f"{self.name} elected with {node.name}", wal, begin_lsn)
 
@@ -231,7 +232,7 @@ class ProposerNode:
         _, end_lsn = maker.end_before(commit_lsn)
         begin_lsn = max(maker.start_lsn, end_lsn - PROBE_BYTES)
         wanted = maker.read(begin_lsn, end_lsn)
-        holding = [n.name for n in self.safekeepers if n.kept_bytes(begin_lsn, end_lsn) == wanted]
+        holding = [n.name for n in self.safekeepers if n.holds(begin_lsn, wanted)]
         assert configuration is not None
         if len(holding) < configuration.ack_quorum:
             raise Violation(f"{self.name} reports {commit_lsn}, only {holding} have it on disk")
@@ -250,5 +251,6 @@ class ProposerNode:
 
     def stopped(self, stop: Stop) -> None:
         self.world.say(self.name, f"STOP {stop.outcome.value}: {stop.text}")
+        self.stop = stop
         self._end()
         self._on_stop(stop)

@@ -8,13 +8,19 @@ from contextlib import suppress
 
 from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.sim.oracle import Committed, Promises, Violation
+from tests.sim.reader import Reader
 from tests.sim.world import Connection, Worker, World
-from walkeeper_common.errors import StorageError
+from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.framing import Message
-from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.messages import AppendResponse, VoteResponse
+from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_common.messages import AppendResponse, Feedback, VoteResponse
 from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received, Tick
+from walkeeper_safekeeper.acceptor_events import (
+    ConnectionLost,
+    Received,
+    StandbysReported,
+    Tick,
+)
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder
@@ -41,6 +47,7 @@ class SafekeeperNode:
         self._connections: dict[int, Connection] = {}
         self._workers: list[Worker] = []
         self._checked_lsn = Lsn(0)
+        self._reader: Reader | None = None
         self.start()
 
     def _folder(self) -> LogFolder:
@@ -53,8 +60,10 @@ class SafekeeperNode:
             self.wal_disk.operations_left = random.randrange(20)
         try:
             opened = folder.open_wal()
-        except PowerCut:
-            self._lose_power()
+        except CorruptWal:
+            raise  # nothing of what happens to these disks may damage a log
+        except (PowerCut, StorageError) as error:
+            self._end(is_power_cut=isinstance(error, PowerCut))
             return
         finally:
             self.wal_disk.operations_left = None
@@ -81,22 +90,72 @@ class SafekeeperNode:
         )
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
+        self._reader = None
         self._tick(self.lives)
 
     def _tick(self, life: int) -> None:
-        if life == self.lives and self.driver is not None:
-            self.driver.post(Tick())
-            self.world.later(self.world.random.uniform(900, 1100), lambda: self._tick(life))
+        if life != self.lives or self.driver is None:
+            return
+        driver, random, options = self.driver, self.world.random, self.world.options
+        driver.post(Tick())
+        if driver.acceptor.failure is not None:
+            if random.random() < 0.3:
+                self.crash()  # its operator starts it again
+        else:
+            if options.retention_bytes is not None and random.random() < 0.3:
+                driver.remove_below(self._retention_lsn(), keep_bytes=options.retention_bytes)
+            if random.random() < 0.2:
+                applied = driver.acceptor.commit_lsn.round_down(random.choice((1, 1 << 16)))
+                driver.post(StandbysReported(Feedback(applied, random.randrange(3), 0)))
+            if self._reader is None or self._reader.is_over:
+                self._reader = Reader(self.world, self.name, driver, self.committed)
+        self.world.later(random.uniform(900, 1100), lambda: self._tick(life))
+
+    def _retention_lsn(self) -> Lsn:
+        assert self.driver is not None
+        commit_lsn, reader = self.driver.acceptor.commit_lsn, self._reader
+        if reader is None or reader.is_over:
+            return commit_lsn
+        return min(commit_lsn, reader.promised_lsn)
 
     def crash(self) -> None:
-        """SIGKILL and power cut in one: what was not synced is lost in any subset."""
+        """A power cut: what was not synced is lost in any subset. Or only the process dies: the
+        page cache survives, with what was never synced in it."""
         if self.driver is None:
             return
-        self.world.say(self.name, f"CRASH flush={self.driver.acceptor.flush_lsn}")
+        is_power_cut = self.world.random.random() < 0.7
+        what = "CRASH" if is_power_cut else "KILL"
+        self.world.say(self.name, f"{what} flush={self.driver.acceptor.flush_lsn}")
         job = self._workers[0].current_job()
         if job is not None and self.world.random.random() < 0.7:
             self._half_do(job)
-        self._lose_power()
+        self._end(is_power_cut=is_power_cut)
+
+    def stop(self) -> None:
+        """A clean stop: SIGTERM. The power may be cut right behind it."""
+        if self.driver is None:
+            return
+        life = self.lives
+        self.world.say(self.name, "STOP asked for")
+
+        def stopped(result: object) -> None:
+            if life == self.lives:
+                self.world.say(self.name, f"STOP {result or 'clean'}")
+                self._end(is_power_cut=self.world.random.random() < 0.5)
+
+        self.driver.close(stopped)
+
+    def fail_sync(self) -> None:
+        """The next fdatasync of the segment that is written, or of the control file, fails."""
+        if self.driver is None:
+            return
+        if self.world.random.random() < 0.7:
+            flush_lsn = self.driver.acceptor.flush_lsn
+            name = segment_name(1, flush_lsn, self.segment_bytes)
+            self.wal_disk.failing_syncs.add(name)
+        else:
+            self.folder_disk.failing_syncs.add("control.tmp")
+        self.world.say(self.name, "the next sync fails")
 
     def _half_do(self, job: Callable[[], object]) -> None:
         """The job that is under way gets as far as some operation of the disk."""
@@ -104,15 +163,20 @@ class SafekeeperNode:
         self.wal_disk.operations_left = self.folder_disk.operations_left = left
         with suppress(PowerCut, StorageError):
             job()
+        self.wal_disk.operations_left = self.folder_disk.operations_left = None
 
-    def _lose_power(self) -> None:
+    def _end(self, *, is_power_cut: bool) -> None:
+        """Memory is gone; the process is started again after a while."""
         self.driver, self.lives = None, self.lives + 1
+        if self._reader is not None:
+            self._reader.is_over = True
         for worker in self._workers:
             worker.is_dead = True
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
-        self.folder_disk, self.wal_disk = self.folder_disk.crash(), self.wal_disk.crash()
+        if is_power_cut:
+            self.folder_disk, self.wal_disk = self.folder_disk.crash(), self.wal_disk.crash()
         delay_ms = 50 if self.world.is_healed else self.world.random.uniform(*RESTART_MS)
         self.world.later(delay_ms, self.start)
 
@@ -125,6 +189,14 @@ class SafekeeperNode:
 
     def empty_disk(self) -> None:
         self.wal_disk.capacity_bytes = None
+
+    def heal(self) -> None:
+        """Nothing fails from here on; who is not well is started again."""
+        self.empty_disk()
+        for disk in (self.wal_disk, self.folder_disk):
+            disk.failing_syncs.clear()
+        if self.driver is not None and self.driver.acceptor.failure is not None:
+            self.crash()
 
     # Connections
 
@@ -167,6 +239,16 @@ class SafekeeperNode:
         if self.kept_bytes(begin_lsn, flush_lsn) != store.read(begin_lsn, flush_lsn):
             raise Violation(f"{self.name} acknowledged {flush_lsn}, a power cut would lose some")
 
+    def holds(self, begin_lsn: Lsn, wal: bytes) -> bool:
+        """Whether a power cut leaves this range here, but for what retention has removed."""
+        names = [n for n in self.wal_disk._durable_names if len(n) == 24]
+        first_lsn = min((parse_segment_name(n, self.segment_bytes)[1] for n in names), default=None)
+        if first_lsn is None:
+            return False
+        skipped = max(0, first_lsn - begin_lsn)
+        kept = self.kept_bytes(begin_lsn + skipped, begin_lsn + len(wal))
+        return kept == wal[skipped:]
+
     def kept_bytes(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
         """What a power cut leaves for sure of a range; shorter if it is not all there."""
         kept, lsn = b"", begin_lsn
@@ -185,6 +267,7 @@ class SafekeeperNode:
         assert self.driver is not None
         store = self.driver.store
         end_lsn = store.record_end(commit_lsn).end_lsn
+        self._checked_lsn = max(self._checked_lsn, store.first_lsn)
         if end_lsn > self._checked_lsn:
             self.committed.check(
                 self.name, self._checked_lsn, store.read(self._checked_lsn, end_lsn)
@@ -192,7 +275,8 @@ class SafekeeperNode:
             self._checked_lsn = end_lsn
 
     def end_readers(self, above_lsn: Lsn) -> None:
-        self.world.say(self.name, f"end readers above {above_lsn}")
+        if self._reader is not None and self._reader.end_if_beyond(above_lsn):
+            self.world.say(self.name, f"end readers above {above_lsn}")
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.sim.oracle import Acknowledged, Committed, Leaders, NoProgress, Promises
+from tests.sim.oracle import (
+    Acknowledged,
+    Committed,
+    Leaders,
+    NoProgress,
+    Promises,
+    Violation,
+)
 from tests.sim.primary import Primary
 from tests.sim.proposer_node import ProposerNode
 from tests.sim.safekeeper_node import SafekeeperNode
 from tests.sim.world import World
 from tests.wal_maker import WalMaker
-from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_proposer.campaign import Purpose
-from walkeeper_proposer.proposer_events import Stop
+from walkeeper_proposer.proposer_events import Outcome, Stop
+from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.wal_store import WalStore
 
 SEGMENT_BYTES = 65536
 HEAL_S = 60
@@ -37,6 +46,7 @@ class Story:
         self.primary = Primary(world, "pg1", maker, self.acked)
         self.primaries = [self.primary]
         self.proposers: list[ProposerNode] = []
+        self._writing: list[Primary] = []  # none: the last two
         self._names = 0
 
     def _safekeepers(self, start_lsn: Lsn) -> list[SafekeeperNode]:
@@ -94,6 +104,8 @@ class Story:
         world.every(options.breaks, lambda: self._on_some_proposer(ProposerNode.break_one))
         world.every(options.partitions, self._partition)
         world.every(options.safekeeper_crashes, lambda: random.choice(self.safekeepers).crash())
+        world.every(options.safekeeper_stops, lambda: random.choice(self.safekeepers).stop())
+        world.every(options.failing_syncs, lambda: random.choice(self.safekeepers).fail_sync())
         world.every(options.full_disks, lambda: random.choice(self.safekeepers).fill_disk())
         world.every(options.proposer_crashes, lambda: self._on_some_proposer(self._kill))
         world.every(options.primary_crashes, lambda: self.primary.crash(then=lambda: None))
@@ -173,7 +185,7 @@ class Story:
         self.primary = clone
 
     def _write_for_ever(self) -> None:
-        for primary in self.primaries[-2:]:
+        for primary in self._writing or self.primaries[-2:]:
             primary.write()
         mean_ms = 1000 / self.world.options.records
         self.world.later(self.world.random.expovariate(1 / mean_ms), self._write_for_ever)
@@ -187,77 +199,99 @@ class Story:
             proposer.kill()
         self.proposers = []
         for node in self.safekeepers:
-            node.empty_disk()
-            if node.driver is not None and node.driver.acceptor.failure is not None:
-                node.crash()  # its operator restarts it
+            node.heal()
         world.run_until(world.now_ms + 5000)
 
-    def _survivor(self) -> Primary:
-        """A server that has every acknowledged byte: one is restored from the safekeepers."""
+    def _demand_progress(self) -> None:
+        """With a server that seems to have all of it; else with one restored from a settled log."""
+        survivor = self._survivor()
+        if survivor is not None and self._goes_on_with(survivor):
+            return
+        self._settle_for_good()
+        if not self._goes_on_with(self._restore()):
+            raise NoProgress("the restored server was refused")
+
+    def _survivor(self) -> Primary | None:
+        """A server that has every acknowledged byte and does not contradict the longest log."""
         for primary in reversed(self.primaries):
             wal = primary.maker.read(primary.maker.start_lsn, primary.flush_lsn)
             if wal[: len(self.acked.wal)] == self.acked.wal and self._agrees(primary):
                 return primary
-        raise NoProgress("no primary has what was acknowledged, so nothing can be restored")
+        return None
+
+    def _best_log(self) -> tuple[WalStore, Lsn]:
+        """The log that an election among all would choose, and its record end."""
+
+        def rank(driver: Driver) -> tuple[Ballot, Lsn]:
+            acceptor = driver.acceptor
+            last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
+            return last.ballot, acceptor.flush_lsn
+
+        drivers = [n.driver for n in self.safekeepers if n.driver is not None]
+        best = max(drivers, key=rank)
+        return best.store, best.store.record_end(best.acceptor.flush_lsn).end_lsn
 
     def _agrees(self, primary: Primary) -> bool:
-        """Nor does it contradict what the safekeepers would elect."""
-        best = max(
-            (n.driver.acceptor for n in self.safekeepers if n.driver is not None),
-            key=lambda a: (a.durable.history[-1].ballot, a.flush_lsn),
-        )
-        node = next(n for n in self.safekeepers if n.driver and n.driver.acceptor is best)
-        assert node.driver is not None
-        end_lsn = node.driver.store.record_end(best.flush_lsn).end_lsn
-        wal = node.driver.store.read(best.first_lsn, end_lsn)
-        return end_lsn <= primary.flush_lsn and wal == primary.maker.read(best.first_lsn, end_lsn)
+        store, end_lsn = self._best_log()
+        if end_lsn > primary.flush_lsn:
+            return False
+        wal = store.read(store.first_lsn, end_lsn)
+        return wal == primary.maker.read(store.first_lsn, end_lsn)
 
-    def _demand_progress(self) -> None:
-        world = self.world
-        try:
-            self.primary = self._survivor()
-        except NoProgress:
-            self.primary = self._restore()
-        self.primaries = [self.primary]
-        if not self.primary.is_up:
-            self.primary._restart(lambda: None)
-        self._start_proposer(take_over=True, primary=self.primary)
-        wanted_lsn = max(self.acked.end_lsn, self.primary.flush_lsn) + 1
+    def _goes_on_with(self, primary: Primary) -> bool:
+        """False if it is refused: another branch may win an election among fewer."""
+        world, self.primary, self.primaries = self.world, primary, [primary, *self.primaries]
+        if not primary.is_up:
+            primary._restart(lambda: None)
+        proposer = self._start_proposer(take_over=True, primary=primary)
+        wanted_lsn = max(self.acked.end_lsn, primary.flush_lsn) + 1
+        self._writing = [primary]
 
         def is_done() -> bool:
             return self.acked.end_lsn >= wanted_lsn and self._are_equal()
 
-        world.run_until(world.now_ms + HEAL_S * 1000, stop=is_done)
-        if not is_done():
-            where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
-            raise NoProgress(
-                f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
-                f"{wanted_lsn}; {where}"
-            )
+        stop_ms = world.now_ms + HEAL_S * 1000
+        world.run_until(stop_ms, stop=lambda: is_done() or not proposer.is_alive)
+        if is_done():
+            return True
+        if proposer.stop is not None and proposer.stop.outcome is Outcome.REFUSED:
+            return False
+        where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
+        raise NoProgress(
+            f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
+            f"{wanted_lsn}; {where}"
+        )
+
+    def _settle_for_good(self) -> None:
+        """The first step of every failover."""
+        proposer = self._start_proposer(take_over=True, purpose=Purpose.SETTLE)
+        stop_ms = self.world.now_ms + HEAL_S * 1000
+        self.world.run_until(stop_ms, stop=lambda: not proposer.is_alive)
+        if proposer.stop is None or proposer.stop.settled is None:
+            raise NoProgress(f"settle ended with {proposer.stop}")
+        _, end_lsn = self._best_log()
+        if proposer.stop.settled.consensus_lsn != end_lsn:
+            raise Violation(f"settled at {proposer.stop.settled}, the log ends at {end_lsn}")
 
     def _restore(self) -> Primary:
-        """What `restore` will do: a server rebuilt from the log that an election would choose."""
-        driver = max(
-            (n.driver for n in self.safekeepers if n.driver is not None),
-            key=lambda d: (d.acceptor.durable.history[-1].ballot, d.acceptor.flush_lsn),
-        )
-        store, acceptor = driver.store, driver.acceptor
-        end_lsn = store.record_end(acceptor.flush_lsn).end_lsn
-        wal = store.read(acceptor.first_lsn, end_lsn)
-        self.acked.hold_against("the restored server", wal, acceptor.first_lsn)
+        """What `restore` will do: a server rebuilt from the settled log."""
+        store, end_lsn = self._best_log()
+        wal = store.read(store.first_lsn, end_lsn)
+        self.acked.hold_against("the restored server", wal, store.first_lsn)
         for primary in self.primaries:
-            common = primary.maker.read(primary.maker.start_lsn, primary.maker.end_lsn)
-            if common[: len(wal)] == wal:
+            maker = primary.maker
+            if end_lsn <= maker.end_lsn and maker.read(store.first_lsn, end_lsn) == wal:
                 clone = primary.clone("pgR", end_lsn)
                 self.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
                 return clone
-        raise NoProgress(f"no primary ever wrote what the safekeepers hold up to {end_lsn}")
+        raise Violation(f"no primary ever wrote what the safekeepers hold up to {end_lsn}")
 
     def _are_equal(self) -> bool:
         """Every safekeeper has all that is acknowledged, the same bytes."""
         for node in self.safekeepers:
             if node.driver is None or node.driver.acceptor.commit_lsn < self.acked.end_lsn:
                 return False
-            wal = node.driver.store.read(self.acked.start_lsn, self.acked.end_lsn)
-            self.acked.hold_against(node.name, wal, self.acked.start_lsn)
+            first_lsn = max(node.driver.store.first_lsn, self.acked.start_lsn)
+            wal = node.driver.store.read(first_lsn, self.acked.end_lsn)
+            self.acked.hold_against(node.name, wal, first_lsn)
         return True

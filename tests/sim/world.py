@@ -13,7 +13,6 @@ from tests.sim.oracle import NoProgress
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.framing import FrameReader, Message, encode
 
-
 EVENTS_MAX = 1_000_000
 
 
@@ -116,9 +115,15 @@ class End:
         self.connection, self.name, self.peer = connection, name, peer
         self.on_message: Callable[[Message], None] = lambda _: None
         self.on_closed: Callable[[], None] = lambda: None
+        self.is_closed = False  # as this side knows
         self._reader = FrameReader()
         self._last_ms = 0.0
         self._sent: deque[bytes] = deque()
+
+    def close(self) -> None:
+        """This side notices."""
+        self.is_closed = True
+        self.on_closed()
 
     def send(self, message: Message) -> None:
         """Encoded here, decoded there: the shipping codec carries every message."""
@@ -149,10 +154,10 @@ class End:
 
     def _deliver(self, frame: bytes) -> None:
         connection, other = self.connection, self.connection.other(self)
-        if not connection.is_open or (self.name, self.peer) in connection.world.blocked:
+        if other.is_closed or (self.name, self.peer) in connection.world.blocked:
             return
         at = 0
-        while at < len(frame) and connection.is_open:
+        while at < len(frame) and not other.is_closed:
             room = other._reader.buffer()
             size = min(len(room), len(frame) - at)
             room[:size] = frame[at : at + size]
@@ -162,7 +167,11 @@ class End:
 
 
 class Connection:
-    """Between a proposer's link and a safekeeper; `close` is noticed on both sides, late."""
+    """Between a proposer's link and a safekeeper.
+
+    `close` is noticed on both sides, late, sometimes very late. Until then what was under way
+    arrives, perhaps after the proposer has connected anew.
+    """
 
     def __init__(self, world: World, client: str, server: str) -> None:
         self.world, self.is_open = world, True
@@ -173,7 +182,11 @@ class Connection:
         return self.server if end is self.client else self.client
 
     def close(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            for end in (self.client, self.server):
-                self.world.later(self.world.delay_ms(), end.on_closed)
+        if not self.is_open:
+            return
+        self.is_open = False
+        for end in (self.client, self.server):
+            delay_ms = self.world.delay_ms()
+            if self.world.chance(self.world.options.late_closes):
+                delay_ms += self.world.random.uniform(0, 5000)
+            self.world.later(delay_ms, end.close)

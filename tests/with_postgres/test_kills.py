@@ -13,6 +13,7 @@ from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 
+LINKS_RETURN_S = 2.0  # the proposer tries again every second at least
 HANG_S = 3.0
 RESUME_S_MAX = 10.0  # on a busy machine; the figures say what it was
 
@@ -78,4 +79,19 @@ def test_primary_goes_on_after_a_kill(cluster: Cluster, primary: PostgresServer)
         primary.stop("immediate")
         primary.start()
         journal.wait_for_more(200)
+    assert not journal.lost_in(primary)
+
+
+def test_safekeepers_that_return_before_the_primary_does_are_fed_again(
+    cluster: Cluster, primary: PostgresServer
+) -> None:
+    with Journal(primary) as journal:
+        journal.wait_for_more(100)
+        primary.kill()
+        for safekeeper in cluster.safekeepers:
+            safekeeper.kill()
+            safekeeper.start()
+        journal.goes_on_for(LINKS_RETURN_S)
+        primary.start()
+        journal.wait_for_more(100, 20)
     assert not journal.lost_in(primary)

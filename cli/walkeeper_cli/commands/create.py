@@ -56,6 +56,7 @@ def command(
     Needs every safekeeper. It may be repeated until a proposer has been elected.
     """
     from walkeeper_cli.create import CreateSettings, create
+    from walkeeper_common.quorum import member_id
 
     settings = CreateSettings(
         safekeepers=safekeepers,
@@ -67,8 +68,10 @@ def command(
         timeout_s=timeout,
     )
     made = asyncio.run(create(settings))
+    members = ", ".join(str(member_id(member)) for member in made.members)
     click.echo(
-        f"created cluster {cluster}: {len(made.members)} safekeepers, ack quorum "
-        f"{made.ack_quorum}, from {made.creation_lsn} on timeline {made.timeline} of system "
-        f"{made.system_id}; slot {settings.slot} keeps the primary's WAL. Next: walkeeper proposer"
+        f"created cluster {cluster} on safekeepers {members}: ack quorum {made.ack_quorum}, from "
+        f"{made.creation_lsn} on timeline {made.timeline} of system {made.system_id}; slot "
+        f"{settings.slot} keeps the primary's WAL\n"
+        "next: walkeeper proposer, with the same --safekeepers, --dsn, --cluster and --slot"
     )

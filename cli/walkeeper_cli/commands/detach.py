@@ -6,7 +6,14 @@ import asyncio
 
 import click
 
-from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_option, option
+from walkeeper_cli.options import (
+    ApplicationName,
+    Duration,
+    SlotName,
+    config_option,
+    dsn_option,
+    option,
+)
 
 
 @click.command("detach", short_help="Let commits wait for nobody; works while they hang.")
@@ -15,6 +22,11 @@ from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_
     "--drop-slot",
     is_flag=True,
     help="Drop the proposer's replication slot too, ending the connection that uses it.",
+)
+@option(
+    "--slot",
+    type=SlotName(),
+    help="The proposer's slot, if it is not called as the proposer is.",
 )
 @option(
     "--application-name",
@@ -29,7 +41,9 @@ from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_
     help="How long to wait until nobody waits any more.",
 )
 @config_option
-def command(dsn: str, drop_slot: bool, application_name: str | None, timeout: float) -> None:
+def command(
+    dsn: str, drop_slot: bool, slot: str | None, application_name: str | None, timeout: float
+) -> None:
     """Let commits wait for the primary's own disk alone. Works while commits hang.
 
     \b
@@ -42,4 +56,5 @@ def command(dsn: str, drop_slot: bool, application_name: str | None, timeout: fl
     """
     from walkeeper_cli.detach import DetachSettings, detach
 
-    asyncio.run(detach(DetachSettings(dsn, application_name, drop_slot, timeout), click.echo))
+    settings = DetachSettings(dsn, application_name, slot, drop_slot, timeout)
+    asyncio.run(detach(settings, click.echo))

@@ -41,7 +41,7 @@ from walkeeper_cli.options import (
 )
 @option("--take-over", is_flag=True, help="Do not wait for another proposer that seems alive.")
 @option("--resume", is_flag=True, help="Lift the seal that `walkeeper settle --seal` put on.")
-@option("--allow-fsync-off", is_flag=True, hidden=True)
+@option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
 @unavailable("--follow", is_flag=True)
 @unavailable("--logical", is_flag=True)
@@ -57,7 +57,7 @@ def command(
     apply: str,
     take_over: bool,
     resume: bool,
-    allow_fsync_off: bool,
+    allow_unsafe_settings: bool,
     http: Address | None,
     log_level: str,
 ) -> int:
@@ -81,7 +81,7 @@ def command(
         application_name=application_name or default_name(cluster),
         take_over=take_over,
         resume=resume,
-        unsafe_settings=allow_fsync_off,
+        unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",
         http=http,
         log_level=log_level,

@@ -45,10 +45,12 @@ def command(
         document = {
             "cluster": cluster,
             "lsn": str(end.consensus_lsn),
+            "consensus_lsn": str(end.consensus_lsn),
             "flush_lsn": str(end.flush_lsn),
             "timeline": end.timeline,
             "term": end.ballot.term,
             "proposer_id": end.ballot.proposer_id.hex(),
+            "ballot": str(end.ballot),
             "sealed": seal,
         }
         click.echo(json.dumps(document))

@@ -17,15 +17,15 @@ from walkeeper_cli.options import (
     safekeepers_option,
 )
 
-WATCH_S = 1.0
+WATCH_S = 2.0
 
 
 @click.command("status", short_help="Show who has what and who blocks.")
 @safekeepers_option
 @cluster_option
 @option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
-@option("--check", is_flag=True, help="Exit 0 if all is well, 1 if degraded, 2 without a quorum.")
-@option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@option("--check", is_flag=True, help="One line; exit 0 if all is well, 1 if degraded, 2 without.")
+@option("--watch", is_flag=True, help="Again every 2 s, until Ctrl-C.")
 @option("--timeout", type=Duration(), default="3s", show_default=True, help="For each answer.")
 @config_option
 def command(
@@ -49,7 +49,11 @@ def command(
         document = asyncio.run(gather(safekeepers, cluster, timeout))
         if watch and not as_json:
             click.clear()  # does nothing unless it is a terminal
-        click.echo(json.dumps(document) if as_json else table(document))
+        code, sentence = verdict(document)
+        if as_json:
+            click.echo(json.dumps(document))
+        else:
+            click.echo(sentence if check else table(document))
         if not watch:
-            return verdict(document)[0] if check else 0
+            return code if check else 0
         time.sleep(WATCH_S)
