@@ -22,6 +22,7 @@ class Options:
     partitions: float
     safekeeper_crashes: float
     safekeeper_stops: float  # clean ones
+    ambushes: float  # the share of elections and cuts that a crash follows closely
     failing_syncs: float
     late_closes: float  # connections that one side takes for open long after they are not
     retention_bytes: int | None  # how much WAL is kept behind the end; None: all of it
@@ -56,12 +57,13 @@ class Options:
             partitions=rate(5, 20),
             safekeeper_crashes=rate(5, 20, 60),
             safekeeper_stops=rate(3, 10),
+            ambushes=rate(0.05, 0.3),
             failing_syncs=rate(2, 6),
             late_closes=rate(0.1, 0.5),
             retention_bytes=random.choice((None, 0, 200_000)),
             proposer_crashes=rate(5, 20, 40),
             primary_crashes=rate(2, 10),
-            clones=rate(1, 3),
+            clones=rate(1, 3, 12),
             settles=rate(2, 6),
             full_disks=rate(2, 6),
             take_over=random.choice((0.2, 0.8)),

@@ -15,17 +15,26 @@ class NoProgress(Exception):
 
 
 class Acknowledged:
-    """Every byte that PostgreSQL was told a quorum has; grows, never changes."""
+    """Every byte that PostgreSQL was told a quorum has; grows, never changes.
+
+    Who is elected needs what was acknowledged under smaller ballots. A late winner of a ballot that
+    has been passed may lack more: nobody listens to it any more.
+    """
 
     def __init__(self, start_lsn: Lsn) -> None:
         self.start_lsn = start_lsn
         self.wal = bytearray()
+        self._ends: dict[Ballot, Lsn] = {}
 
     @property
     def end_lsn(self) -> Lsn:
         return self.start_lsn + len(self.wal)
 
-    def acknowledge(self, who: str, wal: bytes) -> None:
+    def end_below(self, ballot: Ballot) -> Lsn:
+        """What was acknowledged under smaller ballots."""
+        return max((e for b, e in self._ends.items() if b < ballot), default=self.start_lsn)
+
+    def acknowledge(self, who: str, wal: bytes, ballot: Ballot) -> None:
         """`wal` is that primary's log from start_lsn on, up to the last whole record it may ack."""
         common = min(len(wal), len(self.wal))
         if wal[:common] != self.wal[:common]:
@@ -33,11 +42,16 @@ class Acknowledged:
             raise Violation(f"{who} was told of other bytes at {self.start_lsn + at}: a fork")
         if len(wal) > len(self.wal):
             self.wal[:] = wal
+        self._ends[ballot] = max(self._ends.get(ballot, self.start_lsn), self.start_lsn + len(wal))
 
-    def hold_against(self, who: str, wal: bytes, begin_lsn: Lsn) -> None:
+    def hold_against(
+        self, who: str, wal: bytes, begin_lsn: Lsn, end_lsn: Lsn | None = None
+    ) -> None:
         """`wal` is what `who` would go on from: it must have all that was acknowledged."""
         offset = begin_lsn - self.start_lsn
         wanted = bytes(self.wal[offset:])
+        if end_lsn is not None:
+            wanted = wanted[: max(0, end_lsn - begin_lsn)]
         if wal[: len(wanted)] != wanted:
             same = next(
                 (i for i, (a, b) in enumerate(zip(wal, wanted, strict=False)) if a != b), len(wal)

@@ -9,6 +9,7 @@ from typing import Protocol
 from tests.sim.oracle import Acknowledged
 from tests.sim.world import World
 from tests.wal_maker import WalMaker
+from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
@@ -21,6 +22,8 @@ class Standby(Protocol):
 
     def wal_arrived(self, begin_lsn: Lsn, wal: bytes) -> None: ...
     def primary_lost(self, text: str) -> None: ...
+    @property
+    def ballot(self) -> Ballot: ...
 
 
 class Primary:
@@ -84,7 +87,7 @@ class Primary:
         _, end_lsn = self.maker.end_before(commit_lsn)
         if end_lsn > self.acked.start_lsn:
             wal = self.maker.read(self.maker.start_lsn, end_lsn)
-            self.acked.acknowledge(self.name, wal)
+            self.acked.acknowledge(self.name, wal, standby.ballot)
 
     def crash(self, *, then: Callable[[], None]) -> None:
         """Keeps what was flushed; goes on with the same bytes, or ends the record that was cut."""

@@ -9,6 +9,7 @@ from tests.sim.primary import Primary
 from tests.sim.safekeeper_node import SafekeeperNode
 from tests.sim.world import Connection, World
 from walkeeper_common.framing import Message
+from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_proposer.campaign import Campaign, Purpose
@@ -46,12 +47,13 @@ class ProposerNode:
         purpose: Purpose,
         take_over: bool,
         on_stop: Callable[[Stop], None],
+        on_ambush: Callable[[ProposerNode], None],
     ) -> None:
         self.world, self.name, self.safekeepers, self.primary = world, name, safekeepers, primary
         self.acked, self.leaders = checks
         self.is_alive = True
         self.stop: Stop | None = None
-        self._on_stop = on_stop
+        self._on_stop, self._on_ambush = on_stop, lambda: on_ambush(self)
         self._connections: dict[int, Connection] = {}
         self._has_primary = self._is_paused = self._has_led = False
         self._arrived: list[tuple[Lsn, bytes]] = []
@@ -100,7 +102,13 @@ class ProposerNode:
             if same and acceptor.flush_lsn == vote.flush_lsn:
                 begin_lsn = node.driver.store.first_lsn
                 wal = node.driver.store.read(begin_lsn, leader.start_lsn)
-                self.acked.hold_against(f"{self.name} elected with {node.name}", wal, begin_lsn)
+                needed_lsn = self.acked.end_below(leader.ballot)
+                who = f"{self.name} elected with {node.name}"
+                self.acked.hold_against(who, wal, begin_lsn, needed_lsn)
+
+    @property
+    def ballot(self) -> Ballot:
+        return self.core.ballot
 
     def _tick(self) -> None:
         self.post(Tick())
@@ -248,6 +256,8 @@ class ProposerNode:
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
+        if text == "elected" and self.world.chance(self.world.options.ambushes):
+            self._later(self.world.random.uniform(0, 300), self._on_ambush)
 
     def stopped(self, stop: Stop) -> None:
         self.world.say(self.name, f"STOP {stop.outcome.value}: {stop.text}")

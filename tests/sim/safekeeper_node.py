@@ -281,3 +281,7 @@ class SafekeeperNode:
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
+        if self.world.chance(self.world.options.ambushes):
+            life = self.lives
+            delay_ms = self.world.random.choice((0, 5, 50, 500)) * self.world.random.random()
+            self.world.later(delay_ms, lambda: self.crash() if life == self.lives else None)

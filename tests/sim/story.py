@@ -145,6 +145,7 @@ class Story:
             purpose=purpose,
             take_over=take_over,
             on_stop=self._on_stop,
+            on_ambush=self._kill,
         )
         self.proposers = [p for p in self.proposers if p.is_alive] + [proposer]
         return proposer
