@@ -279,7 +279,7 @@ class ClusterStage:
         for number in sorted(wanted - set(proposer.links)):
             self._connections += 1
             proposer.links[number] = self._connections
-            self.soon(lambda number=number: proposer.post(p.LinkUp(number - 1)))  # type: ignore[misc]
+            self.soon(lambda number=number: proposer.post(p.LinkUp(number - 1)))
 
     def _do_write(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
