@@ -1,6 +1,6 @@
 """The acceptor alone on a stage: a scenario's lines are its events, its effects the answers.
 
-    acceptor flush=L [record=L] [commit=L] [ballot=B] [history=H]     starts one (3 members)
+    acceptor flush=L [record=L] [commit=L] [ballot=B] [history=H] [wiped=yes]   one of 3 members
     greet P | vote P ballot=B [member=N] | elected P ballot=B start=L history=H
     append P ballot=B begin=L bytes=N [commit=L] [damaged=yes]
     heartbeat P ballot=B at=L [commit=L] | flushed L | record_end L
@@ -8,7 +8,8 @@
     no_space at=L | storage_failed | restart flush=L
 
 P is a connection. `record_end` answers the oldest FindRecordEnd, `wal_read` the oldest ReadWal.
-`restart` goes on with what was persisted, and with WAL up to `flush`, a record's end.
+`restart` goes on with what was persisted, and with WAL up to `flush`, a record's end. A wiped one
+has been prepared again: another incarnation, not configured.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class AcceptorStage:
             restart_lsn=CREATION_LSN,
             reached_lsn=max(e.start_lsn for e in history if e.start_lsn <= flush_lsn),
         )
+        if "wiped" in named:
+            self.durable = Durable(1, incarnation_of(99), LOG_UUID)
         return self._open(flush_lsn, lsn_of(named.get("record", named["flush"])))
 
     def _open(self, flush_lsn: Lsn, record_lsn: Lsn) -> str:

@@ -6,11 +6,12 @@
     settle B reach=N,N                    an election without a primary
     write B W                             B's primary writes more
     half B R                              B's primary writes the first half of a record
-    reach B N,N | kill B | crash N | tick B | show
+    reach B N,N | kill B | crash N | wipe N | tick B | show
 
 WAL is written as letters, one a record of 256 bytes, `-` behind the last: only half of it is
 there. Disks are instant; messages arrive in order, until nothing is left to do. After a crash a
-safekeeper's log ends with its last whole record, as its scan finds it.
+safekeeper's log ends with its last whole record, as its scan finds it. A wiped one has lost its
+disk and was prepared again.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class _Proposer:
             case p.StartStreaming(start_lsn):
                 self._sent = start_lsn
                 self.stream()
-            case p.DropLink(link):
+            case p.DropLink(link, text):
+                stage.tell(f"{self.name} drops sk{link + 1}: {text}")
                 stage.unlink(self, link + 1)
             case p.Stop(outcome, text, settled):
                 stage.tell(f"{self.name} stops: {outcome.value}")
@@ -308,10 +310,19 @@ class ClusterStage:
                 self.soon(lambda b=proposer: b.post(p.LinkLost(number - 1)))  # type: ignore[misc]
         self.safekeepers[number - 1].start()
 
+    def _do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
+        node = self.safekeepers[int(plain[0]) - 1]
+        node.wal.clear()
+        node.durable = Durable(node.number, incarnation_of(99), LOG_UUID)
+        self._do_crash(plain, named)
+
     def _show(self) -> str:
         lines = []
         for node in self.safekeepers:
             acceptor = node.acceptor
+            if acceptor.durable.configuration is None:
+                lines.append(f"sk{node.number} not configured")
+                continue
             history = cut(acceptor.durable.history, acceptor.flush_lsn)
             terms = ",".join(f"{shown(e.ballot)}@{end_of(e.start_lsn)}" for e in history[1:])
             promised, commit = shown(acceptor.durable.ballot), end_of(acceptor.commit_lsn)

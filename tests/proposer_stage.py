@@ -1,15 +1,17 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
-    link N | lost N | tick | back | primary flush=L [timeline=T] | primary_lost | primary_read BYTES
-    greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B]
+    link N | lost N | tick | back | primary flush=L [timeline=T] | primary_lost
+    primary_read BYTES [other=yes] | primary_removed
+    greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
     vote N ballot=B flush=L [record=L] [history=H] [refused=yes]
     ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES
     reject N CODE ballot=B
     lead B                 in one line: B elected by all members with empty logs, nothing attached
 
 N is a safekeeper, 1 to `members`. WAL is bytes of no meaning; `primary_read` and a donor give the
-same. `wal` is contiguous behind what came before.
+same, unless it is `other`. `primary_removed` is PostgreSQL's 58P01. `wal` is contiguous
+behind what came before.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ from walkeeper_proposer.proposer_events import (
     PrimaryIdentity,
     PrimaryLost,
     PrimaryRead,
+    PrimaryReadFailed,
     ReadPrimary,
     Received,
     Report,
@@ -137,7 +140,10 @@ class ProposerStage:
             case "primary_lost":
                 return PrimaryLost("the connection was reset")
             case "primary_read":
-                return PrimaryRead(self._read.begin_lsn, b"w" * int(plain[0]))
+                wal = (b"o" if "other" in named else b"w") * int(plain[0])
+                return PrimaryRead(self._read.begin_lsn, wal)
+            case "primary_removed":
+                return PrimaryReadFailed("requested WAL segment has been removed", removed=True)
             case "wal":
                 begin_lsn, size = self._wal_lsn, int(plain[0])
                 self._wal_lsn = begin_lsn + size
@@ -155,8 +161,9 @@ class ProposerStage:
                 number = int(plain[0])
                 commit_lsn = lsn_of(named.get("commit", str(CREATION_LSN)))
                 live = parse_ballot(named["live"]) if "live" in named else None
+                incarnation = incarnation_of(99 if "wiped" in named else number)
                 return AcceptorGreeting(
-                    number, incarnation_of(number), LOG_UUID, self.configuration, ballot, history,
+                    number, incarnation, LOG_UUID, self.configuration, ballot, history,
                     CREATION_LSN, flush_lsn, record_lsn, commit_lsn, live,
                 )  # fmt: skip
             case "vote":

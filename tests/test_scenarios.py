@@ -1,9 +1,9 @@
 """The protocol's stories: tests/scenarios/*.txt, each run on the real cores.
 
-A block is a command, `----`, and the effects that must come back; other blocks are prose. The
-first command says which stage it is: `acceptor`, `proposer` or `cluster`; acceptor_stage,
-proposer_stage and cluster_stage describe their words. REWRITE=1 pytest writes what comes back
-into the files: read the diff as if it were code.
+A block is a command, `----`, and the effects that must come back; other blocks are prose. A
+command `acceptor`, `proposer` or `cluster` opens the stage that the next ones play on;
+acceptor_stage, proposer_stage and cluster_stage describe their words. REWRITE=1 pytest writes what
+comes back into the files: read the diff as if it were code.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def played(text: str) -> str:
             continue
         told = lines[: lines.index("----")]
         (command,) = (line for line in told if not line.startswith("#"))
-        if stage is None:
-            stage = STAGES[command.split()[0]]()
+        opened = STAGES.get(command.split()[0])
+        if opened is not None:
+            stage = opened()
+        assert stage is not None, f"{command!r} has no stage"
         blocks.append("\n".join([*told, "----", stage.run(command)]))
     return "\n\n".join(blocks) + "\n"
 

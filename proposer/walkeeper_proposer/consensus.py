@@ -8,7 +8,6 @@
 The primary is compared with the log before any ballot is bumped, again on the votes, and again on
 each new connection (PROTOCOL.md section 5). A position counts towards commit only when the
 acceptor has answered the heartbeat behind ProposerElected and has the term's start (rule 10).
-
 What a leader does is in leadership.py.
 
 Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one
@@ -438,13 +437,14 @@ class Proposer:
         if reject.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(reject.ballot)
         text = f"safekeeper at link {member.link}: {reject.text}"
+        asked = self.check is not None and self.check.scope.donor == member.link
         match reject.code:
             case RejectCode.STALE_BALLOT:
                 return self._outvoted(reject.ballot)
             case RejectCode.WRONG_LOG | RejectCode.UNKNOWN_LOG | RejectCode.NOT_A_MEMBER:
                 return self._refused(member, reject.text)
-            case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached:
-                member.first_lsn = member.flush_lsn  # no donor for anything older
+            case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not asked:
+                member.donates_lsn = member.flush_lsn  # no donor for anything older
                 for other in self.members:
                     other.forget_reads()
                 return [Note(text)]

@@ -48,7 +48,8 @@ class Member:
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
-    first_lsn: Lsn = ZERO_LSN
+    first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
+    donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
@@ -90,6 +91,7 @@ class Member:
         self.stage, self.attached = Stage.STREAMING, False
         self.next_lsn = self.asked_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
+        self.donates_lsn = self.first_lsn
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
         self.donated.clear()
 
@@ -105,6 +107,6 @@ def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
         for m in members
         if m.attached
         and m is not laggard
-        and m.first_lsn <= laggard.asked_lsn < m.flush_lsn
+        and m.donates_lsn <= laggard.asked_lsn < m.flush_lsn
     ]
     return max(able, key=lambda m: (m.flush_lsn, -m.link), default=None)

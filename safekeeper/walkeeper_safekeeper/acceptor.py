@@ -165,10 +165,12 @@ class Acceptor:
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
             return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
-        # Equal: the same proposer again (rule 1). Nothing to persist, but whatever it still sends
-        # on an older connection would move the flush_lsn that this vote is about to report.
+        # Equal: the same proposer again (rule 1). Nothing to persist, but its older connection
+        # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
         self.appender = None
+        if not effects:
+            self._waiting = [w for w in self._waiting if w.message.TAG != ProposerElected.TAG]
         self._waiting.append(Waiting(connection, ask, self.flush_lsn))
         return effects + self._answer_waiting()
 

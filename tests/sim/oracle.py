@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper.wal_store import WalStore
 
 
 class Violation(Exception):
@@ -12,6 +14,14 @@ class Violation(Exception):
 
 class NoProgress(Exception):
     """The world was healed and nothing moved: exit code 3."""
+
+
+def whole_end(who: str, store: WalStore, lsn: Lsn) -> Lsn:
+    """Where the last whole record below a committed LSN ends."""
+    try:
+        return store.record_end(lsn).end_lsn
+    except StorageError as error:
+        raise Violation(f"{who} committed {lsn}, but {error}") from error
 
 
 class Acknowledged:

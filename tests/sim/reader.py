@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tests.sim.oracle import Committed, whole_end
 from tests.sim.world import World
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_safekeeper.driver import Driver
-
-if TYPE_CHECKING:
-    from tests.sim.oracle import Committed
 
 READ_BYTES_MAX = 20_000
 
@@ -26,7 +22,7 @@ class Reader:
         self.world, self.name, self.driver, self.committed = world, name, driver, committed
         self.is_over = False
         acceptor = driver.acceptor
-        self._checked_lsn = driver.store.record_end(acceptor.commit_lsn).end_lsn
+        self._checked_lsn = whole_end(name, driver.store, acceptor.commit_lsn)
         self.promised_lsn = self._checked_lsn
         self._unchecked = bytearray()  # received behind the last whole record
         self._soon()
@@ -53,7 +49,7 @@ class Reader:
             return
         self._unchecked += result
         # Whole records as of now: what of them was received must be what everybody commits.
-        whole_lsn = self.driver.store.record_end(self.driver.acceptor.commit_lsn).end_lsn
+        whole_lsn = whole_end(self.name, self.driver.store, self.driver.acceptor.commit_lsn)
         size = min(whole_lsn, self.promised_lsn) - self._checked_lsn
         if whole_lsn >= self.promised_lsn or size > 0:
             self.committed.check(

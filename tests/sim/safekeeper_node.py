@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tests.faulty_disk import FaultyDisk, PowerCut
-from tests.sim.oracle import Committed, Promises, Violation
+from tests.sim.oracle import Committed, Promises, Violation, whole_end
 from tests.sim.reader import Reader
 from tests.sim.world import Connection, Worker, World
 from walkeeper_common.errors import CorruptWal, StorageError
@@ -60,8 +60,8 @@ class SafekeeperNode:
             self.wal_disk.operations_left = random.randrange(20)
         try:
             opened = folder.open_wal()
-        except CorruptWal:
-            raise  # nothing of what happens to these disks may damage a log
+        except CorruptWal as error:  # nothing of what happens to these disks may damage a log
+            raise Violation(str(error)) from error
         except (PowerCut, StorageError) as error:
             self._end(is_power_cut=isinstance(error, PowerCut))
             return
@@ -99,6 +99,8 @@ class SafekeeperNode:
         driver, random, options = self.driver, self.world.random, self.world.options
         driver.post(Tick())
         if driver.acceptor.failure is not None:
+            if "Input/output error" not in driver.acceptor.failure:
+                raise Violation(f"{self.name} takes itself for damaged: {driver.acceptor.failure}")
             if random.random() < 0.3:
                 self.crash()  # its operator starts it again
         else:
@@ -266,7 +268,7 @@ class SafekeeperNode:
         """A reader sees every whole record up to here at once."""
         assert self.driver is not None
         store = self.driver.store
-        end_lsn = store.record_end(commit_lsn).end_lsn
+        end_lsn = whole_end(self.name, store, commit_lsn)
         self._checked_lsn = max(self._checked_lsn, store.first_lsn)
         if end_lsn > self._checked_lsn:
             self.committed.check(

@@ -137,6 +137,13 @@ class Faults:
         wait_until(recovered, 60)
 
 
+@pytest.fixture
+def keeps_all_wal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is rebuilt from a backup made before the first kill: many gigabytes ago."""
+    monkeypatch.setenv("WALKEEPER_WAL_KEEP_SIZE", "1000GB")
+
+
+@pytest.mark.usefixtures("keeps_all_wal")
 def test_nothing_acknowledged_is_lost_whatever_dies(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
