@@ -1,4 +1,4 @@
-"""Creation in two phases: repeated with the same values it changes nothing, with others it is refused.
+"""Creation in two phases: the same values again change nothing, other values are refused.
 
 PROTOCOL rule 17: a promise is never overwritten, and there is no vote before configure.
 """

@@ -1,0 +1,111 @@
+"""A connection's bytes in any pieces: garbage, large frames, and how much memory they may take."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.test_pure import SAMPLES, fed, wire
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.framing import FRAME_BYTES_MAX, FRAME_HEAD, FrameReader, crc_of, encode
+from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
+from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.messages import (
+    PROTOCOL_VERSION,
+    WAL_PAYLOAD_BYTES_MAX,
+    AppendRequest,
+    ProposerElected,
+    ProposerGreeting,
+)
+from walkeeper_common.quorum import LogKind
+from walkeeper_common.requests import ReadRequest
+
+GARBAGE_STREAMS = 20_000
+
+
+def append_of(size: int) -> AppendRequest:
+    wal = Random(size).randbytes(size)
+    ballot = Ballot(1, b"p" * 16)
+    return AppendRequest(1, ballot, 1, Lsn(8), Lsn(8 + size), Lsn(0), Lsn(0), crc_of(wal), wal)
+
+
+def test_garbage_in_a_stream_ends_it_or_is_messages() -> None:
+    """Frames before the damage arrive, the damage is a RemoteProtocolError, nothing else comes."""
+    random, refused = Random(7), 0
+    frames = [wire(message) for message in SAMPLES]
+    small = [frame for frame in frames if len(frame) < 1000]
+    for _ in range(GARBAGE_STREAMS):
+        good = random.choice(small)
+        bad = bytearray(random.choice(small))
+        for _ in range(random.randrange(1, 5)):
+            bad[random.randrange(len(bad))] = random.randrange(256)
+        reader = FrameReader(buffer_bytes=random.choice((64, 256, 4096)))
+        messages = []
+        try:
+            messages += fed(reader, good, random.randrange(1, 300))
+            messages += fed(reader, bytes(bad), random.randrange(1, 300))
+        except RemoteProtocolError:
+            refused += 1
+        assert messages and messages[0] == SAMPLES[frames.index(good)]
+    assert refused > GARBAGE_STREAMS // 4
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 65536 - 80, 65536, 100_000])
+def test_a_large_frame_arrives_a_byte_at_a_time(size: int) -> None:
+    stream = wire(append_of(size)) * 2
+    assert fed(FrameReader(), stream, 1) == [append_of(size)] * 2
+
+
+def test_the_largest_payload_and_one_byte_more() -> None:
+    largest = append_of(WAL_PAYLOAD_BYTES_MAX)
+    assert fed(FrameReader(), wire(largest), 1 << 20) == [largest]
+    with pytest.raises(RemoteProtocolError):
+        fed(FrameReader(), wire(append_of(WAL_PAYLOAD_BYTES_MAX + 1)), 1 << 20)
+
+
+def test_a_length_alone_reserves_no_more_than_a_frame_may_have() -> None:
+    for length in (0, FRAME_BYTES_MAX + 1, 2**32 - 1):
+        with pytest.raises(RemoteProtocolError):
+            fed(FrameReader(), FRAME_HEAD.pack(length, ord("a")), 1)
+    assert fed(FrameReader(), FRAME_HEAD.pack(FRAME_BYTES_MAX, ord("a")), 1) == []
+
+
+@pytest.mark.parametrize(("members", "terms"), [(3, 60_000), (5, 40_000), (7, 30_000)])
+def test_a_history_of_tens_of_thousands_of_terms_fits_into_a_frame(
+    members: int, terms: int
+) -> None:
+    ballot = Ballot(2**64 - 1, b"\xff" * 16)
+    names = tuple(f"{i}#{i:032x}" for i in range(1, members + 1))
+    fragment = Fragment(ballot, LSN_MAX, 2**32 - 1, True, names, 2)
+    assert terms < HISTORY_ENTRIES_MAX
+    longest = ProposerElected(1, ballot, LSN_MAX, (fragment,) * terms)
+    assert len(wire(longest)) <= FRAME_BYTES_MAX
+
+
+def test_the_payload_is_not_copied_on_its_way_out() -> None:
+    message = append_of(5000)
+    _, payload = encode(message)
+    assert payload is message.payload
+
+
+def test_another_protocol_version_is_refused_with_advice() -> None:
+    ours = ProposerGreeting(
+        PROTOCOL_VERSION + 1, "m", bytes(16), 0, 0, "", bytes(16), LogKind.PHYSICAL, "", None
+    )
+    with pytest.raises(RemoteProtocolError, match="upgrade"):
+        fed(FrameReader(), wire(ours), 100)
+
+
+@pytest.mark.parametrize("size", [0, WAL_PAYLOAD_BYTES_MAX + 1, 2**32 - 1])
+def test_a_read_has_a_size(size: int) -> None:
+    with pytest.raises(RemoteProtocolError):
+        fed(FrameReader(), wire(ReadRequest(NO_BALLOT, Lsn(0), size)), 100)
+
+
+def test_a_number_that_is_no_lsn_of_a_payload_is_refused() -> None:
+    """[begin, end) that wraps around or runs backwards."""
+    for begin, end in ((8, 7), (2**64 - 1, 0), (0, 2**64 - 1)):
+        frame = AppendRequest(1, NO_BALLOT, 1, Lsn(begin), Lsn(end), Lsn(0), Lsn(0), 0, b"w")
+        with pytest.raises(RemoteProtocolError):
+            fed(FrameReader(), wire(frame), 100)

@@ -1,0 +1,229 @@
+"""Which ranges are compared with the primary, and what each outcome is (PROTOCOL.md section 5).
+
+The log is real WAL in segments of 64 KiB. Only a commit or a checkpoint tells one clone from
+another, so the range grows backwards until it has one; XLOG_NOOP records do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from tests.scenario_words import SYSTEM_ID, configuration_of
+from tests.wal_maker import WalMaker
+from walkeeper_common.framing import crc_of
+from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import Buffer
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_proposer import gate
+from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
+
+SEGMENT = 65536
+COMMIT, TRANSACTIONS = 0x00, 1
+SEGMENTS = 5
+
+
+def wal_of(*, commits: tuple[int, ...], end: int = SEGMENTS * SEGMENT - 1000) -> bytes:
+    """WAL from the start of segment 1 on; a commit at the start of each segment that is named."""
+    maker = WalMaker(Random(5), segment_bytes=SEGMENT)
+    due = sorted(commits)
+    while maker.end_lsn - maker.start_lsn < end:
+        at = maker.end_lsn - maker.start_lsn
+        if due and at >= (due[0] - 1) * SEGMENT:
+            due.pop(0)
+            maker.record(40, info=COMMIT, rmid=TRANSACTIONS)
+        maker.record(700)
+    return maker.read(maker.start_lsn, maker.start_lsn + end)
+
+
+def lsn(segment: int, offset: int = 0) -> Lsn:
+    """The first segment is 1, as in WAL itself."""
+    return Lsn(segment * SEGMENT + offset)
+
+
+@dataclass
+class Examination:
+    """Plays both sources until there is a verdict."""
+
+    log: bytes
+    primary: bytes
+    primary_first: Lsn = field(default_factory=lambda: lsn(1))
+    log_first: Lsn = field(default_factory=lambda: lsn(1))
+    held_from: Lsn | None = None
+    ranges: list[tuple[Lsn, Lsn]] = field(default_factory=list)
+    donor_reads: int = 0
+
+    def begin(self) -> tuple[PrimaryCheck, list[Effect]]:
+        configuration = replace(configuration_of(3), segment_bytes=SEGMENT)
+        end_lsn = lsn(1) + len(self.log)
+        creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
+        check = PrimaryCheck(
+            PrimaryIdentity(SYSTEM_ID, 1, end_lsn, SEGMENT, "15.18", 150018, False, True, True),
+            gate.LogEnd(configuration, (creation,), end_lsn, end_lsn),
+            gate.Waivers(),
+            Range(self.log_first, end_lsn, 0, NO_BALLOT),
+            self._held if self.held_from is not None else None,
+        )
+        return check, check.start()
+
+    def _held(self, begin_lsn: Lsn, size_max: int) -> Buffer | None:
+        assert self.held_from is not None
+        if begin_lsn < self.held_from:
+            return None
+        return self.log[begin_lsn - lsn(1) :][:size_max]
+
+    def run(self) -> PrimaryCheck:
+        check, todo = self.begin()
+        while todo:
+            todo += self._answer(check, todo.pop(0))
+        return check
+
+    def _answer(self, check: PrimaryCheck, effect: Effect) -> list[Effect]:
+        match effect:
+            case ReadPrimary(begin_lsn, end_lsn):
+                self.ranges.append((begin_lsn, end_lsn))
+                if begin_lsn < self.primary_first:
+                    return check.on_primary_read_failed("removed", removed=True)
+                wal = self.primary[begin_lsn - lsn(1) : end_lsn - lsn(1)]
+                return check.on_primary_read(begin_lsn, wal)
+            case Send(_, ReadRequest(ballot, begin_lsn, size_max)):
+                self.donor_reads += 1
+                wal = self.log[begin_lsn - lsn(1) :][: min(size_max, 10_000)]
+                response = ReadResponse(ballot, begin_lsn, crc_of(wal), wal)
+                return check.on_log_read(response) if check.is_answered_by(0, response) else []
+            case Note():
+                return []
+        raise AssertionError(effect)
+
+
+END = lsn(1) + SEGMENTS * SEGMENT - 1000
+
+
+def test_the_segment_before_the_ends_is_enough_if_it_tells() -> None:
+    wal = wal_of(commits=(4,))
+    examination = Examination(wal, wal)
+    assert examination.run().verdict is Verdict.PASSED
+    assert examination.ranges == [(lsn(4), END)]
+
+
+def test_the_range_grows_backwards_until_it_tells() -> None:
+    wal = wal_of(commits=(2,))
+    examination = Examination(wal, wal)
+    assert examination.run().verdict is Verdict.PASSED
+    assert examination.ranges == [(lsn(4), END), (lsn(3), lsn(4)), (lsn(2), lsn(3))]
+
+
+def test_it_ends_where_the_log_begins() -> None:
+    wal = wal_of(commits=())
+    whole = Examination(wal, wal)
+    assert whole.run().verdict is Verdict.PASSED
+    assert whole.ranges[-1] == (lsn(1), lsn(2))
+    shortened = Examination(wal, wal, log_first=lsn(3))
+    assert shortened.run().verdict is Verdict.PASSED
+    assert shortened.ranges == [(lsn(4), END), (lsn(3), lsn(4))]
+
+
+def test_a_log_without_a_byte_needs_no_read() -> None:
+    examination = Examination(b"", b"")
+    assert examination.run().verdict is Verdict.PASSED and examination.ranges == []
+
+
+@pytest.mark.parametrize("end", [1, 8191, 8192, 8193, SEGMENT, SEGMENT + 1, 2 * SEGMENT])
+def test_every_end_is_compared_to_the_last_byte(end: int) -> None:
+    wal = wal_of(commits=(1, 2), end=3 * SEGMENT)[:end]
+    assert Examination(wal, wal).run().verdict is Verdict.PASSED
+    other = wal[:-1] + bytes([wal[-1] ^ 1])
+    check = Examination(wal, other).run()
+    assert check.verdict is Verdict.REFUSED and "differs" in check.text
+
+
+def test_one_byte_anywhere_in_the_range_is_found() -> None:
+    wal, random = wal_of(commits=(4,)), Random(11)
+    for at in [
+        3 * SEGMENT,
+        len(wal) - 1,
+        *(random.randrange(3 * SEGMENT, len(wal)) for _ in "x" * 30),
+    ]:
+        other = bytearray(wal)
+        other[at] ^= 1 << random.randrange(8)
+        check = Examination(wal, bytes(other)).run()
+        assert check.verdict is Verdict.REFUSED and "differs" in check.text, f"{at=}"
+        assert str((lsn(1) + at).round_down(8192)) in check.text
+
+
+def test_a_primary_that_recycled_the_earlier_segment_is_compared_from_where_its_wal_begins() -> (
+    None
+):
+    wal = wal_of(commits=(5,))
+    examination = Examination(wal, wal, primary_first=lsn(5))
+    assert examination.run().verdict is Verdict.PASSED
+    assert examination.ranges == [(lsn(4), END), (lsn(5), END)]
+    other = wal[:-1] + bytes([wal[-1] ^ 1])
+    assert Examination(wal, other, primary_first=lsn(5)).run().verdict is Verdict.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("commits", "primary_first", "end"),
+    [
+        ((4,), 5, END - lsn(1)),  # what is left does not tell
+        ((2,), 4, END - lsn(1)),  # the range would have to grow into what is gone
+        ((4, 5), 6, END - lsn(1)),  # nothing is left
+        ((4,), 5, 4 * SEGMENT),  # the log ends where the primary's WAL begins
+    ],
+)
+def test_a_primary_that_cannot_show_what_tells_is_refused(
+    commits: tuple[int, ...], primary_first: int, end: int
+) -> None:
+    wal = wal_of(commits=commits)[:end]
+    check = Examination(wal, wal, primary_first=lsn(primary_first)).run()
+    assert check.verdict is Verdict.REFUSED and "58P01" in check.text
+
+
+def test_a_source_that_went_away_is_no_verdict_on_the_primary() -> None:
+    wal = wal_of(commits=(4,))
+    check, _ = Examination(wal, wal).begin()
+    check.on_primary_read_failed("the connection was reset", removed=False)
+    assert check.verdict is Verdict.UNKNOWN
+    for payload, crc in ((b"", 0), (wal[3 * SEGMENT :][:100], 1)):
+        check, _ = Examination(wal, wal).begin()
+        check.on_log_read(ReadResponse(NO_BALLOT, lsn(4), crc, payload))
+        assert check.verdict is Verdict.UNKNOWN, f"{crc=}"
+
+
+def test_only_the_read_that_is_under_way_is_an_answer() -> None:
+    wal = wal_of(commits=(4,))
+    check, _ = Examination(wal, wal).begin()
+    right = ReadResponse(NO_BALLOT, lsn(4), 0, b"")
+    assert check.is_answered_by(0, right)
+    assert not check.is_answered_by(1, right)
+    assert not check.is_answered_by(0, replace(right, begin_lsn=lsn(4, 8192)))
+    assert not check.is_answered_by(0, replace(right, ballot=replace(NO_BALLOT, term=1)))
+
+
+def test_what_the_leader_holds_itself_is_not_read_from_a_donor() -> None:
+    wal = wal_of(commits=(4,))
+    all_held = Examination(wal, wal, held_from=lsn(1))
+    assert all_held.run().verdict is Verdict.PASSED and all_held.donor_reads == 0
+    half_held = Examination(wal, wal, held_from=lsn(5))
+    assert half_held.run().verdict is Verdict.PASSED and half_held.donor_reads > 0
+    other = wal[:-1] + bytes([wal[-1] ^ 1])
+    assert Examination(wal, other, held_from=lsn(5)).run().verdict is Verdict.REFUSED
+
+
+def test_a_primary_behind_a_promotion_is_refused() -> None:
+    configuration = configuration_of(3)
+    creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
+    log = gate.LogEnd(
+        replace(configuration, segment_bytes=SEGMENT),
+        (creation, replace(creation, start_lsn=lsn(2), timeline=2)),
+        lsn(3),
+        lsn(3),
+    )
+    behind = PrimaryIdentity(SYSTEM_ID, 1, lsn(9), SEGMENT, "15.18", 150018, False, True, True)
+    said = gate.refusal(behind, log, gate.Waivers())
+    assert said is not None and "pg_rewind" in said
+    assert gate.refusal(replace(behind, timeline=2), log, gate.Waivers()) is None
