@@ -4,8 +4,11 @@
     python -m tests.sim --seeds 10000 --minutes 5    a search
 
 Each line: simulated milliseconds, who, what. Who: skN a safekeeper, pN a proposer process (a new
-number each time it is started), pgN a primary. CRASH and KILL lose memory, CRASH also what was
-not synced; boot and START are new lives; STOP says why a proposer ended. Same seed, same trace.
+number each time it is started), pgN a primary (pgR: restored from the log). CRASH and KILL lose
+memory, CRASH also what was not synced; boot and START are new lives; STOP is a clean stop of a
+safekeeper, or says why a proposer ended; `partition` lists the directions that are cut; `heal`
+ends the safety phase. Everything else is what the code notes for its operator. Same seed, same
+trace.
 
 Exit codes: 0 nothing found, 1 the code broke, 2 lost or forked WAL, 3 no progress after healing.
 """

@@ -241,27 +241,48 @@ class Story:
 
     def _goes_on_with(self, primary: Primary) -> bool:
         """False if it is refused: another branch may win an election among fewer."""
-        world, self.primary, self.primaries = self.world, primary, [primary, *self.primaries]
+        self.primary, self.primaries = primary, [primary, *self.primaries]
         if not primary.is_up:
             primary._restart(lambda: None)
         proposer = self._start_proposer(take_over=True, primary=primary)
-        wanted_lsn = max(self.acked.end_lsn, primary.flush_lsn) + 1
         self._writing = [primary]
+        try:
+            self._wait_for_more(proposer)
+        except NoProgress:
+            if proposer.stop is not None and proposer.stop.outcome is Outcome.REFUSED:
+                return False
+            raise
+        self._shake(proposer, primary)
+        return True
+
+    def _shake(self, proposer: ProposerNode, primary: Primary) -> None:
+        """One thing breaks at a time, and the same leader goes on each time."""
+        shocks: list[Callable[[], None]] = [
+            lambda: primary.crash(then=lambda: None),
+            self.world.random.choice(self.safekeepers).crash,
+            proposer.break_one,
+            lambda: primary.crash(then=lambda: None),
+        ]
+        for shock in shocks:
+            shock()
+            self._wait_for_more(proposer)
+
+    def _wait_for_more(self, proposer: ProposerNode) -> None:
+        """New records are acknowledged, and every safekeeper has them."""
+        world = self.world
+        wanted_lsn = max(self.acked.end_lsn, proposer.primary.flush_lsn) + 1
 
         def is_done() -> bool:
             return self.acked.end_lsn >= wanted_lsn and self._are_equal()
 
         stop_ms = world.now_ms + HEAL_S * 1000
         world.run_until(stop_ms, stop=lambda: is_done() or not proposer.is_alive)
-        if is_done():
-            return True
-        if proposer.stop is not None and proposer.stop.outcome is Outcome.REFUSED:
-            return False
-        where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
-        raise NoProgress(
-            f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
-            f"{wanted_lsn}; {where}"
-        )
+        if not is_done():
+            where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
+            raise NoProgress(
+                f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
+                f"{wanted_lsn}; {where}; {proposer.stop}"
+            )
 
     def _settle_for_good(self) -> None:
         """The first step of every failover."""
@@ -289,10 +310,12 @@ class Story:
 
     def _are_equal(self) -> bool:
         """Every safekeeper has all that is acknowledged, the same bytes."""
-        for node in self.safekeepers:
-            if node.driver is None or node.driver.acceptor.commit_lsn < self.acked.end_lsn:
-                return False
-            first_lsn = max(node.driver.store.first_lsn, self.acked.start_lsn)
-            wal = node.driver.store.read(first_lsn, self.acked.end_lsn)
-            self.acked.hold_against(node.name, wal, first_lsn)
+        drivers = [(node.name, node.driver) for node in self.safekeepers]
+        if any(d is None or d.acceptor.commit_lsn < self.acked.end_lsn for _, d in drivers):
+            return False
+        for name, driver in drivers:
+            assert driver is not None
+            first_lsn = max(driver.store.first_lsn, self.acked.start_lsn)
+            wal = driver.store.read(first_lsn, self.acked.end_lsn)
+            self.acked.hold_against(name, wal, first_lsn)
         return True
