@@ -4,7 +4,7 @@
     link N | lost N | tick | back | primary flush=L [timeline=T] | primary_lost
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
-    vote N ballot=B flush=L [record=L] [history=H] [refused=yes]
+    vote N ballot=B flush=L [record=L] [history=H|none] [refused=yes]
     ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES
     reject N CODE ballot=B
     lead B                 in one line: B elected by all members with empty logs, nothing attached

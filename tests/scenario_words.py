@@ -1,8 +1,8 @@
 """The words of scenario files: ballots, histories, messages as text, and back.
 
 A ballot is `2:b`, term and proposer; `0:-` is that of the creation entry. A history is
-`0:-@0/100000,2:b@0/100200`, a `!` behind an entry means sealed. Facts that are the same in every
-line (uuid, generation, configuration, checksums) are left out.
+`0:-@0/100000,2:b@0/100200`, a `!` behind an entry means sealed; `none` has no entry at all. Facts
+that are the same in every line (uuid, generation, configuration, checksums) are left out.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def parse_ballot(text: str) -> Ballot:
 
 
 def parse_history(text: str, configuration: Configuration) -> History:
-    entries = []
-    for word in text.split(","):
+    entries: list[Fragment] = []
+    for word in text.split(",") if text != "none" else []:
         ballot, _, start = word.rstrip("!").partition("@")
         entries.append(
             Fragment(

@@ -18,6 +18,7 @@ from walkeeper_safekeeper.greeting_check import other_log
 
 CONFIGURATION = configuration_of(3)
 CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, CONFIGURATION.members, 2)
+LATER = replace(CREATION, ballot=Ballot(1, b"x" * 16))
 X, Y = Ballot(1, b"x" * 16), Ballot(2, b"y" * 16)
 
 
@@ -77,6 +78,8 @@ def test_who_may_take_part() -> None:
         (greeting(4), None, False, "another incarnation"),
         (greeting(1, replace(CONFIGURATION, generation=2)), CONFIGURATION, False, "another log or"),
         (welcome, CONFIGURATION, True, "two of the addresses"),
+        (replace(welcome, history=()), CONFIGURATION, False, "no safekeeper can have"),
+        (replace(welcome, history=(LATER, CREATION)), None, False, "no safekeeper can have"),
     ]
     for unwanted, known, twin, said in cases:
         text = unwelcome(unwanted, known, twin=twin)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from walkeeper_common.framing import Message
-from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt
+from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt, is_well_formed
 from walkeeper_common.messages import (
     AcceptorGreeting,
     AppendResponse,
@@ -234,10 +234,9 @@ class Proposer:
         match check.verdict:
             case Verdict.PASSED:
                 return effects + self._check_passed()
-            case Verdict.REFUSED if self.phase is Phase.LEADING:
-                return effects + self._stop(Outcome.NEW_ELECTION, check.text)
             case Verdict.REFUSED:
-                return effects + self._stop(Outcome.REFUSED, check.text)
+                outcome = Outcome.NEW_ELECTION if self.phase is Phase.LEADING else Outcome.REFUSED
+                return effects + self._stop(outcome, check.text)
             case Verdict.UNKNOWN if self.phase is Phase.LEADING:
                 return [*effects, Note(check.text)]  # on_tick examines again
             case Verdict.UNKNOWN:
@@ -277,14 +276,12 @@ class Proposer:
             return []
         if vote.ballot > self.ballot:
             return self._outvoted(vote.ballot)
-        if not vote.granted or vote.ballot != self.ballot:
-            return []  # an answer to an older ballot of ours
+        if not vote.granted or vote.ballot != self.ballot or not is_well_formed(vote.history):
+            return []  # an answer to an older ballot of ours, or not one of a safekeeper
         member.vote = vote
         if self.leader is not None:
             return self._elect(self.leader, member)
-        if self.phase is Phase.CAMPAIGNING:
-            return self._count_votes()
-        return []
+        return self._count_votes() if self.phase is Phase.CAMPAIGNING else []
 
     def _count_votes(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
@@ -320,6 +317,8 @@ class Proposer:
     def become_backing_off(self) -> list[Effect]:
         """A candidate that lost tries again, after a pause and a new round of greetings."""
         assert self.phase is not Phase.LEADING, f"{self.phase=}"
+        if self.phase is Phase.BACKING_OFF:
+            return []  # one lost try, one pause
         self.phase, self.check = Phase.BACKING_OFF, None
         self._attempt += 1
         return [BackOff(self._attempt)]
@@ -329,6 +328,7 @@ class Proposer:
         effects: list[Effect] = []
         for member in self.members:
             if member.stage is not Stage.ABSENT:
+                member.greeting = None  # scenarios/candidate_that_lost_greets_again.txt
                 effects += self._greet(member)
         return effects
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from walkeeper_common.history import Ballot
+from walkeeper_common.history import Ballot, is_well_formed
 from walkeeper_common.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
@@ -54,6 +54,8 @@ def unwelcome(
             f"{who} came back with another incarnation: it lost its promises and may not vote; "
             "run `walkeeper replace`"
         )
+    if not is_well_formed(greeting.history):
+        return f"{who} has a history that no safekeeper can have: {greeting.history[:3]}"
     if configuration is not None and greeting.configuration != configuration:
         return f"{who} holds another log or another configuration than the other safekeepers"
     if twin:
