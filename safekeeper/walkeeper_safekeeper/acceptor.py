@@ -89,7 +89,6 @@ class Acceptor:
         self.appender: int | None = None
         self.elected = False  # ProposerElected of the promised ballot was processed in this life
         self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
-        self.truncations = 0
         self.failure: str | None = None
         self.refusal: str | None = None  # why appends are refused for now (rule 16)
         self.feedback = NO_FEEDBACK
@@ -97,7 +96,7 @@ class Acceptor:
         self._acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
         self._waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
-        self._ticks = self.silent_ticks = 0
+        self.truncations = self._ticks = self.silent_ticks = 0
         self._unreached_lsn = unreached_start(durable)
         self._term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
 
@@ -305,18 +304,19 @@ class Acceptor:
                 effects.append(EndReaders(start))
         self.write_lsn = self.flush_lsn = start
         self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
+        self._term_start_lsn = term_start(elected.history, elected.ballot)
+        self.restart_lsn = min(self.restart_lsn, self._term_start_lsn)  # who has more is cut there
         self.durable = replace(
             self.durable,
             history=elected.history,
             truncating_to=None,
             commit_lsn=min(self.durable.commit_lsn, start),
+            restart_lsn=min(self.durable.restart_lsn, self._term_start_lsn),
             reached_lsn=cut(elected.history, start)[-1].start_lsn,
         )
         effects.append(Persist(self.durable))
-        self.appender, self.elected, self.silent_ticks = connection, True, 0
-        self._acked_lsn = None
+        self.appender, self.elected, self.silent_ticks, self._acked_lsn = connection, True, 0, None
         self._unreached_lsn = unreached_start(self.durable)
-        self._term_start_lsn = term_start(elected.history, elected.ballot)
         facts = (("ballot", elected.ballot), ("term_start", self._term_start_lsn), ("at", start))
         return [*effects, Note("following an elected proposer", facts), *self.acknowledge()]
 

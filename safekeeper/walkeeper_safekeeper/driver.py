@@ -273,7 +273,7 @@ class Driver:
 
     def remove_below(self, horizon_lsn: Lsn, *, keep_bytes: int) -> None:
         """Retention (rule 14): whole segments below all of the horizon, `keep_bytes` behind the
-        end, and the record that ends at the durable commit_lsn."""
+        end, and the records that end at the durable commit_lsn and restart_lsn."""
         durable = self.acceptor.durable
         if durable.commit_lsn <= self.acceptor.first_lsn:
             return
@@ -283,7 +283,9 @@ class Driver:
             return
 
         def remove() -> Lsn:
-            record = self.store.record_end(durable.commit_lsn)
+            # Every member has what lies below restart_lsn; but one that is started again falls
+            # back to a record's end, and has to be fed from there (rule 9).
+            record = self.store.record_end(min(durable.commit_lsn, durable.restart_lsn))
             if record.start_lsn is not None:  # else: no record starts in the log yet
                 self.store.remove_below(min(limit_lsn, record.start_lsn))
             return self.store.first_lsn
