@@ -315,3 +315,24 @@ def test_a_failed_fsync_while_allocating_leaves_no_segment() -> None:
     found = recover(make_store(disk), facts_of(wal)).flush_lsn
     assert found == wal.end_before(wal.start_lsn + SEGMENT)[1]
     assert not [name for name in disk.names() if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_that_is_cut_at_its_record_end_ends_there_after_a_restart(seed: int) -> None:
+    """Rule 5 cuts at the donor's record end, and every restart has to find that end again."""
+    random = Random(seed)
+    wal = WalMaker(random, segment_bytes=SEGMENT)
+    for _ in range(6):  # each primary dies inside a long record; its successor aborts it
+        wal.record(random.randrange(1000))
+        long = wal.record(12_000)
+        wal.crash(Lsn(random.randint(long.start_lsn + 1, long.start_lsn.round_up(PAGE))))
+    places = [m.end_lsn + 40 for m in wal.records if not m.complete]
+    assert len(places) > 3
+    places += [Lsn(random.randint(wal.start_lsn, wal.end_lsn)) for _ in range(40)]
+    for flush_lsn in places:
+        store = make_store(FaultyDisk(Random(1)))
+        store.create(wal.start_lsn)
+        store.append(wal.start_lsn, [wal.read(wal.start_lsn, flush_lsn)])
+        end_lsn = store.record_end(flush_lsn).end_lsn
+        store.truncate(end_lsn)
+        assert recover(make_store(store.disk), facts_of(wal)).flush_lsn == end_lsn

@@ -129,14 +129,11 @@ class WalMaker:
     def end_before(self, flush_lsn: Lsn) -> tuple[Lsn | None, Lsn]:
         """The naive twin of record_end_before: (start, end) of the last record that has ended.
 
-        An aborted record has ended once the header of the page that cuts it off is there.
+        An aborted record never has: cut where it was cut off, nothing would say that it was.
         """
         start, end = None, self.start_lsn
         for made in self.records:
-            seen = made.end_lsn
-            if not made.complete:
-                seen = seen + (24 if seen % self.segment_bytes else 40)
-            if seen <= flush_lsn:
+            if made.complete and made.end_lsn <= flush_lsn:
                 start, end = made.start_lsn, made.end_lsn
         return start, end
 

@@ -258,7 +258,7 @@ class _Walk:
             page_lsn = page_lsn + WAL_PAGE_BYTES
             header = self._header(page_lsn, begin, remaining)
             if header.overwrites_record:
-                self._next = self.end_lsn = page_lsn
+                self._next = page_lsn
                 return
             self._check_continuation(header, page_lsn, remaining)
         end = page_lsn + size + aligned(remaining)
@@ -324,7 +324,7 @@ class _Walk:
             page_lsn = page_lsn + WAL_PAGE_BYTES
             header = self._header(page_lsn, start, remaining)
             if header.overwrites_record:
-                self.start_lsn, self._next, self.end_lsn = start, page_lsn, page_lsn
+                self._next = page_lsn  # no end yet: a cut here would take the page that says so
                 return
             self._check_continuation(header, page_lsn, remaining)
             view = self._page(page_lsn)[header_bytes(page_lsn, self._segment_bytes) :]
