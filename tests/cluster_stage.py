@@ -1,207 +1,97 @@
 """Several safekeepers and proposers on a stage, with the real cores: whole stories in few lines.
 
     cluster N [ack=K]                     N safekeepers without WAL
-    safekeeper N wal=W [history=H]        what it has had from before, all acknowledged by nobody
-    attach B wal=W reach=N,N              proposer B with a primary that has W; it takes over
-    settle B reach=N,N                    an election without a primary
-    write B W                             B's primary writes more
-    half B R                              B's primary writes the first half of a record
-    reach B N,N | kill B | crash N | wipe N | tick B | show
+    safekeeper N wal=W [history=H] [promised=B]   what it has from before, acknowledged by nobody
+    attach B wal=W reach=N,N [window=BYTES] [take_over=no]    proposer B, whose primary has W
+    settle B reach=N,N | seal B reach=N,N          an election without a primary
+    write B W | half B R                  B's primary writes more; the first half of a record
+    reach B N,N | kill B | tick B | back B         back: a candidate that lost tries again
+    crash N | wipe N                      a power cut; a lost disk, prepared again
+    slow N | sync N                       its fdatasync takes until `sync`; a crash comes before it
+    full N | room N                       no space for another segment; there is again
+    remove N R2                           retention: N's log begins behind R2 now
+    promise N B                           somebody votes for ballot B by hand
+    hold B N | hold N B                   what B sends to N (N answers to B) stays under way
+    deliver B N [K] | lose B N            it arrives, all or the first K of it; it never does
+    reconnect B N                         B has a new connection to N; N still has the old one too
+    idle B S                              S quiet seconds: what is sent, and what is persisted
+    elections                             who would lead, whoever is reached, if all proposers died
+    read N | show                         what readers without a ballot get of N; everything
 
 WAL is written as letters, one a record of 256 bytes, `-` behind the last: only half of it is
-there. Disks are instant; messages arrive in order, until nothing is left to do. After a crash a
-safekeeper's log ends with its last whole record, as its scan finds it. A wiped one has lost its
-disk and was prepared again.
+there. Messages arrive in order, until nothing is left to do. After a crash a safekeeper's log ends
+with its last whole record, as its scan finds it. cluster_oracle.py watches, and speaks in capitals.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import copy
+import textwrap
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
+from tests.cluster_oracle import Oracle
+from tests.cluster_players import (
+    PlayedProposer,
+    Safekeeper,
+    bytes_of,
+    end_of,
+    letters_of,
+    lsn_at,
+)
 from tests.scenario_words import (
     CREATION_LSN,
     LOG_UUID,
-    SEGMENT_BYTES,
-    SYSTEM_ID,
     configuration_of,
     incarnation_of,
+    parse_ballot,
     parse_command,
     parse_history,
     shown,
 )
+from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import ProposerElected, Reject
+from walkeeper_common.messages import VoteRequest
 from walkeeper_proposer import proposer_events as p
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.campaign import Purpose
 from walkeeper_safekeeper import acceptor_events as a
-from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.durable import Durable
 
-RECORD_BYTES = 0x100
-
-
-def bytes_of(letters: str) -> bytes:
-    whole = letters.rstrip("-").encode()
-    wal = b"".join(bytes([letter]) * RECORD_BYTES for letter in whole)
-    return wal[: -RECORD_BYTES // 2] if letters.endswith("-") else wal
-
-
-def letters_of(wal: bytes) -> str:
-    half = "-" if len(wal) % RECORD_BYTES else ""
-    return wal[::RECORD_BYTES].decode() + half
-
-
-def end_of(lsn: Lsn) -> str:
-    """A position as the record that ends there: R2, or `R2+` inside the one that follows."""
-    number, rest = divmod(lsn - CREATION_LSN, RECORD_BYTES)
-    return f"R{number}" + ("+" if rest else "")
-
-
-class _Safekeeper:
-    def __init__(self, stage: ClusterStage, number: int) -> None:
-        self.stage, self.number, self.wal = stage, number, bytearray()
-        self.durable = Durable(
-            acceptor_id=number,
-            incarnation=incarnation_of(number),
-            log_uuid=LOG_UUID,
-            configuration=stage.configuration,
-            history=parse_history(f"0:-@{CREATION_LSN}", stage.configuration),
-            commit_lsn=CREATION_LSN,
-            restart_lsn=CREATION_LSN,
-            reached_lsn=CREATION_LSN,
-        )
-        self.acceptor: Acceptor
-        self.start()
-
-    def start(self) -> None:
-        """What a scan after a crash finds: whole records."""
-        del self.wal[len(self.wal) // RECORD_BYTES * RECORD_BYTES :]
-        end_lsn = CREATION_LSN + len(self.wal)
-        self.acceptor = Acceptor(
-            self.durable, first_lsn=CREATION_LSN, flush_lsn=end_lsn, record_lsn=end_lsn
-        )
-
-    def post(self, event: a.Event) -> None:
-        for effect in self.acceptor.step(event):
-            self._perform(effect)
-
-    def _perform(self, effect: a.Effect) -> None:
-        match effect:
-            case a.Persist(state):
-                self.durable = state
-            case a.TruncateWal(to_lsn):
-                self.stage.tell(f"sk{self.number} cuts {letters_of(self.wal)}", at=to_lsn)
-                del self.wal[to_lsn - CREATION_LSN :]
-            case a.WriteWal(begin_lsn, payload):
-                assert begin_lsn == CREATION_LSN + len(self.wal), f"{begin_lsn=}"
-                self.wal += payload
-                flush_lsn = CREATION_LSN + len(self.wal)
-                self.stage.soon(lambda: self.post(a.WalFlushed(flush_lsn)))
-            case a.FindRecordEnd():
-                size = effect.flush_lsn - CREATION_LSN
-                end_lsn = effect.flush_lsn - size % RECORD_BYTES
-                self.stage.soon(lambda: self.post(a.RecordEndFound(effect, end_lsn)))
-            case a.ReadWal(connection, request, truncations, end_lsn):
-                wal = bytes(self.wal[request.begin_lsn - CREATION_LSN : end_lsn - CREATION_LSN])
-                read = a.WalRead(connection, request, truncations, wal)
-                self.stage.soon(lambda: self.post(read))
-            case a.Send(connection, message):
-                if isinstance(message, Reject):
-                    self.stage.tell(f"sk{self.number} rejects: {message.code.name}")
-                self.stage.to_proposer(self.number, connection, message)
-            case a.EndReaders(above_lsn):
-                self.stage.tell(f"sk{self.number} ends readers", at=above_lsn)
-
-
-class _Proposer:
-    def __init__(self, stage: ClusterStage, name: str, wal: bytes, purpose: Purpose) -> None:
-        self.stage, self.name, self.wal = stage, name, bytearray(wal)
-        self.reported = CREATION_LSN
-        self._sent = Lsn(0)  # 0: does not stream
-        self.links: dict[int, int] = {}  # safekeeper -> connection
-        self.core = Proposer(
-            Campaign(
-                cluster="main",
-                proposer_id=name.encode() * 16,
-                links=len(stage.safekeepers),
-                purpose=purpose,
-                take_over=True,
-            )
-        )
-
-    def identity(self) -> p.PrimaryIdentity:
-        end_lsn = CREATION_LSN + len(self.wal)
-        return p.PrimaryIdentity(
-            SYSTEM_ID, 1, end_lsn, SEGMENT_BYTES, "15.18", 150018, False, True, True
-        )
-
-    def post(self, event: p.Event) -> None:
-        for effect in self.core.step(event):
-            self._perform(effect)
-
-    def _perform(self, effect: p.Effect) -> None:
-        stage = self.stage
-        match effect:
-            case p.Send(link, message):
-                if isinstance(message, ProposerElected):
-                    at = message.start_lsn
-                    stage.tell(f"{self.name} elected, sk{link + 1} parts", at=at)
-                stage.to_safekeeper(link + 1, self.links.get(link + 1), message)
-            case p.Report(commit_lsn):
-                if commit_lsn > self.reported:
-                    self.reported = commit_lsn
-                    stage.tell(f"{self.name} reports", at=commit_lsn)
-            case p.IdentifyPrimary():
-                stage.soon(lambda: self.post(p.PrimaryIdentified(self.identity())))
-            case p.ReadPrimary(begin_lsn, end_lsn):
-                wal = bytes(self.wal[begin_lsn - CREATION_LSN : end_lsn - CREATION_LSN])
-                stage.soon(lambda: self.post(p.PrimaryRead(begin_lsn, wal)))
-            case p.StartStreaming(start_lsn):
-                self._sent = start_lsn
-                self.stream()
-            case p.DropLink(link, text):
-                stage.tell(f"{self.name} drops sk{link + 1}: {text}")
-                stage.unlink(self, link + 1)
-            case p.Stop(outcome, text, settled):
-                stage.tell(f"{self.name} stops: {outcome.value}")
-                if outcome is p.Outcome.REFUSED:
-                    stage.tell(f"    {text}")
-                if settled is not None:
-                    stage.tell("    settled", at=settled.consensus_lsn)
-                stage.kill(self.name)
-
-    def stream(self) -> None:
-        """Whatever the primary has flushed and not yet sent."""
-        begin_lsn, wal = self._sent, bytes(self.wal[self._sent - CREATION_LSN :])
-        if self._sent and wal:
-            self._sent = begin_lsn + len(wal)
-            self.stage.soon(lambda: self.post(p.WalArrived(begin_lsn, memoryview(wal))))
+BY_HAND = 0  # the connection of somebody who is no proposer of ours
 
 
 class ClusterStage:
     """Everybody, and what is under way between them."""
 
     def __init__(self) -> None:
-        self.safekeepers: list[_Safekeeper] = []
-        self.proposers: dict[str, _Proposer] = {}
+        self.safekeepers: list[Safekeeper] = []
+        self.proposers: dict[str, PlayedProposer] = {}
+        self.oracle = Oracle()
+        self.sent: Counter[str] = Counter()
         self._connections = 0
         self._told: list[str] = []
         self._todo: deque[Callable[[], None]] = deque()
+        self._held: dict[tuple[str, str], deque[Callable[[], None]]] = {}
+        self._holding: set[tuple[str, str]] = set()
 
     def run(self, line: str) -> str:
         """What became visible until nothing was left to do."""
         verb, plain, named = parse_command(line)
-        if verb == "show":
-            return self._show()
+        if verb in ("show", "elections"):
+            return self._show() if verb == "show" else self._elections()
         self._told.clear()
         getattr(self, f"_do_{verb}")(plain, named)
+        self._finish()
+        for verdict in self.oracle.logs(self.safekeepers):
+            self.tell(verdict)
+        return "\n".join(self._told) or "ok"
+
+    def _finish(self) -> None:
         while self._todo:
             self._todo.popleft()()
-        return "\n".join(self._told) or "ok"
 
     def soon(self, what: Callable[[], None]) -> None:
         self._todo.append(what)
@@ -209,27 +99,56 @@ class ClusterStage:
     def tell(self, text: str, *, at: Lsn | None = None) -> None:
         self._told.append(text if at is None else f"{text} at {end_of(at)}")
 
-    def to_safekeeper(self, number: int, connection: int | None, message: p.Message) -> None:
+    # What is under way
+
+    def to_safekeeper(self, proposer: PlayedProposer, number: int, message: Message) -> None:
+        connection = proposer.links.get(number)
+        if connection is None:
+            return
+        node = self.safekeepers[number - 1]
+        self.sent[type(message).__name__] += 1
+
         def arrive() -> None:
-            if any(connection == b.links.get(number) for b in self.proposers.values()):
-                assert connection is not None
-                self.safekeepers[number - 1].post(a.Received(connection, message))
+            node.post(a.Received(connection, message))
 
-        self.soon(arrive)
+        if not self._is_held(proposer.name, str(number), message, arrive):
+            self.soon(lambda: arrive() if self._is_up(number, connection) else None)
 
-    def to_proposer(self, number: int, connection: int, message: p.Message) -> None:
+    def to_proposer(self, number: int, connection: int, message: Message) -> None:
+        self.sent[type(message).__name__] += 1
+
         def arrive() -> None:
             for proposer in list(self.proposers.values()):
                 if proposer.links.get(number) == connection:
                     proposer.post(p.Received(number - 1, message))
 
-        self.soon(arrive)
+        names = [b.name for b in self.proposers.values() if b.links.get(number) == connection]
+        if not any(self._is_held(str(number), name, message, arrive) for name in names):
+            self.soon(arrive)
 
-    def unlink(self, proposer: _Proposer, number: int) -> None:
+    def _is_up(self, number: int, connection: int) -> bool:
+        return any(connection == b.links.get(number) for b in self.proposers.values())
+
+    def _is_held(
+        self, sender: str, receiver: str, message: Message, arrive: Callable[[], None]
+    ) -> bool:
+        pair = (sender, receiver)
+        if pair not in self._holding:
+            return False
+        self._held.setdefault(pair, deque()).append(arrive)
+        self.tell(f"({_role(sender)} to {_role(receiver)}, under way: {type(message).__name__})")
+        return True
+
+    def unlink(self, proposer: PlayedProposer, number: int) -> None:
         connection = proposer.links.pop(number, None)
         if connection is not None:
             self.soon(lambda: proposer.post(p.LinkLost(number - 1)))
             self.soon(lambda: self.safekeepers[number - 1].post(a.ConnectionLost(connection)))
+
+    def _link(self, proposer: PlayedProposer, number: int) -> None:
+        self._connections += 1
+        proposer.links[number] = self._connections
+        self.soon(lambda: proposer.post(p.LinkUp(number - 1)))
 
     def kill(self, name: str) -> None:
         proposer = self.proposers.pop(name)
@@ -237,56 +156,75 @@ class ClusterStage:
             lost, node = a.ConnectionLost(connection), self.safekeepers[number - 1]
             self.soon(lambda node=node, lost=lost: node.post(lost))  # type: ignore[misc]
 
-    # The commands
+    # Who there is
+
+    def _node(self, plain: list[str]) -> Safekeeper:
+        return self.safekeepers[int(plain[0]) - 1]
 
     def _do_cluster(self, plain: list[str], named: dict[str, str]) -> None:
         members = int(plain[0])
         self.configuration = configuration_of(members, int(named.get("ack", "0")))
-        self.safekeepers = [_Safekeeper(self, n) for n in range(1, members + 1)]
+        self.safekeepers = [Safekeeper(self, n) for n in range(1, members + 1)]
 
     def _do_safekeeper(self, plain: list[str], named: dict[str, str]) -> None:
-        node = self.safekeepers[int(plain[0]) - 1]
-        node.wal = bytearray(bytes_of(named["wal"]))
+        node = self._node(plain)
+        node.put(bytes_of(named["wal"]))
         entries = [f"0:-@{CREATION_LSN}"]
         for word in named.get("history", "").split(",") if "history" in named else []:
-            ballot, _, record = word.partition("@R")
-            entries.append(f"{ballot}@{CREATION_LSN + int(record) * RECORD_BYTES}")
+            ballot, _, record = word.partition("@")
+            entries.append(f"{ballot}@{lsn_at(record)}")
         history = parse_history(",".join(entries), self.configuration)
         end_lsn = CREATION_LSN + len(node.wal)
+        promised = parse_ballot(named["promised"]) if "promised" in named else history[-1].ballot
         node.durable = replace(
             node.durable,
-            ballot=history[-1].ballot,
+            ballot=promised,
             history=history,
             reached_lsn=cut(history, end_lsn)[-1].start_lsn,
         )
         node.start()
 
     def _do_attach(self, plain: list[str], named: dict[str, str]) -> None:
-        self._begin(plain[0], Purpose.ATTACH, bytes_of(named["wal"]), named["reach"])
+        self._begin(plain[0], Purpose.ATTACH, named)
 
     def _do_settle(self, plain: list[str], named: dict[str, str]) -> None:
-        self._begin(plain[0], Purpose.SETTLE, b"", named["reach"])
+        self._begin(plain[0], Purpose.SETTLE, named)
 
-    def _begin(self, name: str, purpose: Purpose, wal: bytes, reach: str) -> None:
-        proposer = self.proposers[name] = _Proposer(self, name, wal, purpose)
+    def _do_seal(self, plain: list[str], named: dict[str, str]) -> None:
+        self._begin(plain[0], Purpose.SEAL, named)
+
+    def _begin(self, name: str, purpose: Purpose, named: dict[str, str]) -> PlayedProposer:
+        proposer = self.proposers[name] = PlayedProposer(
+            self,
+            name,
+            bytes_of(named.get("wal", "")),
+            purpose,
+            take_over=named.get("take_over") != "no",
+            window_bytes=int(named["window"]) if "window" in named else None,
+        )
         if purpose is Purpose.ATTACH:
             proposer.post(p.PrimaryIdentified(proposer.identity()))
-        self._do_reach([name, reach], {})
+        self._do_reach([name, named["reach"]], {})
+        return proposer
 
     def _do_reach(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
-        wanted = {int(number) for number in plain[1].split(",")}
-        for number in set(proposer.links) - wanted:
+        proposer.wanted = {int(number) for number in plain[1].split(",")}
+        for number in set(proposer.links) - proposer.wanted:
             self.unlink(proposer, number)
-        for number in sorted(wanted - set(proposer.links)):
-            self._connections += 1
-            proposer.links[number] = self._connections
-            self.soon(lambda number=number: proposer.post(p.LinkUp(number - 1)))
+        for number in sorted(proposer.wanted - set(proposer.links)):
+            self._link(proposer, number)
+
+    def _do_kill(self, plain: list[str], named: dict[str, str]) -> None:
+        self.kill(plain[0])
+
+    # What the primary does
 
     def _do_write(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
-        del proposer.wal[len(proposer.wal) // RECORD_BYTES * RECORD_BYTES :]
-        sent_half = max(0, proposer._sent - CREATION_LSN - len(proposer.wal))
+        whole = letters_of(bytes(proposer.wal)).rstrip("-")
+        sent_half = max(0, proposer.sent_lsn - CREATION_LSN - len(bytes_of(whole)))
+        del proposer.wal[len(bytes_of(whole)) :]
         proposer.wal += bytes_of(plain[1])
         assert sent_half <= len(proposer.wal), f"{sent_half=}"
         proposer.stream()
@@ -296,25 +234,97 @@ class ClusterStage:
         proposer.wal += bytes_of(plain[1] + "-")
         proposer.stream()
 
-    def _do_kill(self, plain: list[str], named: dict[str, str]) -> None:
-        self.kill(plain[0])
+    # Time
 
     def _do_tick(self, plain: list[str], named: dict[str, str]) -> None:
         self.proposers[plain[0]].post(p.Tick())
 
+    def _do_back(self, plain: list[str], named: dict[str, str]) -> None:
+        self.proposers[plain[0]].post(p.BackedOff())
+
+    def _do_idle(self, plain: list[str], named: dict[str, str]) -> None:
+        proposer, seconds = self.proposers[plain[0]], int(plain[1])
+        self.sent.clear()
+        persisted = sum(node.persisted for node in self.safekeepers)
+        for _ in range(seconds):
+            for number in sorted(proposer.wanted - set(proposer.links)):
+                self._link(proposer, number)  # as often as links.py connects again
+            proposer.post(p.Tick())
+            for node in self.safekeepers:
+                node.post(a.Tick())
+            self._finish()
+        for name, count in sorted(self.sent.items()):
+            self.tell(f"{count} {name}")
+        self.tell(f"{sum(node.persisted for node in self.safekeepers) - persisted} Persist")
+
+    # What happens to a safekeeper
+
     def _do_crash(self, plain: list[str], named: dict[str, str]) -> None:
-        number = int(plain[0])
+        node = self._node(plain)
+        lost = p.LinkLost(node.number - 1)
         for proposer in self.proposers.values():
-            if number in proposer.links:
-                del proposer.links[number]
-                self.soon(lambda b=proposer: b.post(p.LinkLost(number - 1)))  # type: ignore[misc]
-        self.safekeepers[number - 1].start()
+            if proposer.links.pop(node.number, None) is not None:
+                proposer.wanted.discard(node.number)
+                self.soon(lambda b=proposer: b.post(lost))  # type: ignore[misc]
+        node.start()
 
     def _do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
-        node = self.safekeepers[int(plain[0]) - 1]
-        node.wal.clear()
+        node = self._node(plain)
+        node.put(b"")
         node.durable = Durable(node.number, incarnation_of(99), LOG_UUID)
         self._do_crash(plain, named)
+
+    def _do_slow(self, plain: list[str], named: dict[str, str]) -> None:
+        self._node(plain).is_slow = True
+
+    def _do_sync(self, plain: list[str], named: dict[str, str]) -> None:
+        node = self._node(plain)
+        node.is_slow = False
+        node.sync(node.acceptor.write_lsn)
+
+    def _do_full(self, plain: list[str], named: dict[str, str]) -> None:
+        self._node(plain).is_full = True
+
+    def _do_room(self, plain: list[str], named: dict[str, str]) -> None:
+        self._node(plain).is_full = False
+
+    def _do_remove(self, plain: list[str], named: dict[str, str]) -> None:
+        self._node(plain).post(a.SegmentsRemoved(lsn_at(plain[1])))
+
+    def _do_promise(self, plain: list[str], named: dict[str, str]) -> None:
+        member = self.configuration.members[int(plain[0]) - 1]
+        ask = VoteRequest(1, parse_ballot(plain[1]), LOG_UUID, member)
+        self._node(plain).post(a.Received(BY_HAND, ask))
+
+    def _do_read(self, plain: list[str], named: dict[str, str]) -> None:
+        node = self._node(plain)
+        size = node.acceptor.commit_lsn - CREATION_LSN
+        self.tell(letters_of(bytes(node.wal[:size])) or "nothing")
+
+    # The network
+
+    def _do_hold(self, plain: list[str], named: dict[str, str]) -> None:
+        self._holding.add((plain[0], plain[1]))
+
+    def _do_deliver(self, plain: list[str], named: dict[str, str]) -> None:
+        held = self._held.get((plain[0], plain[1]), deque())
+        if len(plain) == 2:
+            self._holding.discard((plain[0], plain[1]))
+        for _ in range(int(plain[2]) if len(plain) > 2 else len(held)):
+            self.soon(held.popleft())
+
+    def _do_lose(self, plain: list[str], named: dict[str, str]) -> None:
+        self._holding.discard((plain[0], plain[1]))
+        self._held.pop((plain[0], plain[1]), None)
+
+    def _do_reconnect(self, plain: list[str], named: dict[str, str]) -> None:
+        proposer, number = self.proposers[plain[0]], int(plain[1])
+        self._holding -= {(plain[0], plain[1]), (plain[1], plain[0])}
+        del proposer.links[number]
+        proposer.post(p.LinkLost(number - 1))
+        self._link(proposer, number)
+
+    # Looking
 
     def _show(self) -> str:
         lines = []
@@ -329,3 +339,44 @@ class ClusterStage:
             facts = f"promised={promised} history={terms} commit={commit}"
             lines.append(f"sk{node.number} {letters_of(bytes(node.wal)):<6} {facts}")
         return "\n".join(lines)
+
+    def _elections(self) -> str:
+        """Every set of safekeepers that a new proposer might reach, by what comes of it."""
+        outcomes: dict[str, list[str]] = {}
+        numbers = [node.number for node in self.safekeepers]
+        for size in range(1, len(numbers) + 1):
+            for reach in combinations(numbers, size):
+                named = ",".join(map(str, reach))
+                outcome = self._without_proposers()._election(named)
+                outcomes.setdefault(outcome, []).append(named.replace(",", ""))
+        lines = [f"{outcome}: {' '.join(reached)}" for outcome, reached in outcomes.items()]
+        return "\n".join(
+            part for line in lines for part in textwrap.wrap(line, 98, subsequent_indent="    ")
+        )
+
+    def _without_proposers(self) -> ClusterStage:
+        """The same safekeepers with the same past, on a stage of their own."""
+        other = ClusterStage()
+        other.configuration, other.oracle = self.configuration, self.oracle
+        for node in self.safekeepers:
+            twin = Safekeeper(other, node.number)
+            twin.put(node.durable_wal())
+            twin.durable, twin.acceptor = node.durable, copy.deepcopy(node.acceptor)
+            other.safekeepers.append(twin)
+        return other
+
+    def _election(self, reach: str) -> str:
+        proposer = self._begin("z", Purpose.SETTLE, {"reach": reach})
+        self._finish()
+        verdicts = [line for line in self._told if line[:4].isupper()]
+        leader = proposer.core.leader
+        if leader is None:
+            return " ".join(["nobody leads", *verdicts])
+        size = leader.start_lsn - CREATION_LSN
+        log = letters_of(bytes(self.safekeepers[proposer.donor - 1].wal[:size])) or "nothing"
+        commits = "commits" if leader.commit_lsn >= leader.start_lsn else "cannot commit"
+        return " ".join([f"{log}, of sk{proposer.donor}, {commits}", *verdicts])
+
+
+def _role(name: str) -> str:
+    return f"sk{name}" if name.isdigit() else name

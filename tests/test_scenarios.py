@@ -15,6 +15,7 @@ from typing import Protocol
 import pytest
 
 from tests.acceptor_stage import AcceptorStage
+from tests.cluster_oracle import VERDICTS
 from tests.cluster_stage import ClusterStage
 from tests.proposer_stage import ProposerStage
 
@@ -59,6 +60,13 @@ def test_scenario(path: Path) -> None:
         path.write_text(actual)
         return
     assert actual == expected
+
+
+def test_no_scenario_expects_what_the_oracle_forbids() -> None:
+    for path in SCENARIOS:
+        effects = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        for verdict in VERDICTS:
+            assert not any(verdict in line for line in effects), f"{path.name}: {verdict}"
 
 
 def test_every_scenario_has_a_title_and_a_story() -> None:
