@@ -49,16 +49,19 @@ class Oracle:
         self.acknowledged: list[Acknowledged] = []
 
     def reported(
-        self, ballot: Ballot, wal: bytes, logs: Iterable[Log], ack_quorum: int
+        self, ballot: Ballot, wal: bytes, logs: Iterable[Log], *, whole_bytes: int, ack_quorum: int
     ) -> list[str]:
-        """A primary was told that all of `wal` is committed."""
+        """A primary was told that `wal` is committed; its whole records are `whole_bytes` long.
+
+        Nobody waits for a part of a record, so that part may go (rule 5).
+        """
         found = []
         holders = [log.number for log in logs if log.durable_wal().startswith(wal)]
         if len(holders) < ack_quorum:
             found.append(f"NOT ON A QUORUM: on {named(holders)} of {ack_quorum}")
-        if any(not is_prefix(wal, other.wal) for other in self.acknowledged):
+        if any(not is_prefix(wal[:whole_bytes], other.wal) for other in self.acknowledged):
             found.append("FORKED: other bytes were reported before")
-        self.acknowledged.append(Acknowledged(ballot, wal))
+        self.acknowledged.append(Acknowledged(ballot, wal[:whole_bytes]))
         return found
 
     def elected(self, ballot: Ballot, wal: bytes) -> list[str]:

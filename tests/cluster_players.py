@@ -68,6 +68,9 @@ class Stage(Protocol):
     def to_proposer(self, number: int, connection: int, message: Message) -> None: ...
     def unlink(self, proposer: PlayedProposer, number: int) -> None: ...
     def kill(self, name: str) -> None: ...
+    def whole_end(self, lsn: Lsn) -> Lsn:
+        """The end of the last whole record below."""
+        ...
 
 
 class Safekeeper:
@@ -129,8 +132,7 @@ class Safekeeper:
             case a.WriteWal(begin_lsn, payload):
                 self._write(begin_lsn, payload)
             case a.FindRecordEnd():
-                size = effect.flush_lsn - CREATION_LSN
-                end_lsn = effect.flush_lsn - size % RECORD_BYTES
+                end_lsn = self.stage.whole_end(effect.flush_lsn)
                 self.stage.soon(lambda: self.post(a.RecordEndFound(effect, end_lsn)))
             case a.ReadWal(connection, request, truncations, end_lsn):
                 wal = bytes(self.wal[request.begin_lsn - CREATION_LSN : end_lsn - CREATION_LSN])
@@ -141,8 +143,7 @@ class Safekeeper:
                     self.stage.tell(f"sk{self.number} rejects: {message.code.name}")
                 self.stage.to_proposer(self.number, connection, message)
             case a.CommitMoved(commit_lsn):
-                whole_lsn = commit_lsn - (commit_lsn - CREATION_LSN) % RECORD_BYTES
-                self._readable_lsn = max(self._readable_lsn, whole_lsn)
+                self._readable_lsn = max(self._readable_lsn, self.stage.whole_end(commit_lsn))
             case a.EndReaders(above_lsn):
                 self.stage.tell(f"sk{self.number} ends readers", at=above_lsn)
 
@@ -268,8 +269,14 @@ class PlayedProposer:
         stage, wal = self.stage, bytes(self.wal[: commit_lsn - CREATION_LSN])
         self.reported = commit_lsn
         stage.tell(f"{self.name} reports", at=commit_lsn)
-        quorum = stage.configuration.ack_quorum
-        for verdict in stage.oracle.reported(self.core.ballot, wal, stage.safekeepers, quorum):
+        verdicts = stage.oracle.reported(
+            self.core.ballot,
+            wal,
+            stage.safekeepers,
+            whole_bytes=stage.whole_end(commit_lsn) - CREATION_LSN,
+            ack_quorum=stage.configuration.ack_quorum,
+        )
+        for verdict in verdicts:
             stage.tell(verdict)
 
     def stream(self) -> None:

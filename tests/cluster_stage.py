@@ -1,6 +1,6 @@
 """Several safekeepers and proposers on a stage, with the real cores: whole stories in few lines.
 
-    cluster N [ack=K]                     N safekeepers without WAL
+    cluster N [ack=K] [wal=W,W] [history=H]    N safekeepers, without WAL or with what is given
     safekeeper N wal=W [history=H] [promised=B]   what it has from before, acknowledged by nobody
     attach B wal=W reach=N,N [window=BYTES] [take_over=no]    proposer B, whose primary has W
     settle B reach=N,N | seal B reach=N,N          an election without a primary
@@ -12,7 +12,7 @@
     remove N R2                           retention: N's log begins behind R2 now
     promise N B                           somebody votes for ballot B by hand
     hold B N | hold N B                   what B sends to N (N answers to B) stays under way
-    deliver B N [K] | lose B N            it arrives, all or the first K of it; it never does
+    deliver B N [K] | lose B N            it arrives, or only the next K of it; it never does
     reconnect B N                         B has a new connection to N; N still has the old one too
     idle B S                              S quiet seconds: what is sent, and what is persisted
     elections                             who would lead, whoever is reached, if all proposers died
@@ -28,12 +28,13 @@ from __future__ import annotations
 import copy
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import combinations
 
 from tests.cluster_oracle import Oracle
 from tests.cluster_players import (
+    RECORD_BYTES,
     PlayedProposer,
     Safekeeper,
     bytes_of,
@@ -75,7 +76,7 @@ class ClusterStage:
         self._told: list[str] = []
         self._todo: deque[Callable[[], None]] = deque()
         self._held: dict[tuple[str, str], deque[Callable[[], None]]] = {}
-        self._holding: set[tuple[str, str]] = set()
+        self._passing: dict[tuple[str, str], int] = {}  # ways that are held, and how many may pass
 
     def run(self, line: str) -> str:
         """What became visible until nothing was left to do."""
@@ -98,6 +99,9 @@ class ClusterStage:
 
     def tell(self, text: str, *, at: Lsn | None = None) -> None:
         self._told.append(text if at is None else f"{text} at {end_of(at)}")
+
+    def whole_end(self, lsn: Lsn) -> Lsn:
+        return Lsn(lsn - (lsn - CREATION_LSN) % RECORD_BYTES)
 
     # What is under way
 
@@ -133,7 +137,10 @@ class ClusterStage:
         self, sender: str, receiver: str, message: Message, arrive: Callable[[], None]
     ) -> bool:
         pair = (sender, receiver)
-        if pair not in self._holding:
+        if pair not in self._passing:
+            return False
+        if self._passing[pair]:
+            self._passing[pair] -= 1
             return False
         self._held.setdefault(pair, deque()).append(arrive)
         self.tell(f"({_role(sender)} to {_role(receiver)}, under way: {type(message).__name__})")
@@ -165,6 +172,8 @@ class ClusterStage:
         members = int(plain[0])
         self.configuration = configuration_of(members, int(named.get("ack", "0")))
         self.safekeepers = [Safekeeper(self, n) for n in range(1, members + 1)]
+        for number, wal in enumerate(named["wal"].split(",") if "wal" in named else (), 1):
+            self._do_safekeeper([str(number)], {**named, "wal": wal})
 
     def _do_safekeeper(self, plain: list[str], named: dict[str, str]) -> None:
         node = self._node(plain)
@@ -197,7 +206,7 @@ class ClusterStage:
         proposer = self.proposers[name] = PlayedProposer(
             self,
             name,
-            bytes_of(named.get("wal", "")),
+            self._wal_of(named),
             purpose,
             take_over=named.get("take_over") != "no",
             window_bytes=int(named["window"]) if "window" in named else None,
@@ -206,6 +215,9 @@ class ClusterStage:
             proposer.post(p.PrimaryIdentified(proposer.identity()))
         self._do_reach([name, named["reach"]], {})
         return proposer
+
+    def _wal_of(self, named: dict[str, str]) -> bytes:
+        return bytes_of(named.get("wal", ""))
 
     def _do_reach(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
@@ -253,9 +265,12 @@ class ClusterStage:
             for node in self.safekeepers:
                 node.post(a.Tick())
             self._finish()
+        self.sent["Persist"] = sum(node.persisted for node in self.safekeepers) - persisted
+        told, self._told = Counter(self._told), []
+        for text, count in told.items():
+            self.tell(text if count == 1 else f"{count} times: {text}")
         for name, count in sorted(self.sent.items()):
             self.tell(f"{count} {name}")
-        self.tell(f"{sum(node.persisted for node in self.safekeepers) - persisted} Persist")
 
     # What happens to a safekeeper
 
@@ -304,22 +319,28 @@ class ClusterStage:
     # The network
 
     def _do_hold(self, plain: list[str], named: dict[str, str]) -> None:
-        self._holding.add((plain[0], plain[1]))
+        self._passing[plain[0], plain[1]] = 0
 
     def _do_deliver(self, plain: list[str], named: dict[str, str]) -> None:
-        held = self._held.get((plain[0], plain[1]), deque())
-        if len(plain) == 2:
-            self._holding.discard((plain[0], plain[1]))
-        for _ in range(int(plain[2]) if len(plain) > 2 else len(held)):
+        pair = (plain[0], plain[1])
+        held = self._held.setdefault(pair, deque())
+        count = int(plain[2]) if len(plain) > 2 else len(held)
+        arriving = min(count, len(held))
+        for _ in range(arriving):
             self.soon(held.popleft())
+        if len(plain) == 2:
+            self._passing.pop(pair, None)
+        else:
+            self._passing[pair] += count - arriving
 
     def _do_lose(self, plain: list[str], named: dict[str, str]) -> None:
-        self._holding.discard((plain[0], plain[1]))
+        self._passing.pop((plain[0], plain[1]), None)
         self._held.pop((plain[0], plain[1]), None)
 
     def _do_reconnect(self, plain: list[str], named: dict[str, str]) -> None:
         proposer, number = self.proposers[plain[0]], int(plain[1])
-        self._holding -= {(plain[0], plain[1]), (plain[1], plain[0])}
+        self._passing.pop((plain[0], plain[1]), None)
+        self._passing.pop((plain[1], plain[0]), None)
         del proposer.links[number]
         proposer.post(p.LinkLost(number - 1))
         self._link(proposer, number)
@@ -346,13 +367,15 @@ class ClusterStage:
         numbers = [node.number for node in self.safekeepers]
         for size in range(1, len(numbers) + 1):
             for reach in combinations(numbers, size):
-                named = ",".join(map(str, reach))
-                outcome = self._without_proposers()._election(named)
-                outcomes.setdefault(outcome, []).append(named.replace(",", ""))
+                outcomes.setdefault(self.election_of(reach), []).append("".join(map(str, reach)))
         lines = [f"{outcome}: {' '.join(reached)}" for outcome, reached in outcomes.items()]
         return "\n".join(
             part for line in lines for part in textwrap.wrap(line, 98, subsequent_indent="    ")
         )
+
+    def election_of(self, reach: Iterable[int]) -> str:
+        """What comes of an election that reaches these, on a copy of the stage."""
+        return self._without_proposers()._elect(",".join(map(str, reach)))
 
     def _without_proposers(self) -> ClusterStage:
         """The same safekeepers with the same past, on a stage of their own."""
@@ -365,7 +388,7 @@ class ClusterStage:
             other.safekeepers.append(twin)
         return other
 
-    def _election(self, reach: str) -> str:
+    def _elect(self, reach: str) -> str:
         proposer = self._begin("z", Purpose.SETTLE, {"reach": reach})
         self._finish()
         verdicts = [line for line in self._told if line[:4].isupper()]
@@ -375,7 +398,7 @@ class ClusterStage:
         size = leader.start_lsn - CREATION_LSN
         log = letters_of(bytes(self.safekeepers[proposer.donor - 1].wal[:size])) or "nothing"
         commits = "commits" if leader.commit_lsn >= leader.start_lsn else "cannot commit"
-        return " ".join([f"{log}, of sk{proposer.donor}, {commits}", *verdicts])
+        return " ".join([f"{log}, {commits}", *verdicts])
 
 
 def _role(name: str) -> str:

@@ -1,9 +1,9 @@
 """The protocol's stories: tests/scenarios/*.txt, each run on the real cores.
 
 A block is a command, `----`, and the effects that must come back; other blocks are prose. A
-command `acceptor`, `proposer` or `cluster` opens the stage that the next ones play on;
-acceptor_stage, proposer_stage and cluster_stage describe their words. REWRITE=1 pytest writes what
-comes back into the files: read the diff as if it were code.
+command `acceptor`, `proposer`, `cluster` or `stored` opens the stage that the next ones play on;
+acceptor_stage, proposer_stage, cluster_stage and stored_stage describe their words. REWRITE=1
+pytest writes what comes back into the files: read the diff as if it were code.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.acceptor_stage import AcceptorStage
 from tests.cluster_oracle import VERDICTS
 from tests.cluster_stage import ClusterStage
 from tests.proposer_stage import ProposerStage
+from tests.stored_stage import StoredStage
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -30,6 +31,7 @@ STAGES: dict[str, type[Stage]] = {
     "acceptor": AcceptorStage,
     "proposer": ProposerStage,
     "cluster": ClusterStage,
+    "stored": StoredStage,
 }
 
 
