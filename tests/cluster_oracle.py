@@ -4,6 +4,8 @@
     FORKED            two reports, or two logs of the same last ballot, hold different bytes
     NOT ON A QUORUM   a report of bytes that fewer than an ack quorum have on disk
     TAKEN BACK        a whole record was cut that readers without a ballot could have been sent
+    OTHER BYTES       a log that a primary's WAL was to be in holds something else
+    DAMAGED           a safekeeper takes its log for damaged, and nobody has damaged it
 
 The verdicts are lines among a scenario's effects, in capitals; test_scenarios.py refuses a file in
 which one of them stands, so a rule that is broken cannot be rewritten into the expected text.
@@ -20,7 +22,7 @@ from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.acceptor import Acceptor
 
-VERDICTS = ("LOST", "FORKED", "NOT ON A QUORUM", "TAKEN BACK")
+VERDICTS = ("LOST", "FORKED", "NOT ON A QUORUM", "TAKEN BACK", "OTHER BYTES", "DAMAGED")
 
 
 class Log(Protocol):

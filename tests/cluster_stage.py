@@ -7,7 +7,7 @@
     write B W | half B R                  B's primary writes more; the first half of a record
     reach B N,N | kill B | tick B | back B         back: a candidate that lost tries again
     crash N | wipe N                      a power cut; a lost disk, prepared again
-    slow N | sync N                       its fdatasync takes until `sync`; a crash comes before it
+    slow N | sync N [R2]                  its fdatasync takes until `sync` (of what is below R2)
     full N | room N                       no space for another segment; there is again
     remove N R2                           retention: N's log begins behind R2 now
     promise N B                           somebody votes for ballot B by hand
@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import combinations
 
-from tests.cluster_oracle import Oracle
+from tests.cluster_oracle import VERDICTS, Oracle
 from tests.cluster_players import (
     RECORD_BYTES,
     PlayedProposer,
@@ -61,6 +61,7 @@ from walkeeper_proposer.campaign import Purpose
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.durable import Durable
 
+OF_A_PROPOSER = ("write", "half", "reach", "kill", "tick", "back", "reconnect", "idle")
 BY_HAND = 0  # the connection of somebody who is no proposer of ours
 
 
@@ -84,6 +85,8 @@ class ClusterStage:
         if verb in ("show", "elections"):
             return self._show() if verb == "show" else self._elections()
         self._told.clear()
+        if verb in OF_A_PROPOSER and plain[0] not in self.proposers:
+            return f"{plain[0]} has stopped"
         getattr(self, f"_do_{verb}")(plain, named)
         self._finish()
         for verdict in self.oracle.logs(self.safekeepers):
@@ -234,11 +237,11 @@ class ClusterStage:
 
     def _do_write(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
-        whole = letters_of(bytes(proposer.wal)).rstrip("-")
-        sent_half = max(0, proposer.sent_lsn - CREATION_LSN - len(bytes_of(whole)))
-        del proposer.wal[len(bytes_of(whole)) :]
+        whole_bytes = len(proposer.wal) // RECORD_BYTES * RECORD_BYTES
+        sent_half = max(0, proposer.sent_lsn - CREATION_LSN - whole_bytes)
+        del proposer.wal[whole_bytes:]
         proposer.wal += bytes_of(plain[1])
-        assert sent_half <= len(proposer.wal), f"{sent_half=}"
+        assert sent_half <= len(proposer.wal) - whole_bytes, f"{sent_half=}"
         proposer.stream()
 
     def _do_half(self, plain: list[str], named: dict[str, str]) -> None:
@@ -294,8 +297,8 @@ class ClusterStage:
 
     def _do_sync(self, plain: list[str], named: dict[str, str]) -> None:
         node = self._node(plain)
-        node.is_slow = False
-        node.sync(node.acceptor.write_lsn)
+        node.is_slow = len(plain) > 1
+        node.sync(lsn_at(plain[1]) if len(plain) > 1 else node.acceptor.write_lsn)
 
     def _do_full(self, plain: list[str], named: dict[str, str]) -> None:
         self._node(plain).is_full = True
@@ -341,7 +344,7 @@ class ClusterStage:
         proposer, number = self.proposers[plain[0]], int(plain[1])
         self._passing.pop((plain[0], plain[1]), None)
         self._passing.pop((plain[1], plain[0]), None)
-        del proposer.links[number]
+        proposer.links.pop(number, None)
         proposer.post(p.LinkLost(number - 1))
         self._link(proposer, number)
 
@@ -391,7 +394,7 @@ class ClusterStage:
     def _elect(self, reach: str) -> str:
         proposer = self._begin("z", Purpose.SETTLE, {"reach": reach})
         self._finish()
-        verdicts = [line for line in self._told if line[:4].isupper()]
+        verdicts = [line for line in self._told if any(verdict in line for verdict in VERDICTS)]
         leader = proposer.core.leader
         if leader is None:
             return " ".join(["nobody leads", *verdicts])

@@ -8,8 +8,11 @@
     restart                           the primary crashes, forgets what it had not flushed, goes on
     copy L                            a copy of it as of L is the primary now, with WAL of its own
     power N after=K                   N's power is cut behind its next K operations on WAL files
-    start N                           it is started again, after a power cut that came or comes now
+    start N [process]                 it is started again, after a power cut that came or comes now;
+                                      or only its process dies, and the page cache lives on
     space N BYTES                     N's disk holds so much and no more
+    fail N                            the next fdatasync of N's WAL fails
+    damage N L                        the byte at L changes on N's disk, behind everybody's back
     retain N                          N removes what rule 14 allows; nothing else keeps WAL
     ends                              where each log ends, and whether its bytes are the primary's
 
@@ -78,6 +81,7 @@ class StoredSafekeeper:
     def __init__(self, stage: StoredStage, number: int) -> None:
         self.stage, self.number, self.life, self.is_up = stage, number, 0, False
         self.persisted = 0
+        self.is_spoilt = False
         self.disks = [FaultyDisk(Random(number)), FaultyDisk(Random(number + 100))]
         durable = Durable(
             acceptor_id=number,
@@ -104,13 +108,15 @@ class StoredSafekeeper:
         try:
             opened = self._folder().open_wal()
         except CorruptWal as error:
-            self.stage.tell(f"sk{self.number} is damaged: {error}")
+            verdict = "is damaged" if self.is_spoilt else "DAMAGED"
+            text = str(error).partition(". Nothing was changed")[0]
+            self.stage.tell(f"sk{self.number} {verdict}: {text}")
             return
         except PowerCut:
             self.lose_power()
             return
         self.life += 1
-        self.is_up = True
+        self.is_up, self.is_spoilt = True, False
         acceptor = Acceptor(
             opened.durable,
             first_lsn=opened.store.first_lsn,
@@ -135,10 +141,14 @@ class StoredSafekeeper:
 
     def lose_power(self) -> None:
         """Whatever was not synced is lost, in some subset."""
+        self.disks = [disk.crash() for disk in self.disks]
+        self.die("has no power")
+
+    def die(self, text: str) -> None:
+        """The process and its connections are gone."""
         self.life += 1
         self.is_up = False
-        self.disks = [disk.crash() for disk in self.disks]
-        self.stage.tell(f"sk{self.number} has no power")
+        self.stage.tell(f"sk{self.number} {text}")
         self.stage.gone(self.number)
 
     @property
@@ -146,7 +156,7 @@ class StoredSafekeeper:
         return self.driver.acceptor
 
     def durable_wal(self) -> bytes:
-        if not self.is_up:
+        if not self.is_up or self.is_spoilt:
             return b""
         acceptor, store = self.acceptor, self.driver.store
         return self._removed + store.read(store.first_lsn, acceptor.flush_lsn)
@@ -279,13 +289,27 @@ class StoredStage(ClusterStage):
 
     def _do_start(self, plain: list[str], named: dict[str, str]) -> None:
         node = self._stored(plain)
-        if node.is_up:
+        if node.is_up and "process" in plain:
+            node.die("was killed")
+        elif node.is_up:
             node.lose_power()
         node.start()
 
     def _do_space(self, plain: list[str], named: dict[str, str]) -> None:
         _, wal = self._stored(plain).disks
         wal.capacity_bytes = int(plain[1], 0)
+
+    def _do_fail(self, plain: list[str], named: dict[str, str]) -> None:
+        node = self._stored(plain)
+        _, wal = node.disks
+        wal.failing_syncs.add(node.driver.store.name_of(node.acceptor.write_lsn))
+
+    def _do_damage(self, plain: list[str], named: dict[str, str]) -> None:
+        node, lsn = self._stored(plain), lsn_of(plain[1])
+        _, wal = node.disks
+        node.is_spoilt = True
+        name, offset = node.driver.store.name_of(lsn), lsn % SEGMENT_BYTES
+        wal.damage(name, offset, bytes([wal.read_at(name, offset, 1)[0] ^ 0xFF]))
 
     def _do_retain(self, plain: list[str], named: dict[str, str]) -> None:
         self._stored(plain).retain()
@@ -304,7 +328,10 @@ class StoredStage(ClusterStage):
 
     def _end(self, node: StoredSafekeeper) -> str:
         acceptor, store = node.acceptor, node.driver.store
-        record_lsn = store.record_end(acceptor.flush_lsn).end_lsn
+        try:
+            record_lsn = store.record_end(acceptor.flush_lsn).end_lsn
+        except CorruptWal as error:
+            return f"DAMAGED: {error}"
         terms = ",".join(shown(e) for e in cut(acceptor.durable.history, acceptor.flush_lsn)[1:])
         wal = node.durable_wal()
         ours = self.primary.read(CREATION_LSN, min(acceptor.flush_lsn, self.flush_lsn))
