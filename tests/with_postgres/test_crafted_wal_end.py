@@ -62,7 +62,7 @@ class Writer:
     def wait_flushed_everywhere(self, end: int) -> None:
         def is_there() -> bool:
             lsns = self.cluster.flush_lsns().values()
-            return {lsn_of(lsn) for lsn in lsns} == {end}
+            return min(lsn_of(lsn) for lsn in lsns) >= end
 
         wait_until(is_there, 20)
 
@@ -137,21 +137,25 @@ def behind_a_small_record_after_that(writer: Writer) -> int:
 
 def before_half_a_record(writer: Writer) -> int:
     """Its first pages are flushed, and on the safekeepers; the last is lost with the server."""
-    return _half_a_record(writer, writer.commit())
+    return _half_a_record(writer, writer.commit)
 
 
 def before_half_a_record_over_a_segment_end(writer: Writer) -> int:
-    return _half_a_record(writer, writer.commit_to(SEGMENT - 256, modulo=SEGMENT))
+    return _half_a_record(writer, lambda: writer.commit_to(SEGMENT - 256, modulo=SEGMENT))
 
 
-def _half_a_record(writer: Writer, begin: int) -> int:
-    writer.emit(3 * PAGE + 1000, is_transactional=False)
-    flushed = writer.next() // PAGE * PAGE
-    assert flushed > begin + PAGE, f"{begin:X} {flushed:X}"
-    wait_until(lambda: writer.end() >= flushed, 20)
-    assert writer.end() == flushed, f"{writer.end():X} {flushed:X}"
-    writer.wait_flushed_everywhere(flushed)
-    return begin
+def _half_a_record(writer: Writer, whole: Callable[[], int]) -> int:
+    """Again if a busy machine took so long that the WAL writer came for the rest."""
+    for _ in range(TRIES):
+        begin = whole()
+        writer.emit(3 * PAGE + 1000, is_transactional=False)
+        flushed = writer.next() // PAGE * PAGE
+        assert flushed > begin + PAGE, f"{begin:X} {flushed:X}"
+        wait_until(lambda flushed=flushed: writer.end() >= flushed, 20)  # type: ignore[misc]
+        writer.wait_flushed_everywhere(writer.end())
+        if writer.end() == flushed:
+            return begin
+    raise AssertionError(f"no half of a record stayed at {flushed:X}")
 
 
 CASES = (
