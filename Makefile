@@ -1,6 +1,7 @@
 # make install    .venv with walkeeper and all that its tests use; quick when nothing has changed
 # make test       every test, those with a real PostgreSQL too
 # make check      style, types, import rules
+# make prove      every state of the consensus within bounds: under an hour on two cores, resumes
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named.
@@ -16,7 +17,7 @@ PYTEST_OPTIONS ?=
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
 
-.PHONY: install test check clean system-packages
+.PHONY: install test check prove clean system-packages
 
 install: $(STAMP)
 
@@ -52,6 +53,9 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy common proposer safekeeper cli
 	$(BIN)/lint-imports
+
+prove: install
+	$(BIN)/python -m tests.explore --all --jobs 2
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,139 @@
+"""Explores the shipping cores exhaustively, within bounds.
+
+    python -m tests.explore                    the small runs, one after the other
+    python -m tests.explore --run NAME         one of them, with progress
+    python -m tests.explore --all --jobs 2     all of them; what is finished is not run again
+
+Every run goes through each state that its bounds allow, breadth first, and through each thing
+that can happen in it. Results are kept below build/prove, under a name that changes with the
+sources, so an interrupted proof goes on with the run that it was in.
+
+Exit codes: 0 all states seen and nothing found, 1 a core broke, 2 lost or forked WAL, and the
+shortest story that leads to it, 4 stopped by --seconds or --states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.explore.runs import ALL, SMALL
+from tests.explore.search import Result, explore
+
+ROOT = Path(__file__).parent.parent.parent
+KEPT = ROOT / "build/prove"
+SOURCES = ("common", "proposer", "safekeeper", "tests/explore")
+
+
+def fingerprint() -> str:
+    """Of all that a result depends on."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def tell(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def code_of(result: Result) -> int:
+    if result.violation is not None:
+        return 2
+    if result.broken:
+        return 1
+    return 0 if result.is_exhausted else 4
+
+
+def run_one(name: str, *, seconds: float | None, states: int | None) -> int:
+    bounds = ALL[name]
+    tell(f"{name}: {bounds}")
+    result = explore(bounds, states_max=states, seconds_max=seconds, tell=tell)
+    for number, action in enumerate(result.story, 1):
+        tell(f"  {number:3d}. {shown(action)}")
+    if result.violation is not None:
+        tell(f"VIOLATION {result.violation}")
+    for text, count in result.broken.items():
+        tell(f"BROKEN {count}x {text}")
+    tell(row(name, result))
+    if result.is_exhausted:
+        keep(name, result)
+    return code_of(result)
+
+
+def shown(action: tuple[object, ...]) -> str:
+    name, *words = action
+    return f"{name} " + " ".join(w.hex() if isinstance(w, bytes) else str(w) for w in words)
+
+
+def row(name: str, result: Result) -> str:
+    verdict = "nothing found" if result.is_exhausted else "stopped"
+    verdict = "VIOLATION" if result.violation is not None else verdict
+    return (
+        f"{name:28} {result.states:>11,} states {result.steps:>12,} steps "
+        f"depth {result.depth:>3} {result.seconds:>7.1f} s  {verdict}"
+    )
+
+
+def keep(name: str, result: Result) -> None:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    facts = asdict(result) | {"bounds": asdict(result.bounds), "row": row(name, result)}
+    facts["collision"] = result.collision
+    path = KEPT / f"{name}-{fingerprint()}.json"
+    path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def kept(name: str) -> str | None:
+    """The row of a run that was finished with these very sources, and found nothing."""
+    path = KEPT / f"{name}-{fingerprint()}.json"
+    if not path.exists():
+        return None
+    facts = json.loads(path.read_text())
+    return None if facts["broken"] else str(facts["row"])
+
+
+def run_apart(name: str) -> tuple[str, int, str]:
+    """In a process of its own, whose memory is given back."""
+    known = kept(name)
+    if known is not None:
+        return name, 0, known + " (kept)"
+    words = [sys.executable, "-m", "tests.explore", "--run", name]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return name, done.returncode, done.stdout[-4000:] + done.stderr
+    return name, 0, done.stdout.splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.explore",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--run", choices=sorted(ALL), help="this one, with progress")
+    parser.add_argument("--all", action="store_true", help="the large ones as well")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    parser.add_argument("--seconds", type=float, help="with --run: when to stop")
+    parser.add_argument("--states", type=int, help="with --run: after how many states to stop")
+    arguments = parser.parse_args()
+    if arguments.run is not None:
+        return run_one(arguments.run, seconds=arguments.seconds, states=arguments.states)
+    names = ALL if arguments.all else SMALL
+    worst = 0
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for _, code, text in pool.map(run_apart, reversed(names)):
+            tell(text)
+            worst = max(worst, code)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

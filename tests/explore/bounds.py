@@ -1,0 +1,52 @@
+"""How large a world is explored, and what may go wrong in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+ANY = 99  # as often as you like: not counted, so it costs no states to tell how often
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Everything within these is tried, in every order.
+
+    terms         the greatest term; each may be taken by either proposer, or by both
+    campaigns     how often a proposer process is started, and campaigns
+    records       how many records long a log may grow; each is written in one piece or in halves
+    votes_at_once whether a candidate's votes all come at one time, or among other things
+    crashes       of safekeepers: each loses what was not synced, between any two operations
+    breaks        of connections: what is under way is lost, both sides notice
+    lates         broken connections that go on delivering what was sent before
+    takes_halves  whether a primary's WAL arrives also in halves of a record
+    aborts        whether a primary may have crashed inside a record: the next one ends it there,
+                  or goes on with it
+    trims         whether a leader forgets WAL that a quorum has, and reads it back from a donor
+    slow_disks    whether other messages arrive between a write and its fdatasync
+    shows_commits whether safekeepers are told of commit_lsn, and so show it to readers
+    lazy_marks    whether commit_lsn is written to the control file at any time, or when it must
+    """
+
+    acceptors: int = 3
+    ack_quorum: int = 2
+    proposers: int = 2
+    terms: int = 3
+    campaigns: int = 3
+    records: int = 2
+    votes_at_once: bool = False
+    crashes: int = 1
+    breaks: int = 1
+    lates: int = 0
+    takes_halves: bool = True
+    aborts: bool = False
+    trims: bool = False
+    slow_disks: bool = False
+    shows_commits: bool = True
+    lazy_marks: bool = False
+
+    @property
+    def vote_quorum(self) -> int:
+        return self.acceptors - self.ack_quorum + 1
+
+    def __str__(self) -> str:
+        return " ".join(f"{f.name}={int(getattr(self, f.name))}" for f in fields(self))

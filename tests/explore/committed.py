@@ -1,0 +1,86 @@
+"""What was ever called committed, and the three ways in which a run can break with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.explore.interned import Interned
+from tests.sim.oracle import Violation
+from walkeeper_common.history import Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One log, and who committed how much of it first. `ends`: by ballot, both ascending."""
+
+    wal: bytes = b""
+    ends: tuple[tuple[Ballot, int], ...] = ()
+
+    def committed(self, ballot: Ballot, wal: bytes) -> Chain:
+        """A leader reports whole records to PostgreSQL."""
+        self._compare(f"the leader {ballot}", wal)
+        known = max((end for b, end in self.ends if b <= ballot), default=0)
+        if len(wal) <= known:
+            return self
+        ends = [(b, e) for b, e in self.ends if b < ballot or e > len(wal)]
+        longer = wal if len(wal) > len(self.wal) else self.wal
+        return Chain(longer, tuple(sorted([*ends, (ballot, len(wal))])))
+
+    def shown(self, wal: bytes) -> Chain:
+        """A safekeeper lets readers see these whole records."""
+        self._compare("a safekeeper", wal)
+        if len(wal) > len(self.wal):
+            raise Violation(f"a safekeeper shows {wal.hex()}, committed is {self.wal.hex()}")
+        return self
+
+    def elected(self, ballot: Ballot, wal: bytes) -> Chain:
+        """A new leader goes on from a log that must have all that smaller ballots committed."""
+        needed = max((end for b, end in self.ends if b < ballot), default=0)
+        if wal[:needed] != self.wal[:needed]:
+            raise Violation(
+                f"{ballot} was elected with {wal.hex() or 'nothing'}, "
+                f"lost is what was committed: {self.wal[:needed].hex()}"
+            )
+        return self
+
+    def _compare(self, who: str, wal: bytes) -> None:
+        common = min(len(wal), len(self.wal))
+        if wal[:common] != self.wal[:common]:
+            raise Violation(f"{who} commits {wal.hex()}, committed was {self.wal.hex()}: a fork")
+
+
+class Chains:
+    """Chains by number, and each question to each of them answered once."""
+
+    def __init__(self) -> None:
+        self._chains: Interned[Chain] = Interned()
+        self._answers: dict[tuple[object, ...], int | Violation] = {}
+        self.empty = self._chains.number(Chain())
+
+    def committed(self, chain: int, ballot: Ballot, wal: bytes) -> int:
+        return self._ask((chain, ballot, wal), lambda it: it.committed(ballot, wal))
+
+    def shown(self, chain: int, wal: bytes) -> int:
+        return self._ask((chain, wal), lambda it: it.shown(wal))
+
+    def elected(self, chain: int, ballot: Ballot, wal: bytes) -> int:
+        return self._ask((chain, ballot, "elected", wal), lambda it: it.elected(ballot, wal))
+
+    def ballots(self, chain: int) -> set[Ballot]:
+        return {ballot for ballot, _ in self._chains.values[chain].ends}
+
+    def _ask(self, key: tuple[object, ...], question: Callable[[Chain], Chain]) -> int:
+        """Raises Violation."""
+        answer = self._answers.get(key)
+        if answer is None:
+            chain = key[0]
+            assert isinstance(chain, int)
+            try:
+                answer = self._chains.number(question(self._chains.values[chain]))
+            except Violation as violation:
+                answer = violation
+            self._answers[key] = answer
+        if isinstance(answer, Violation):
+            raise answer
+        return answer

@@ -1,0 +1,54 @@
+"""The worlds that are explored, by name: small ones in every test, large ones by `make prove`.
+
+What the worlds have in common: a leader's WAL starts where an election put it, every connection
+is in order, and every answer may be lost. `one_after_another` worlds have one proposer at a time.
+That loses nothing as long as acceptors keep their promises: whatever a smaller ballot does at an
+acceptor, it does before a greater one does anything there, so each story can be told in the order
+of its ballots. That they do keep them is what the worlds with two proposers try to break.
+"""
+
+from __future__ import annotations
+
+from tests.explore.bounds import ANY, Bounds
+
+# Each within some seconds.
+SMALL = {
+    "two-proposers": Bounds(terms=2, campaigns=2, records=1, crashes=0, breaks=0),
+    "two-proposers-lossy": Bounds(
+        terms=2, campaigns=2, records=1, crashes=0, breaks=1, lates=1,
+        votes_at_once=True, takes_halves=False,
+    ),
+    "slow-disks": Bounds(
+        proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=0,
+        votes_at_once=True, slow_disks=True,
+    ),
+    "aborted-records": Bounds(
+        proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0,
+        votes_at_once=True, aborts=True, shows_commits=False,
+    ),
+    "three-terms": Bounds(
+        proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0, votes_at_once=True
+    ),
+    "five-acceptors": Bounds(
+        acceptors=5, ack_quorum=3, proposers=1, terms=2, campaigns=2, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+}  # fmt: skip
+
+# Together under an hour on two cores.
+LARGE = {
+    "restarts-four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=1, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "restarts-at-will": Bounds(
+        proposers=1, terms=3, campaigns=3, records=2, crashes=ANY, breaks=ANY,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "two-proposers-three-terms": Bounds(
+        terms=3, campaigns=3, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+}  # fmt: skip
+
+ALL = SMALL | LARGE

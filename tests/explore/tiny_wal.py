@@ -1,0 +1,77 @@
+"""WAL in which a record is two bytes, so that a log of two records can be explored to its end.
+
+A byte is (kind, writer). FIRST and LAST make a record; a primary that crashed with FIRST alone on
+its disk goes on with LAST, or, at the next byte, with OVERWRITE and LAST: PostgreSQL's
+OVERWRITE_CONTRECORD, which ends the aborted record. Two writers never write the same byte, so
+bytes tell who wrote them. The proposer and the acceptor never look inside WAL; only the disk's
+record ends do, and here that is `record_end`.
+"""
+
+from __future__ import annotations
+
+from walkeeper_common.lsn import Lsn
+
+FIRST, LAST, OVERWRITE = 1, 2, 3
+WRITERS_MAX = 64
+CREATION_LSN = Lsn(1 << 24)
+SEGMENT_BYTES = 1 << 24
+
+
+class Mixture(Exception):
+    """Bytes that no primary wrote one behind the other."""
+
+
+def byte(kind: int, writer: int) -> bytes:
+    assert 0 <= writer < WRITERS_MAX, f"{writer=}"
+    return bytes((kind * WRITERS_MAX + writer,))
+
+
+def record_end(wal: bytes) -> int:
+    """Where the last whole record ends (rule 18); Mixture if this is not one primary's WAL."""
+    end, is_whole = valid_end(wal)
+    if not is_whole:
+        raise Mixture(f"{wal.hex()} is nobody's WAL from byte {end} on")
+    return end
+
+
+def valid_end(wal: bytes) -> tuple[int, bool]:
+    """As a scan finds it: the end of valid WAL, and whether only an incomplete record follows.
+
+    A record that was cut off ends nothing before the one that cuts it off is complete.
+    """
+    at, end = 0, 0
+    while at < len(wal):
+        kind, writer = divmod(wal[at], WRITERS_MAX)
+        if kind == LAST:
+            return end, False
+        if at + 1 == len(wal):
+            return end, True
+        following = divmod(wal[at + 1], WRITERS_MAX)
+        if following == (LAST, writer):
+            at = end = at + 2
+        elif following[0] == OVERWRITE:
+            at += 1
+        else:
+            return end, False
+    return end, True
+
+
+def continuations(wal: bytes, tail: bytes, writer: int, *, aborts: bool) -> list[bytes]:
+    """What a primary that has `wal` may send next: half a record at a time.
+
+    tail    what lies behind in the donor's log: the beginning of a record that this primary may
+            have on its disk as well, if it is the one that wrote it
+    """
+    if record_end(wal) == len(wal):
+        fresh = byte(FIRST, writer)
+        return [fresh, tail[:1]] if tail and aborts else [fresh]
+    begun_by = wal[-1] % WRITERS_MAX
+    return [byte(LAST, begun_by), byte(OVERWRITE, writer)] if aborts else [byte(LAST, begun_by)]
+
+
+def at_lsn(offset: int) -> Lsn:
+    return CREATION_LSN + offset
+
+
+def offset_of(lsn: Lsn) -> int:
+    return lsn - CREATION_LSN
