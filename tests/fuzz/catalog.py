@@ -1,0 +1,33 @@
+"""The targets by name. They are imported one at a time, so that only what is fuzzed is traced."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tests.fuzz.contract import Target
+
+# What is instrumented: our packages. Tests and other people's code would only be noise.
+PACKAGES = ("walkeeper_common", "walkeeper_proposer", "walkeeper_safekeeper", "walkeeper_cli")
+
+PLACES = {
+    "messages": ("framed", "MESSAGE"),
+    "frames": ("framed", "STREAM"),
+    "pg_client": ("postgres_wire", "CLIENT"),
+    "pg_commands": ("postgres_wire", "COMMANDS"),
+    "pg_replies": ("postgres_wire", "REPLIES"),
+    "control_file": ("sealed", "CONTROL"),
+    "slots_file": ("sealed", "SLOTS"),
+    "wal": ("wal", "BYTES"),
+    "wal_story": ("wal", "STORY"),
+    "settings": ("settings_text", "SETTINGS"),
+    "configuration_file": ("settings_text", "FILE"),
+    "acceptor": ("acceptor", "ACCEPTOR"),
+    "proposer": ("proposer", "PROPOSER"),
+}
+
+
+def load(name: str) -> Target:
+    module, attribute = PLACES[name]
+    target = getattr(import_module(f"tests.fuzz.{module}"), attribute)
+    assert isinstance(target, Target) and target.name == name, f"{name=} {target=}"
+    return target

@@ -1,0 +1,44 @@
+"""What a fuzz target is, and what it may find.
+
+    target.run(data)      returns, or raises: then `data` shows a defect of the shipping code
+
+A target lets nothing through but what the code under it documents, so a target that raises is a
+finding whatever the exception is. `Broken` says which promise was not kept; any other exception is
+one that a peer or a file should not be able to cause.
+
+`repair` is what gets mutations behind a checksum: it makes lengths and CRCs right again. `alter`
+changes the input as what it is (a frame, a record, an event) and not as bytes. Both are pure
+functions of their arguments, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+Mutation: TypeAlias = Callable[[bytes, Random], bytes]
+
+
+class Broken(Exception):
+    """The code under a target did something that its contract excludes."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Like assert, but told apart from the assertions of the shipping code."""
+    if not holds:
+        raise Broken(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`bytes_max` bounds an input; `seeds` are valid ones, made by code."""
+
+    name: str
+    about: str
+    run: Callable[[bytes], object]
+    seeds: Callable[[], Iterable[bytes]]
+    bytes_max: int = 4096
+    alter: Mutation | None = None
+    repair: Mutation | None = None

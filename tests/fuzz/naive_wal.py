@@ -1,0 +1,187 @@
+"""The twin of walformat's walk: WAL read a byte after the other, as its format is described.
+
+No fast path, no chunks, no arithmetic of positions: a cursor that steps over page headers and asks
+of each of them what it must say. It is slow, and short enough to be compared with the description
+of the format (xlog_internal.h, xlogrecord.h) by eye.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from walkeeper_common.lsn import Lsn
+
+PAGE = 8192
+CONTRECORD, LONG, OVERWRITE = 1, 2, 8
+
+
+class Stopped(Exception):
+    """`cut` if only the limit ended it: what is there may be the beginning of something valid."""
+
+    def __init__(self, *, cut: bool, in_header: bool = False) -> None:
+        super().__init__(f"{cut=} {in_header=}")
+        self.cut, self.in_header = cut, in_header
+
+
+@dataclass
+class NaiveWalk:
+    """`data` is WAL from `base` to the limit."""
+
+    data: bytes
+    base: int
+    segment_bytes: int
+    start: int | None = None  # of the last record that has ended
+    end: int = 0
+    previous: int | None = None
+    magic: int | None = None
+    timeline: int = 0
+
+    def walk(self, begin: int) -> Stopped:
+        """Ends at the first thing that is not whole and valid; `start` and `end` say where."""
+        self.at = self.end = begin
+        try:
+            if begin % PAGE == 0:
+                self._enter()
+            while True:
+                self._record()
+        except Stopped as stopped:
+            return stopped
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        piece = self.data[at - self.base : at - self.base + size]
+        if len(piece) < size:
+            raise Stopped(cut=True)
+        return piece
+
+    def _header(self) -> tuple[int, int]:
+        """Steps over the page header here; its flags and rem_len."""
+        page = self.at
+        at_start = page % self.segment_bytes == 0
+        size = 40 if at_start else 24
+        try:
+            head = self._bytes(page, size)
+        except Stopped:
+            raise Stopped(cut=True, in_header=True) from None
+        magic, info, timeline, address, rem_len = struct.unpack("<HHIQI", head[:20])
+        good = magic != 0 and info < 16 and bool(info & LONG) == at_start and address == page
+        if at_start:
+            good = good and struct.unpack("<II", head[32:]) == (self.segment_bytes, PAGE)
+        if info & CONTRECORD:
+            good = good and 0 < rem_len <= 1 << 30
+        good = good and self.magic in (None, magic) and timeline >= self.timeline
+        if not good:
+            raise Stopped(cut=False)
+        self.magic, self.timeline = magic, timeline
+        self.at = page + size
+        return info, rem_len
+
+    def _continue(self, remaining: int) -> bool:
+        """At a page's start inside a record. False: it is cut off, and ends here."""
+        page = self.at
+        info, rem_len = self._header()
+        if info & OVERWRITE:
+            self.at = page
+            return False
+        if not info & CONTRECORD or rem_len != remaining:
+            raise Stopped(cut=False)
+        return True
+
+    def _enter(self) -> None:
+        """The end of a record that started before the walk."""
+        page = self.at
+        info, remaining = self._header()
+        if not info & CONTRECORD:
+            self.at = page
+            return
+        # Padding counts here: a page that ends with the record ends with its padding as well.
+        padded = (remaining + 7) & ~7
+        tail = b""
+        while True:
+            room = PAGE - self.at % PAGE
+            if padded <= room:
+                tail = self._bytes(self.at, padded)
+                self.at += padded
+                break
+            self.at += room
+            padded, remaining = padded - room, remaining - room
+            if not self._continue(remaining):
+                self.end = self.at
+                return
+        if remaining in (8, 16):
+            head = bytes(24 - remaining) + tail[:remaining]
+            if head[17] == 0 and head[16] & 0xF0 == 0x40 and head[18:20] == b"\0\0":
+                self._padding()
+        self.end = self.at
+
+    def _record(self) -> None:
+        if self.at % PAGE == 0:
+            info, _ = self._header()
+            if info & CONTRECORD:
+                raise Stopped(cut=False)
+        start = self.at
+        (size,) = struct.unpack("<I", self._bytes(start, 4))
+        if not 24 <= size <= 1 << 30:
+            raise Stopped(cut=False)
+        record = b""
+        while len(record) < size:
+            room = PAGE - self.at % PAGE
+            wanted = min(room, size - len(record))
+            there = self.data[self.at - self.base : self.at - self.base + wanted]
+            record += there
+            self._check_link(start, record)
+            if len(there) < wanted:
+                raise Stopped(cut=True)
+            self.at += wanted
+            if len(record) < size and not self._continue(size - len(record)):
+                self.start, self.end = start, self.at
+                return
+        crc = struct.unpack("<I", record[20:24])[0]
+        if crc32c(record[:20], crc32c(record[24:])) != crc:
+            raise Stopped(cut=False)
+        self.at = (self.at + 7) & ~7
+        if record[17] == 0 and record[16] & 0xF0 == 0x40:
+            self._padding()
+        if self.at - self.base > len(self.data):
+            raise Stopped(cut=True)
+        self.start = self.previous = start
+        self.end = self.at
+
+    def _check_link(self, start: int, record: bytes) -> None:
+        if len(record) < 16:
+            return
+        (link,) = struct.unpack("<Q", record[8:16])
+        if link != self.previous and (self.previous is not None or link >= start):
+            raise Stopped(cut=False)
+
+    def _padding(self) -> None:
+        """Behind a switch record: zeros to the segment's end, page headers allowed."""
+        end = -(-self.at // self.segment_bytes) * self.segment_bytes
+        while self.at < end:
+            if self.at % PAGE == 0:
+                head = self.data[self.at - self.base : self.at - self.base + 24]
+                if any(head) and len(head) == 24:
+                    page = self.at
+                    info, _ = self._header()
+                    if info & CONTRECORD:
+                        raise Stopped(cut=False)
+                    self.at = page
+                self.at += 24
+                continue
+            size = PAGE - self.at % PAGE
+            if any(self.data[self.at - self.base : self.at - self.base + size]):
+                raise Stopped(cut=False)
+            self.at += size
+        if end - self.base > len(self.data):
+            raise Stopped(cut=True)
+
+
+def naive_end(
+    data: bytes, *, base: Lsn, begin: Lsn, segment_bytes: int
+) -> tuple[int | None, int, Stopped]:
+    """(start, end) of the last record that has ended, and why the walk did."""
+    walk = NaiveWalk(data, base, segment_bytes)
+    stopped = walk.walk(begin)
+    return walk.start, walk.end, stopped
