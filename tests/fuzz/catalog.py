@@ -22,6 +22,7 @@ PLACES = {
     "settings": ("settings_text", "SETTINGS"),
     "configuration_file": ("settings_text", "FILE"),
     "acceptor": ("acceptor", "ACCEPTOR"),
+    "creation": ("acceptor", "CREATION"),
     "proposer": ("proposer", "PROPOSER"),
 }
 
