@@ -32,7 +32,6 @@ from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
     ConnectionLost,
-    Event,
     Received,
     SegmentsRemoved,
     StandbysReported,
@@ -207,7 +206,7 @@ class Story:
         self.store.committed_lsn = min(self.store.committed_lsn, above_lsn)
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        f"{text} {facts}"
+        require(len(f"{text} {facts}") > 0, "a note can be shown")
 
     # The story
 

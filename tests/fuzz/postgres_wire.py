@@ -243,9 +243,10 @@ def repair_client(data: bytes, random: Random) -> bytes:
 WORDS = [
     b"START_REPLICATION", b"SLOT", b"PHYSICAL", b"LOGICAL", b"TIMELINE", b"IDENTIFY_SYSTEM",
     b"SHOW", b"CREATE_REPLICATION_SLOT", b"TEMPORARY", b"RESERVE_WAL", b"(", b")", b",", b";",
-    b"DROP_REPLICATION_SLOT", b"WAIT", b"READ_REPLICATION_SLOT", b"TIMELINE_HISTORY", b"BASE_BACKUP",
-    b"0/16B3748", b"FFFFFFFF/FFFFFFFF", b"1", b"4294967296", b'"a""b"', b"'on'", b"slot_1", b"/*",
-    b"*/", b"--", b"\n", b"\xc3\xbc", b"true", b"select pg_is_in_recovery()",
+    b"DROP_REPLICATION_SLOT", b"WAIT", b"READ_REPLICATION_SLOT", b"TIMELINE_HISTORY",
+    b"BASE_BACKUP", b"0/16B3748", b"FFFFFFFF/FFFFFFFF", b"1", b"4294967296", b'"a""b"',
+    b"'on'", b"slot_1",
+    b"/*", b"*/", b"--", b"\n", b"\xc3\xbc", b"true", b"select pg_is_in_recovery()",
 ]  # fmt: skip
 
 
@@ -256,7 +257,8 @@ def alter_command(data: bytes, random: Random) -> bytes:
     match random.randrange(200):
         case 0:
             word = random.choice([*words, *WORDS]) + random.choice((b"", b" "))
-            return (b" ".join(words[:at]) + word * (QUERY_BYTES_MAX // max(1, len(word))))[:QUERY_BYTES_MAX]
+            long = b" ".join(words[:at]) + word * (QUERY_BYTES_MAX // max(1, len(word)))
+            return long[:QUERY_BYTES_MAX]
         case number if number < 100:
             words.insert(at, random.choice(WORDS))
         case number if number < 150:

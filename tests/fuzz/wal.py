@@ -108,7 +108,7 @@ def run_bytes(data: bytes) -> None:
 
 def alter_bytes(data: bytes, random: Random) -> bytes:
     """Near a page's start, near a record's start, or the limit."""
-    wal, base, segment_bytes = laid_out(data)
+    wal, _, segment_bytes = laid_out(data)
     places = [*range(0, len(wal), PAGE), *_record_starts(wal, segment_bytes)]
     if not places or random.randrange(10) == 0:
         return data[:4] + random.randrange(len(wal) + 1).to_bytes(4, "little") + data[HEAD.size :]
