@@ -89,6 +89,11 @@ class Writer:
         self._integer(_U16, len(encoded))
         self._buffer += encoded
 
+    def prose(self, value: str) -> None:
+        """A text for people, which may quote what a peer sent: cut off to what fits."""
+        encoded = value.encode(errors="replace")[:TEXT_BYTES_MAX]
+        self.text(encoded.decode(errors="ignore"))
+
     def blob(self, value: Buffer) -> None:
         assert len(value) <= BLOB_BYTES_MAX, f"{len(value)=} {BLOB_BYTES_MAX=}"
         self._integer(_U32, len(value))

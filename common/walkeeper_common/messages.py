@@ -340,7 +340,7 @@ class Reject:
 
     def pack(self, w: Writer) -> None:
         w.u16(self.code.value)
-        w.text(self.text)
+        w.prose(self.text)
         w.ballot(self.ballot)
 
     @classmethod
