@@ -5,13 +5,22 @@ Needs no atheris: a kept input is a file, a target a function. `python -m tests.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
-from tests.scenario_words import LOG_UUID
+from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from walkeeper_common.errors import Refused
 from walkeeper_common.framing import decode
-from walkeeper_common.history import NO_BALLOT, Ballot
-from walkeeper_common.messages import Reject, RejectCode, VoteRequest
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
+from walkeeper_common.quorum import Configuration
+from walkeeper_common.requests import PrepareLog
+from walkeeper_proposer.greetings import unwelcome
 from walkeeper_safekeeper.acceptor_events import Received, Send
+from walkeeper_safekeeper.creation import configured, prepared
 
 BALLOT = Ballot(1, b"p" * 16)
 
@@ -42,3 +51,30 @@ def test_a_reject_is_cut_between_characters_and_survives_odd_file_names() -> Non
         said = decode(frame[4], memoryview(frame)[5:])
         assert isinstance(said, Reject)
         assert text.replace("\udcff", "?").startswith(said.text) and len(said.text) >= 6
+
+
+THREE = configuration_of(3)
+NO_LOG_HAS = {
+    "generation": replace(THREE, generation=2**32),  # a VoteResponse has 32 bits for it
+    "no generation": replace(THREE, generation=0),
+    "ack quorum": replace(THREE, ack_quorum=255),  # IndexError at the first acknowledgement
+    "no ack quorum": replace(THREE, ack_quorum=0),
+    "version": replace(THREE, server_version="PostgreSQL 15"),  # assertion at the next client
+    "long version": replace(THREE, server_version="1" * 5000),
+    "member": replace(THREE, members=(*THREE.members, "x")),
+}
+
+
+@pytest.mark.parametrize("configuration", NO_LOG_HAS.values(), ids=list(NO_LOG_HAS))
+def test_a_configuration_that_no_log_can_have_ends_nobody(configuration: Configuration) -> None:
+    """A safekeeper does not adopt it, and a proposer does not follow one that says it has it."""
+    fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=1, incarnation=b"\1" * 16)
+    with pytest.raises(Refused):
+        configured(fresh, configuration)
+    creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, configuration.members, 2)
+    greeting = AcceptorGreeting(
+        1, incarnation_of(1), LOG_UUID, configuration, NO_BALLOT, (creation,), CREATION_LSN,
+        CREATION_LSN, CREATION_LSN, CREATION_LSN, None,
+    )  # fmt: skip
+    said = unwelcome(greeting, None, twin=False)
+    assert said is not None and "no log can have" in said

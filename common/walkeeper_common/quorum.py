@@ -7,6 +7,7 @@ only because ballots are pairs that no two proposers share (PROTOCOL.md rule 19)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +15,9 @@ from enum import Enum
 from walkeeper_common.lsn import Lsn
 
 MEMBERS_MAX = 32
+GENERATION_MAX = 2**32 - 1  # what votes and appends have room for
+SERVER_VERSION = re.compile(r"[0-9].{0,255}")
+MEMBER = re.compile(r"[0-9]{1,20}#[0-9a-f]{1,64}")
 
 
 class LogKind(Enum):
@@ -47,6 +51,24 @@ class Configuration:
     def vote_quorum(self) -> int:
         """How many votes elect: every ack quorum has one of them in it."""
         return len(self.members) - self.ack_quorum + 1
+
+
+def flaw_of(configuration: Configuration) -> str | None:
+    """Why no log can have this configuration, or None; whoever gets one from a peer asks first.
+
+    The rest counts on it: quorums that intersect, numbers that messages have room for, a version
+    that clients can be told.
+    """
+    members, quorum = configuration.members, configuration.ack_quorum
+    if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
+        return f"an ack quorum of {quorum} of {len(members)} members is impossible"
+    if not all(MEMBER.fullmatch(member) for member in members):
+        return "a member is not named id#incarnation"
+    if not 1 <= configuration.generation <= GENERATION_MAX:
+        return f"there is no generation {configuration.generation} of members"
+    if not SERVER_VERSION.fullmatch(configuration.server_version):
+        return f"{configuration.server_version[:60]!r} is no version of PostgreSQL"
+    return None
 
 
 def majority(members: int) -> int:

@@ -12,7 +12,7 @@ from walkeeper_common.messages import (
     AcceptorGreeting,
     ProposerGreeting,
 )
-from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_common.quorum import Configuration, LogKind, flaw_of, member_name
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
@@ -54,6 +54,9 @@ def unwelcome(
             f"{who} came back with another incarnation: it lost its promises and may not vote; "
             "run `walkeeper replace`"
         )
+    flaw = flaw_of(greeting.configuration)
+    if flaw is not None:
+        return f"{who} has a configuration that no log can have: {flaw}"
     if not is_well_formed(greeting.history):
         return f"{who} has a history that no safekeeper can have: {greeting.history[:3]}"
     if configuration is not None and greeting.configuration != configuration:

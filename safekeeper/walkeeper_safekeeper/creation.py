@@ -13,7 +13,7 @@ from dataclasses import replace
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import is_segment_size
-from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_common.quorum import Configuration, LogKind, flaw_of, member_name
 from walkeeper_common.requests import LogState, PrepareLog
 from walkeeper_safekeeper.durable import Durable
 
@@ -53,14 +53,15 @@ def configured(existing: Durable, configuration: Configuration) -> Durable:
         raise Refused(f"safekeeper {existing.acceptor_id} has another configuration of this log")
     if configuration.log_uuid != existing.log_uuid or name not in configuration.members:
         raise Refused(f"{name} was not prepared for log {configuration.log_uuid.hex()}")
-    members, quorum = configuration.members, configuration.ack_quorum
-    if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
-        raise Refused(f"an ack quorum of {quorum} of {len(members)} members is impossible")
+    flaw = flaw_of(configuration)
+    if flaw is not None:
+        raise Refused(flaw)
     start, size = configuration.creation_lsn, configuration.segment_bytes
     if not is_segment_size(size) or start % size:
         raise Refused(f"a log cannot start at {start} in segments of {size} bytes")
     if configuration.kind is not LogKind.PHYSICAL:
         raise Refused("logs of a logical stream are not available in this version")
+    members, quorum = configuration.members, configuration.ack_quorum
     creation = Fragment(NO_BALLOT, start, configuration.timeline, False, members, quorum)
     return replace(
         existing,
