@@ -11,6 +11,7 @@ import pytest
 
 from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
+from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import decode
@@ -78,3 +79,14 @@ def test_a_configuration_that_no_log_can_have_ends_nobody(configuration: Configu
     )  # fmt: skip
     said = unwelcome(greeting, None, twin=False)
     assert said is not None and "no log can have" in said
+
+
+def test_a_proposer_that_hears_of_the_last_term_stops_with_a_reason() -> None:
+    """A vote for a term that no field can hold was an assertion."""
+    stage = ProposerStage()
+    stage.run("proposer a settle=yes take_over=yes")
+    lines = ["link 1", "link 2", f"greeting 1 flush=0/100000 ballot={2**64 - 1}:x"]
+    for line in lines:
+        assert "Stop" not in stage.run(line)
+    stopped = stage.run("greeting 2 flush=0/100000")
+    assert stopped.startswith(f"Stop refused: no ballot is greater than {2**64 - 1}:"), stopped

@@ -20,6 +20,7 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 
 PROPOSER_ID_BYTES = 16
 HISTORY_ENTRIES_MAX = 65536
+TERM_MAX = 2**64 - 1
 
 
 class Corrupt(Exception):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from walkeeper_common.framing import Message
-from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt, is_well_formed
+from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
 from walkeeper_common.messages import (
     AcceptorGreeting,
     AppendResponse,
@@ -255,6 +255,8 @@ class Proposer:
 
     def become_candidate(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
+        if self.seen_ballot.term == TERM_MAX:
+            return self._stop(Outcome.REFUSED, f"no ballot is greater than {self.seen_ballot}")
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
         self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
         self.seen_ballot = max(self.seen_ballot, self.ballot)
@@ -493,8 +495,4 @@ class Proposer:
 
     def _greet_again(self) -> list[Effect]:
         """Each heartbeat, so that what was said of another live proposer is fresh."""
-        effects: list[Effect] = []
-        for member in self.members:
-            if member.stage is Stage.GREETED:
-                effects += self._greet(member)
-        return effects
+        return [e for m in self.members if m.stage is Stage.GREETED for e in self._greet(m)]
