@@ -320,7 +320,7 @@ def run_creation(data: bytes) -> None:
         require(len(str(error)) < 10_000, f"{len(str(error))=}")
         return
     require(control_file.decode(control_file.encode(durable), "control") == durable, f"{durable=}")
-    require(major_version(configuration.server_version) < 10_000, f"{configuration=}")
+    require(major_version(configuration.server_version) >= 0, f"{configuration=}")
     start = configuration.creation_lsn
     acceptor = Acceptor(durable, first_lsn=start, flush_lsn=start, record_lsn=start)
     ballot = Ballot(1, b"p" * 16)

@@ -289,6 +289,8 @@ class Story:
                 require(outcome.value != "settled" or effect.settled is not None, f"{effect}")
 
     def _send(self, link: Link, message: Message) -> None:
+        if not link.is_up or link.is_dropped:
+            return  # the shell has no connection to send it on
         match message:
             case ProposerElected():
                 link.is_elected, link.acked_lsn = True, None
