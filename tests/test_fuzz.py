@@ -20,7 +20,7 @@ from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, Vote
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import PrepareLog
 from walkeeper_proposer.greetings import unwelcome
-from walkeeper_safekeeper.acceptor_events import Received, Send
+from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
 
 BALLOT = Ballot(1, b"p" * 16)
@@ -90,3 +90,14 @@ def test_a_proposer_that_hears_of_the_last_term_stops_with_a_reason() -> None:
         assert "Stop" not in stage.run(line)
     stopped = stage.run("greeting 2 flush=0/100000")
     assert stopped.startswith(f"Stop refused: no ballot is greater than {2**64 - 1}:"), stopped
+
+
+def test_a_promise_that_could_not_be_made_durable_is_never_spoken_of() -> None:
+    """The Reject after a failed write of the control file named the ballot that was not on disk."""
+    acceptor = acceptor_of_three()
+    ask = VoteRequest(1, BALLOT, LOG_UUID, acceptor.member)
+    persist, *_ = acceptor.step(Received(1, ask))
+    assert isinstance(persist, Persist) and persist.state.ballot == BALLOT
+    said = [e.message for e in acceptor.step(StorageFailed("failed")) if isinstance(e, Send)]
+    said += [e.message for e in acceptor.step(Received(2, ask)) if isinstance(e, Send)]
+    assert [m.ballot for m in said if isinstance(m, Reject)] == [NO_BALLOT] * len(said) != []

@@ -21,6 +21,7 @@ from typing import assert_never
 
 from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import (
+    NO_BALLOT,
     Ballot,
     Corrupt,
     cut,
@@ -80,8 +81,7 @@ class Acceptor:
     def __init__(
         self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
     ) -> None:
-        self.durable = durable
-        self.first_lsn = first_lsn
+        self.durable, self.first_lsn = durable, first_lsn
         self.write_lsn = self.flush_lsn = flush_lsn
         self.commit_lsn = min(durable.commit_lsn, flush_lsn)
         self.told_commit_lsn = self.commit_lsn
@@ -209,9 +209,7 @@ class Acceptor:
                 self._waiting.append(request)
             else:
                 effects += answer
-        for request in self._waiting:
-            effects += self._ask_record_end(request)
-        return effects
+        return effects + [e for w in self._waiting for e in self._ask_record_end(w)]
 
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
         """A drained log's record end is asked for once; an undrained one is waited for."""
@@ -497,4 +495,6 @@ class Acceptor:
         return self._reject(connection, RejectCode.STALE_BALLOT, text)
 
     def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
-        return Send(connection, Reject(code, text, self.durable.ballot))
+        # A failed one may have promised in memory what did not get to its disk.
+        ballot = self.durable.ballot if self.failure is None else NO_BALLOT
+        return Send(connection, Reject(code, text, ballot))
