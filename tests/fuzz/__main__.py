@@ -28,9 +28,7 @@ def main() -> int:
     runs = list[Run]()
     for name in names:
         _say(f"{name}: {load(name).about}")
-        runs.append(
-            runner.run(name, runs=asked.runs, minutes=minutes, seed=asked.seed, say=_say)
-        )
+        runs.append(runner.run(name, runs=asked.runs, minutes=minutes, seed=asked.seed, say=_say))
     _say("\n" + table(runs))
     if asked.json is not None:
         asked.json.write_text(json.dumps([run.document() for run in runs], indent=2) + "\n")

@@ -88,14 +88,14 @@ class Store:
             raise failure
 
     def append(self, begin_lsn: Lsn, buffers: Sequence[bytes]) -> None:
-        require(begin_lsn == self.end_lsn, f"a write at {begin_lsn}, WAL ends at {self.end_lsn}")
+        require(begin_lsn == self.end_lsn, "a write at {}, WAL ends at {}", begin_lsn, self.end_lsn)
         self._fail()
         self.end_lsn = begin_lsn + sum(map(len, buffers))
 
     def truncate(self, to_lsn: Lsn) -> None:
-        require(to_lsn <= self.end_lsn, f"a cut at {to_lsn}, WAL ends at {self.end_lsn}")
+        require(to_lsn <= self.end_lsn, "a cut at {}, WAL ends at {}", to_lsn, self.end_lsn)
         whole = record_end(self.committed_lsn)
-        require(to_lsn >= whole, f"a cut at {to_lsn}, committed records end at {whole}")
+        require(to_lsn >= whole, "a cut at {}, committed records end at {}", to_lsn, whole)
         self._fail()
         self.end_lsn = to_lsn
         self.committed_lsn = min(self.committed_lsn, to_lsn)
@@ -103,7 +103,7 @@ class Store:
     def record_end(self, lsn: Lsn) -> RecordEnd:
         if isinstance(self.fails, CorruptWal):
             self._fail()
-        require(lsn <= self.end_lsn, f"the record end below {lsn}, WAL ends at {self.end_lsn}")
+        require(lsn <= self.end_lsn, "the record end below {}, WAL ends at {}", lsn, self.end_lsn)
         return RecordEnd(None, record_end(lsn))
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
@@ -176,7 +176,12 @@ class Story:
         self._look()
 
     def _save(self, durable: Durable) -> None:
-        require(durable.ballot >= self.saved.ballot, f"{durable.ballot=} {self.saved.ballot=}")
+        require(
+            durable.ballot >= self.saved.ballot,
+            "durable.ballot={} self.saved.ballot={}",
+            durable.ballot,
+            self.saved.ballot,
+        )
         self.store._fail()
         self.saved = durable
 
@@ -187,26 +192,36 @@ class Story:
         match message:
             case VoteResponse():
                 said = message.ballot
-                require(message.flush_lsn <= self.store.end_lsn, f"{message} is not durable")
+                require(message.flush_lsn <= self.store.end_lsn, "{} is not durable", message)
             case AppendResponse():
                 said = message.ballot
-                require(message.flush_lsn <= self.store.end_lsn, f"{message} is not durable")
+                require(message.flush_lsn <= self.store.end_lsn, "{} is not durable", message)
                 durable_lsn = self.saved.commit_lsn
-                require(message.durable_commit_lsn <= durable_lsn, f"{message} {durable_lsn=}")
+                require(
+                    message.durable_commit_lsn <= durable_lsn,
+                    "{} durable_lsn={}",
+                    message,
+                    durable_lsn,
+                )
             case Reject():
                 said = message.ballot
             case _:
                 return
-        require(said <= self.saved.ballot, f"{message} before its ballot is durable")
+        require(said <= self.saved.ballot, "{} before its ballot is durable", message)
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
-        require(commit_lsn <= self.store.end_lsn, f"{commit_lsn=} {self.store.end_lsn=}")
+        require(
+            commit_lsn <= self.store.end_lsn,
+            "commit_lsn={} self.store.end_lsn={}",
+            commit_lsn,
+            self.store.end_lsn,
+        )
 
     def end_readers(self, above_lsn: Lsn) -> None:
         self.store.committed_lsn = min(self.store.committed_lsn, above_lsn)
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        require(len(f"{text} {facts}") > 0, "a note can be shown")
+        pass
 
     # The story
 
@@ -286,12 +301,30 @@ class Story:
         if self.is_over:
             return
         ballot, commit_lsn = acceptor.durable.ballot, acceptor.commit_lsn
-        require(ballot >= seen.ballot or ballot == self.saved.ballot, f"I1: {ballot=} {seen=}")
-        require(acceptor.flush_lsn <= acceptor.write_lsn, f"I2: {acceptor.flush_lsn=}")
-        require(commit_lsn <= acceptor.flush_lsn, f"I3: {commit_lsn=} {acceptor.flush_lsn=}")
+        require(
+            ballot >= seen.ballot or ballot == self.saved.ballot,
+            "I1: ballot={} seen={}",
+            ballot,
+            seen,
+        )
+        require(
+            acceptor.flush_lsn <= acceptor.write_lsn,
+            "I2: acceptor.flush_lsn={}",
+            acceptor.flush_lsn,
+        )
+        require(
+            commit_lsn <= acceptor.flush_lsn,
+            "I3: commit_lsn={} acceptor.flush_lsn={}",
+            commit_lsn,
+            acceptor.flush_lsn,
+        )
         moved_back = commit_lsn < seen.commit_lsn and acceptor.truncations == seen.truncations
-        require(not moved_back, f"{commit_lsn=} {seen=}")
-        require(acceptor.durable.history[0].start_lsn == CREATION_LSN, f"{acceptor.durable=}")
+        require(not moved_back, "commit_lsn={} seen={}", commit_lsn, seen)
+        require(
+            acceptor.durable.history[0].start_lsn == CREATION_LSN,
+            "acceptor.durable={}",
+            acceptor.durable,
+        )
         self.store.committed_lsn = max(self.store.committed_lsn, commit_lsn)
         self._look()
 
@@ -317,10 +350,14 @@ def run_creation(data: bytes) -> None:
     try:
         durable = configured(fresh, configuration)
     except Refused as error:
-        require(len(str(error)) < 10_000, f"{len(str(error))=}")
+        require(len(str(error)) < 10_000, "len(str(error))={}", len(str(error)))
         return
-    require(control_file.decode(control_file.encode(durable), "control") == durable, f"{durable=}")
-    require(major_version(configuration.server_version) >= 0, f"{configuration=}")
+    require(
+        control_file.decode(control_file.encode(durable), "control") == durable,
+        "durable={}",
+        durable,
+    )
+    require(major_version(configuration.server_version) >= 0, "configuration={}", configuration)
     start = configuration.creation_lsn
     acceptor = Acceptor(durable, first_lsn=start, flush_lsn=start, record_lsn=start)
     ballot = Ballot(1, b"p" * 16)

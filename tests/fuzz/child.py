@@ -31,8 +31,10 @@ def mutator_of(target: Target):
         if target.alter is not None and random.random() < STRUCTURED:
             data = target.alter(data, random)
         else:
-            data = atheris.Mutate(data, len(data)) if random.random() < 0.2 else atheris.Mutate(
-                data, size_max
+            data = (
+                atheris.Mutate(data, len(data))
+                if random.random() < 0.2
+                else atheris.Mutate(data, size_max)
             )
         if target.repair is not None and random.random() < REPAIRED:
             data = target.repair(data, random)

@@ -25,10 +25,13 @@ class Broken(Exception):
     """The code under a target did something that its contract excludes."""
 
 
-def require(holds: bool, what: str) -> None:
-    """Like assert, but told apart from the assertions of the shipping code."""
+def require(holds: bool, what: str, *facts: object) -> None:
+    """Like assert, but told apart from the assertions of the shipping code.
+
+    `what.format(*facts)` is made only then: to show a message costs more than to parse it.
+    """
     if not holds:
-        raise Broken(what)
+        raise Broken(what.format(*facts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,12 @@ def run_message(data: bytes) -> None:
     except RemoteProtocolError:
         return
     again = frame_of(message)
-    require(again[:4] == (len(again) - 4).to_bytes(4, "big"), f"length of {message}")
+    require(again[:4] == (len(again) - 4).to_bytes(4, "big"), "length of {}", message)
     if isinstance(message, Reject) and message.code is RejectCode.REFUSED:
         # An unknown code becomes this one; its text and ballot stay.
-        require(again[7:] == data[3:], f"{again[4:]!r} was {data!r}")
+        require(again[7:] == data[3:], "{!r} was {!r}", again[4:], data)
     else:
-        require(again[4:] == data, f"{again[4:]!r} was {data!r}")
+        require(again[4:] == data, "{!r} was {!r}", again[4:], data)
 
 
 def messages_of(data: bytes) -> tuple[list[Message], bool]:
@@ -70,14 +70,19 @@ def run_stream(data: bytes) -> None:
     least = len(data) // PIECES_MAX
     pieces = (max(least, PIECES[random % 7]), max(least, PIECES[random // 7 % 7]))
     for buffer_bytes, sizes in ((1 << 16, (len(data) or 1,)), (64 << random % 5, pieces)):
-        require(_received(data, buffer_bytes, sizes) == wanted, f"{buffer_bytes=} {sizes=}")
+        require(
+            _received(data, buffer_bytes, sizes) == wanted,
+            "buffer_bytes={} sizes={}",
+            buffer_bytes,
+            sizes,
+        )
 
 
 def _received(data: bytes, buffer_bytes: int, sizes: tuple[int, ...]) -> tuple[list[Message], bool]:
     reader, messages, turn = FrameReader(buffer_bytes=buffer_bytes), list[Message](), 0
     while data:
         room = reader.buffer()
-        require(0 < len(room) <= FRAME_BYTES_MAX, f"{len(room)=}")
+        require(0 < len(room) <= FRAME_BYTES_MAX, "len(room)={}", len(room))
         size = min(len(room), len(data), sizes[turn % len(sizes)])
         turn += 1
         room[:size] = data[:size]

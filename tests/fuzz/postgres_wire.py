@@ -60,7 +60,9 @@ def run_client(data: bytes) -> None:
     whole = _session(data, (len(data) or 1,))
     least, number = len(data) // PIECES_MAX, crc32(data)
     sizes = (max(least, PIECES[number % 7]), max(least, PIECES[number // 7 % 7]))
-    require(_session(data, sizes) == whole, f"in pieces of {sizes}: another session than {whole}")
+    require(
+        _session(data, sizes) == whole, "in pieces of {}: another session than {}", sizes, whole
+    )
 
 
 def _session(data: bytes, sizes: tuple[int, ...]) -> list[object]:
@@ -85,7 +87,7 @@ def _session(data: bytes, sizes: tuple[int, ...]) -> list[object]:
                 elif logged_in:
                     seen.append(_understood(found.tag, found.body, found.text))  # type: ignore
             limit = (buffer.body_bytes_max + HEAD_BYTES) if logged_in else STARTUP_BYTES_MAX
-            require(len(buffer) < limit, f"{len(buffer)} bytes held")
+            require(len(buffer) < limit, "{} bytes held", len(buffer))
     except RemoteProtocolError:
         seen.append("broken")
     return seen
@@ -95,7 +97,7 @@ def _login(startup: Startup) -> object:
     if startup.minor == 0 and not any("\ufffd" in w for p in startup.parameters.items() for w in p):
         again = MessageBuffer()
         again.feed(startup_packet(startup.parameters))
-        require(again.next_startup() == startup, f"{startup} is packed as something else")
+        require(again.next_startup() == startup, "{} is packed as something else", startup)
     with suppress(RemoteProtocolError):
         _parse_whole(negotiate_protocol_version(startup.protocol_options))
     try:
@@ -111,7 +113,7 @@ def _understood(tag: bytes, body: bytes, text: Callable[[], str]) -> object:
     if tag == b"d":
         said = unpack_from_receiver(body)
         # The last byte is a boolean, of which only 0 and 1 are packed.
-        require(said.pack()[:-1] == body[:-1], f"{said} was {body!r}")
+        require(said.pack()[:-1] == body[:-1], "{} was {!r}", said, body)
         return said
     return tag
 
@@ -125,21 +127,21 @@ def run_command(text: str) -> object:
         _check_error(refused)
         command = refused.sqlstate
     took_s = time.process_time() - started
-    require(took_s < PARSE_S_MAX, f"{took_s:.1f} s for a query of {len(text)} characters")
+    require(took_s < PARSE_S_MAX, "{:.1f} s for a query of {} characters", took_s, len(text))
     return command
 
 
 def _check_error(refused: SqlRefused) -> None:
     """What the client is told can be read by it."""
     body = _parse_whole(error_response(refused))
-    require(parse_error_fields(body)["C"] == refused.sqlstate, f"{refused} was sent as {body!r}")
+    require(parse_error_fields(body)["C"] == refused.sqlstate, "{} was sent as {!r}", refused, body)
 
 
 def _parse_whole(sent: bytes) -> bytes:
     buffer = MessageBuffer(1 << 20)
     buffer.feed(sent)
     received = buffer.next_message()
-    require(received is not None and len(buffer) == 0, f"{sent!r} is not one message")
+    require(received is not None and len(buffer) == 0, "{!r} is not one message", sent)
     return received.body  # type: ignore[union-attr]
 
 
@@ -165,7 +167,12 @@ def run_replies(data: bytes) -> None:
                 parse_error_fields(body)
         case b"h":
             for timeline, lsn in parse_history(body):
-                require(timeline >= 0 and Lsn.parse(str(lsn)) == lsn, f"{timeline=} {lsn=}")
+                require(
+                    timeline >= 0 and Lsn.parse(str(lsn)) == lsn,
+                    "timeline={} lsn={}",
+                    timeline,
+                    lsn,
+                )
         case b"t":
             text = body.decode("utf-8", "replace")
             _check_error(SqlRefused("42601", text, detail=text[::2], hint=text[1::2]))
@@ -176,13 +183,13 @@ def run_replies(data: bytes) -> None:
             buffer.feed(body)
             with suppress(RemoteProtocolError):
                 while (received := buffer.next_message()) is not None:
-                    require(len(received.body) <= 100, f"{received}")
+                    require(len(received.body) <= 100, "{}", received)
 
 
 def _check_copy_data(body: bytes) -> None:
     said = unpack_from_sender(body)
     if isinstance(said, Keepalive):
-        require(said.pack()[:-1] == body[:-1], f"{said} was {body!r}")
+        require(said.pack()[:-1] == body[:-1], "{} was {!r}", said, body)
         return
     header = XLogData.pack_header(
         start_lsn=said.start_lsn,
@@ -190,7 +197,7 @@ def _check_copy_data(body: bytes) -> None:
         sent_at_us=said.sent_at_us,
         payload_bytes=len(said.payload),
     )
-    require(header[HEAD_BYTES:] + said.payload == body, f"{said} was {body!r}")
+    require(header[HEAD_BYTES:] + said.payload == body, "{} was {!r}", said, body)
 
 
 # Mutations

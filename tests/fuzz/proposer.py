@@ -37,7 +37,6 @@ from walkeeper_proposer.proposer_events import (
     IdentifyPrimary,
     LinkLost,
     LinkUp,
-    Note,
     PrimaryIdentified,
     PrimaryIdentity,
     PrimaryLost,
@@ -244,18 +243,28 @@ class Story:
         commit_lsn = core.leader.commit_lsn if core.leader is not None else Lsn(0)
         for effect in core.step(event):
             self._perform(effect)
-        require(core.ballot >= ballot, f"{core.ballot=} {ballot=}")
-        require(not was_leading or core.ballot == ballot, f"P2: {core.ballot=} {ballot=}")
+        require(core.ballot >= ballot, "core.ballot={} ballot={}", core.ballot, ballot)
+        require(
+            not was_leading or core.ballot == ballot,
+            "P2: core.ballot={} ballot={}",
+            core.ballot,
+            ballot,
+        )
         leader = core.leader
         if leader is not None:
-            require(leader.commit_lsn >= commit_lsn, f"{leader.commit_lsn=} {commit_lsn=}")
+            require(
+                leader.commit_lsn >= commit_lsn,
+                "leader.commit_lsn={} commit_lsn={}",
+                leader.commit_lsn,
+                commit_lsn,
+            )
             if leader.commit_lsn > commit_lsn:
                 self._check_acknowledged(leader.commit_lsn)
 
     def _check_acknowledged(self, commit_lsn: Lsn) -> None:
         having = [k for k in self.links if k.acked_lsn is not None and k.acked_lsn >= commit_lsn]
-        wanted = self.configuration.ack_quorum
-        require(len(having) >= wanted, f"{commit_lsn} is on {len(having)} of {wanted}")
+        wanted = self.core.leader.configuration.ack_quorum  # as the first one that greeted has it
+        require(len(having) >= wanted, "{} is on {} of {}", commit_lsn, len(having), wanted)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -272,21 +281,31 @@ class Story:
                 self.reads.append(effect)
             case StartStreaming(start_lsn):
                 require(self.has_primary, "streaming without a primary")
-                require(start_lsn <= max(self.received_lsn, self.flush_lsn), f"{start_lsn=}")
+                require(
+                    start_lsn <= max(self.received_lsn, self.flush_lsn), "start_lsn={}", start_lsn
+                )
                 self.arrived_lsn = start_lsn
                 self.received_lsn = max(self.received_lsn, start_lsn)
             case Report(commit_lsn):
                 require(self.arrived_lsn is not None, "a report without a stream")
-                require(commit_lsn <= self.received_lsn, f"P1: {commit_lsn} {self.received_lsn=}")
-                require(commit_lsn >= self.reported_lsn, f"{commit_lsn} {self.reported_lsn=}")
+                require(
+                    commit_lsn <= self.received_lsn,
+                    "P1: {} self.received_lsn={}",
+                    commit_lsn,
+                    self.received_lsn,
+                )
+                require(
+                    commit_lsn >= self.reported_lsn,
+                    "{} self.reported_lsn={}",
+                    commit_lsn,
+                    self.reported_lsn,
+                )
                 self.reported_lsn = commit_lsn
             case BackOff():
                 self.pauses += 1
-            case Note(text, facts):
-                f"{text} {facts}"
             case Stop(outcome):
                 self.is_over = True
-                require(outcome.value != "settled" or effect.settled is not None, f"{effect}")
+                require(outcome.value != "settled" or effect.settled is not None, "{}", effect)
 
     def _send(self, link: Link, message: Message) -> None:
         if not link.is_up or link.is_dropped:
@@ -297,8 +316,13 @@ class Story:
                 link.sent_lsn = message.start_lsn
             case AppendRequest() if message.payload:
                 begin, end = message.begin_lsn, message.end_lsn
-                require(begin == link.sent_lsn, f"{begin} behind {link.sent_lsn}")
-                require(end <= self.received_lsn, f"WAL up to {end}, {self.received_lsn=}")
+                require(begin == link.sent_lsn, "{} behind {}", begin, link.sent_lsn)
+                require(
+                    end <= self.received_lsn,
+                    "WAL up to {}, self.received_lsn={}",
+                    end,
+                    self.received_lsn,
+                )
                 link.sent_lsn = end
             case ReadRequest():
                 link.reads.append(message)

@@ -28,18 +28,18 @@ def run_control(data: bytes) -> None:
     try:
         durable = control_file.decode(data, NAME)
     except CorruptWal as error:
-        require(NAME in str(error), f"{error} names no file")
+        require(NAME in str(error), "{} names no file", error)
         return
-    require(control_file.encode(durable) == data, f"{durable} is written as other bytes")
+    require(control_file.encode(durable) == data, "{} is written as other bytes", durable)
 
 
 def run_slots(data: bytes) -> None:
     try:
         slots = Slots(data, NAME)
     except CorruptWal as error:
-        require(NAME in str(error), f"{error} names no file")
+        require(NAME in str(error), "{} names no file", error)
         return
-    require(slots.image().data == data, f"{list(slots)} is written as other bytes")
+    require(slots.image().data == data, "{} is written as other bytes", list(slots))
 
 
 def sealing(magic: bytes) -> Mutation:

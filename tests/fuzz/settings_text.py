@@ -49,7 +49,7 @@ def run_file(data: bytes) -> None:
         try:
             defaults = load_defaults(_PATH, command)
         except click.UsageError as error:
-            require(_PATH in error.format_message(), f"{error} names no file")
+            require(_PATH in error.format_message(), "{} names no file", error)
             continue
         context = click.Context(command, info_name=name)
         for parameter in command.params:
@@ -71,12 +71,12 @@ def run_settings(data: bytes) -> None:
         is_proposers(text)
         configuration_line(text)
     elif kind == 7:
-        require(listed_names(setting_for(text)) == (text,), f"{setting_for(text)!r}")
-        require(includes(setting_for(text), text), f"{setting_for(text)!r}")
+        require(listed_names(setting_for(text)) == (text,), "{!r}", setting_for(text))
+        require(includes(setting_for(text), text), "{!r}", setting_for(text))
     elif kind == 8:
         with suppress(ValueError):
             lsn = Lsn.parse(text)
-            require(Lsn.parse(str(lsn)) == lsn and lsn < 2**64, f"{text!r}")
+            require(Lsn.parse(str(lsn)) == lsn and lsn < 2**64, "{!r}", text)
     else:
         _check_segment_name(text)
 
@@ -87,7 +87,7 @@ def _check_segment_name(text: str) -> None:
             timeline, lsn = parse_segment_name(text, size)
         except ValueError:
             continue
-        require(segment_name(timeline, lsn, size) == text, f"{text!r} {size=}")
+        require(segment_name(timeline, lsn, size) == text, "{!r} size={}", text, size)
 
 
 def _file_seeds() -> Iterable[bytes]:

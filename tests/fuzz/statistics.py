@@ -71,8 +71,9 @@ def table(runs: Sequence[Run]) -> str:
     rows.append(("all", f"{inputs:,}", speed, "", "", f"{crashes}", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     return "\n".join(
-        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(
-            zip(row, widths, strict=True)
-        )).rstrip()
+        "  ".join(
+            c.ljust(w) if i == 0 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     )

@@ -47,7 +47,7 @@ class Bounded:
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
         inside = self.base <= begin <= end <= self.base + len(self.data)
-        require(inside, f"read [{begin}, {end}) of [{self.base}, +{len(self.data):X})")
+        require(inside, "read [{}, {}) of [{}, +{:X})", begin, end, self.base, len(self.data))
         self.read_bytes += end - begin
         return self.data[begin - self.base : end - self.base]
 
@@ -57,24 +57,29 @@ def check_walk(data: bytes, base: Lsn, segment_bytes: int) -> None:
     wal, limit = Bounded(data, base), base + len(data)
     start, end, stopped = naive_end(data, base=base, begin=base, segment_bytes=segment_bytes)
     found = scan(wal, start_lsn=base, limit_lsn=limit, segment_bytes=segment_bytes)
-    twin = f"the twin says {start} to {Lsn(end)}"
-    require((found.start_lsn, found.end_lsn) == (start, end), f"scan: {found}, {twin}")
-    require(wal.read_bytes <= 2 * len(data) + 2 * PAGE, f"{wal.read_bytes=} of {len(data)}")
+    twin = ("the twin says", start, Lsn(end))
+    require((found.start_lsn, found.end_lsn) == (start, end), "scan: {}, {}", found, twin)
+    require(
+        wal.read_bytes <= 2 * len(data) + 2 * PAGE,
+        "wal.read_bytes={} of {}",
+        wal.read_bytes,
+        len(data),
+    )
     try:
         before = record_end_before(
             wal, first_lsn=base, flush_lsn=limit, segment_bytes=segment_bytes
         )
     except InvalidWal as error:
         # Bytes that end inside a header are judged by what is there of it: the twin does not.
-        require(not stopped.cut or stopped.in_header, f"{error}, but {twin} and is only cut off")
-        require(base <= error.lsn <= limit, f"{error}")
+        require(not stopped.cut or stopped.in_header, "{}, but {} and is only cut off", error, twin)
+        require(base <= error.lsn <= limit, "{}", error)
         return
-    require(before.end_lsn <= limit, f"{before} is beyond {limit}")
+    require(before.end_lsn <= limit, "{} is beyond {}", before, limit)
     if stopped.cut:
-        require((before.start_lsn, before.end_lsn) == (start, end), f"{before}, {twin}")
+        require((before.start_lsn, before.end_lsn) == (start, end), "{}, {}", before, twin)
     if start is not None and start >= base:
         again = scan(wal, start_lsn=Lsn(start), limit_lsn=limit, segment_bytes=segment_bytes)
-        require(again.end_lsn >= end, f"from its last record's start: {again}, {twin}")
+        require(again.end_lsn >= end, "from its last record's start: {}, {}", again, twin)
 
 
 def check_pages(data: bytes, base: Lsn, segment_bytes: int) -> None:
@@ -85,7 +90,7 @@ def check_pages(data: bytes, base: Lsn, segment_bytes: int) -> None:
         has_commit_or_checkpoint(base + at, memoryview(page)[: crc32(page) % (PAGE + 1)])
     if len(data) >= 64:
         end = head_end(Bounded(data, base), first_lsn=base, segment_bytes=segment_bytes)
-        require(end >= base, f"{end=}")
+        require(end >= base, "end={}", end)
 
 
 # Raw bytes
@@ -265,7 +270,7 @@ def _check_untouched(maker: WalMaker, limit: int) -> None:
         maker, start_lsn=maker.start_lsn, limit_lsn=flush_lsn, segment_bytes=maker.segment_bytes
     )
     wanted = maker.end_before(flush_lsn)
-    require((found.start_lsn, found.end_lsn) == wanted, f"{found}, the maker says {wanted}")
+    require((found.start_lsn, found.end_lsn) == wanted, "{}, the maker says {}", found, wanted)
 
 
 def _edit(wal: bytearray, maker: WalMaker, choices: Choices) -> None:
