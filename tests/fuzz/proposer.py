@@ -272,9 +272,8 @@ class Story:
                 check_sendable(message)
                 self._send(self.links[number], message)
             case DropLink(number):
-                link = self.links[number]
-                link.is_dropped = link.is_up
-                link.forget()
+                # What it acknowledged before stays true until the link is lost.
+                self.links[number].is_dropped = self.links[number].is_up
             case IdentifyPrimary():
                 self.is_asked = self.has_primary
             case ReadPrimary():
@@ -317,12 +316,10 @@ class Story:
             case AppendRequest() if message.payload:
                 begin, end = message.begin_lsn, message.end_lsn
                 require(begin == link.sent_lsn, "{} behind {}", begin, link.sent_lsn)
-                require(
-                    end <= self.received_lsn,
-                    "WAL up to {}, self.received_lsn={}",
-                    end,
-                    self.received_lsn,
-                )
+                leader = self.core.leader
+                assert leader is not None, f"{message=}"
+                window_lsn = leader.window.end_lsn
+                require(end <= window_lsn, "WAL up to {} of {}", end, window_lsn)
                 link.sent_lsn = end
             case ReadRequest():
                 link.reads.append(message)
