@@ -5,6 +5,7 @@ Needs no atheris: a kept input is a file, a target a function. `python -m tests.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -13,13 +14,19 @@ from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
 from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from tests.waiting import until
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import decode
+from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.requests import PrepareLog
+from walkeeper_common.requests import PrepareLog, ReadResponse
+from walkeeper_proposer import gate
 from walkeeper_proposer.greetings import unwelcome
+from walkeeper_proposer.primary import Primary
+from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.proposer_events import PrimaryIdentity, ReadPrimary
 from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
 
@@ -101,3 +108,58 @@ def test_a_promise_that_could_not_be_made_durable_is_never_spoken_of() -> None:
     said = [e.message for e in acceptor.step(StorageFailed("failed")) if isinstance(e, Send)]
     said += [e.message for e in acceptor.step(Received(2, ask)) if isinstance(e, Send)]
     assert [m.ballot for m in said if isinstance(m, Reject)] == [NO_BALLOT] * len(said) != []
+
+
+def check_of(end: int) -> tuple[PrimaryCheck, bytes]:
+    """Of a log with `end` bytes, as far as the read of the primary."""
+    end_lsn = CREATION_LSN + end
+    primary = PrimaryIdentity(7, 1, end_lsn, 1 << 20, "15.18", 150018, False, True, True)
+    creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, THREE.members, 2)
+    log = gate.LogEnd(THREE, (creation,), end_lsn, end_lsn)
+    check = PrimaryCheck(
+        primary, log, gate.Waivers(), Range(CREATION_LSN, end_lsn, 0, NO_BALLOT), None
+    )
+    read, _ = check.start()
+    assert read == ReadPrimary(CREATION_LSN, end_lsn)
+    wal = bytes(range(256)) * (end // 256 + 1)
+    return check, wal[:end]
+
+
+@pytest.mark.parametrize("stale", [(0, 100), (0, 20000), (100, 8000), (8192, 100), (50, 30000)])
+def test_pieces_of_an_earlier_read_of_the_primary_do_no_harm(stale: tuple[int, int]) -> None:
+    """A check that lost its donor was followed by another, whose assertion the old read broke."""
+    check, wal = check_of(20000)
+    begin, size = stale
+    longer = wal + bytes(20000)
+    assert check.on_primary_read(CREATION_LSN + begin, longer[begin : begin + size]) == []
+    for at in range(0, len(wal), 4096):
+        assert check.on_primary_read(CREATION_LSN + at, wal[at : at + 4096]) == []
+    assert check.verdict is None
+    check.on_log_read(ReadResponse(NO_BALLOT, CREATION_LSN, crc_of(wal), wal))
+    assert check.verdict is Verdict.PASSED
+
+
+def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
+    """Its pieces, perhaps of another server, were compared as if they were of the new one."""
+
+    async def body() -> None:
+        primary = Primary("", "w", "w", apply_quorum=True, on_streaming=lambda _: None)
+        started, ended = list[Lsn](), list[Lsn]()
+
+        async def read(begin_lsn: Lsn, end_lsn: Lsn) -> None:
+            started.append(begin_lsn)
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.append(begin_lsn)
+
+        primary._read = read  # type: ignore[method-assign]
+        async with asyncio.TaskGroup() as primary._group:
+            for begin_lsn in (Lsn(8), Lsn(16)):
+                primary.read(begin_lsn, Lsn(100))
+                await until(lambda lsn=begin_lsn: lsn in started)  # type: ignore[misc]
+            await until(lambda: ended == [Lsn(8)])
+            primary._stop_reading_range()
+        assert ended == [Lsn(8), Lsn(16)]
+
+    asyncio.run(body())

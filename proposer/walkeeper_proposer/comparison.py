@@ -68,6 +68,11 @@ class Comparison:
         """What to read of the log next."""
         return self._log.next_lsn
 
+    @property
+    def primary_next_lsn(self) -> Lsn:
+        """What comes next of the primary."""
+        return self._primary.next_lsn
+
     def feed_primary(self, begin_lsn: Lsn, wal: Buffer) -> None:
         for page_lsn, page in self._primary.pages(begin_lsn, wal, self.end_lsn):
             self._match(page_lsn, page)

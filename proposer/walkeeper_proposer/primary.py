@@ -103,6 +103,7 @@ class Primary:
         self._group: asyncio.TaskGroup
         self._lost: asyncio.Future[WalkeeperError]
         self._timeline = 0
+        self._reading: asyncio.Task[None] | None = None
         self._is_streaming = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
 
@@ -137,6 +138,7 @@ class Primary:
             lost = unavailable
         finally:
             self._connection, self._is_streaming = None, False
+            self._stop_reading_range()
             connection.close()
         self._post(PrimaryLost(str(lost)))
         if isinstance(lost, Refused):
@@ -296,8 +298,15 @@ class Primary:
     # Reading a range, to compare it
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
-        """PrimaryRead pieces follow, or PrimaryReadFailed."""
-        self._group.create_task(self._read(begin_lsn, end_lsn), name="read the primary's WAL")
+        """PrimaryRead pieces follow, or PrimaryReadFailed. A read before this one is given up."""
+        self._stop_reading_range()
+        reading = self._read(begin_lsn, end_lsn)
+        self._reading = self._group.create_task(reading, name="read the primary's WAL")
+
+    def _stop_reading_range(self) -> None:
+        """Its pieces would be taken for those of the next read, perhaps of another server."""
+        if self._reading is not None:
+            self._reading.cancel()
 
     async def _read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         try:

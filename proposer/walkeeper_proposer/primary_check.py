@@ -138,9 +138,12 @@ class PrimaryCheck:
         return self._feed(lambda: self._comparison.feed_log(at, wal), self._read_log)
 
     def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]:
-        if self.verdict is not None:
+        """Pieces of an earlier read may still come in: of each only what is next is compared."""
+        next_lsn, end_lsn = self._comparison.primary_next_lsn, self._comparison.end_lsn
+        if self.verdict is not None or not begin_lsn <= next_lsn < begin_lsn + len(wal):
             return []
-        return self._feed(lambda: self._comparison.feed_primary(begin_lsn, wal), lambda: [])
+        rest = memoryview(wal)[next_lsn - begin_lsn : end_lsn - begin_lsn]
+        return self._feed(lambda: self._comparison.feed_primary(next_lsn, rest), lambda: [])
 
     def _feed(self, feed: Callable[[], None], more: Callable[[], list[Effect]]) -> list[Effect]:
         try:
