@@ -6,6 +6,8 @@ Needs no atheris: a kept input is a file, a target a function. `python -m tests.
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,7 +22,9 @@ from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
+from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
 from walkeeper_common.quorum import Configuration
+from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.requests import PrepareLog, ReadResponse
 from walkeeper_proposer import gate
 from walkeeper_proposer.greetings import unwelcome
@@ -163,3 +167,22 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
         assert ended == [Lsn(8), Lsn(16)]
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("word", ["/* ", "/*/", "--", "-- \n", "/**/", ";", " ", "*/"])
+def test_no_query_keeps_the_event_loop(word: str) -> None:
+    """64 KiB of comments that are never closed took five seconds, and nobody else was served."""
+    text = (word * QUERY_BYTES_MAX)[:QUERY_BYTES_MAX]
+    for query in (text, "SHOW " + text[5:], text[1:] + "x"):
+        started_s = time.process_time()
+        is_empty(query)
+        with suppress(SqlRefused):
+            parse_command(query)
+        assert time.process_time() - started_s < 0.5
+
+
+def test_what_is_an_empty_query() -> None:
+    for text in ("", " ;\n", "-- x", "/* a */ ; -- b\n\t/**/", "/* -- */", "--/*\n;"):
+        assert is_empty(text), text
+    for text in ("x", "/* a", "/* a */ b", "-- a\nb", "/", "-", "/* a */ */", "-- /*\n*/"):
+        assert not is_empty(text), text
