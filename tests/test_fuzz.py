@@ -9,7 +9,9 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
+import click
 import pytest
 
 from tests.acceptor_stage import AcceptorStage
@@ -17,6 +19,7 @@ from tests.fuzz.framed import frame_of
 from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from tests.waiting import until
+from walkeeper_cli.__main__ import cli
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
@@ -186,3 +189,39 @@ def test_what_is_an_empty_query() -> None:
         assert is_empty(text), text
     for text in ("x", "/* a", "/* a */ b", "-- a\nb", "/", "-", "/* a */ */", "-- /*\n*/"):
         assert not is_empty(text), text
+
+
+SAYS = {
+    "[status]\nwatch = 1.5": "is not a valid boolean",
+    "[status]\nwatch = ['a:1']": "is not a valid boolean",
+    "status = 1": r"status is a command: \[status\]",
+    "[[status]]\nwatch = true": r"status is a command: \[status\]",
+    "[status]\ntimeout = {a = 1}": "timeout is a table",
+    "[status]\ntimeout = " + "1" * 5000: "digits",
+    "x = " + "[" * 2000: "recursion",
+}
+
+
+@pytest.mark.parametrize("text", SAYS)
+def test_a_value_of_another_type_in_the_configuration_file_is_a_usage_error(
+    text: str, tmp_path: Path
+) -> None:
+    """It was a traceback."""
+    path = tmp_path / "walkeeper.toml"
+    path.write_text(text)
+    arguments = ["status", "--config", str(path), "--safekeepers", "127.0.0.1:1"]
+    with pytest.raises(click.UsageError, match=SAYS[text]):
+        cli.main(arguments, standalone_mode=False)
+
+
+def test_values_of_the_configuration_file_are_what_the_command_line_would_say(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "walkeeper.toml"
+    path.write_text('safekeepers = ["a:1", "b:2"]\n[status]\njson = true\ntimeout = 2.5\n')
+    command = cli.get_command(click.Context(cli), "status")
+    assert command is not None
+    context = command.make_context("status", ["--config", str(path)])
+    assert context.params["safekeepers"] == (("a", 1), ("b", 2))
+    assert (context.params["as_json"], context.params["timeout"]) == (True, 2.5)
+    assert context.params["watch"] is False

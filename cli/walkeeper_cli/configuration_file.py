@@ -16,22 +16,32 @@ from typing import Any
 import click
 
 
-def load_defaults(path: str, command: click.Command) -> dict[str, Any]:
+def load_defaults(path: str, command: click.Command) -> dict[str, str]:
     """The file's values for one command: its own table before the top level."""
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: also numbers too long
         raise click.UsageError(f"--config {path}: {error}") from error
     common = {k: v for k, v in document.items() if not isinstance(v, dict)}
     own = document.get(command.name or "", {})
+    if not isinstance(own, dict):
+        raise click.UsageError(f"--config {path}: {command.name} is a command: [{command.name}]")
     parameters = _parameters(command)
     for key in own:
         if _name(key) not in parameters:
             raise click.UsageError(f"--config {path}: [{command.name}] has no option {key!r}")
     _refuse_unknown(path, document, common)
     given = {k: v for k, v in common.items() if _name(k) in parameters} | own
-    return {parameters[_name(key)]: value for key, value in given.items()}
+    return {parameters[_name(key)]: _as_written(path, key, value) for key, value in given.items()}
+
+
+def _as_written(path: str, key: str, value: Any) -> str:
+    """What would stand on the command line: options check text, and know nothing of TOML."""
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(item, dict | list) for item in items):
+        raise click.UsageError(f"--config {path}: {key} is a table, not a value")
+    return ",".join(str(item) for item in items)
 
 
 def _name(key: str) -> str:

@@ -116,5 +116,5 @@ FILE = Target(
     about="the TOML file of --config",
     run=run_file,
     seeds=_file_seeds,
-    bytes_max=4096,
+    bytes_max=8192,
 )
