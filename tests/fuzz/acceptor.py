@@ -369,8 +369,46 @@ def run_creation(data: bytes) -> None:
             check_sendable(message)
 
 
+# Events of an honest proposer: the kind of message behind a connection, then choices of `drawn`.
+WORKS, SAYS = 0, 9
+GREETS, VOTES, ELECTS, APPENDS, READS = 0, 1, 2, 4, 7
+NEXT_BALLOT = bytes([0, 0, 0, 1])
+FROM_FLUSH_LSN = bytes([0, 1, 2])
+
+
+def _event(kind: int, *more: int | bytes) -> bytes:
+    tail = b"".join(m if isinstance(m, bytes) else bytes([m]) for m in more)
+    return (bytes([kind]) + tail).ljust(CHUNK, b"\0")
+
+
+def term(connection: int) -> bytes:
+    """A vote, an election, three appends of which the last one commits the others, a read."""
+    works = _event(WORKS) * 2
+    return (
+        _event(SAYS, connection, GREETS)
+        + _event(SAYS, connection, VOTES, NEXT_BALLOT)
+        + works
+        + _event(SAYS, connection, ELECTS, FROM_FLUSH_LSN)
+        + works * 2
+        + _event(SAYS, connection, APPENDS, 0, 0, 5)
+        + works
+        + _event(SAYS, connection, APPENDS, 0, 0, 6, 0, 0, 0, 1, 3)
+        + works
+        + _event(SAYS, connection, APPENDS, 0, 0, 0, 0, 0, 0, 1, 3)
+        + _event(SAYS, connection, READS)
+        + _event(4)
+    )
+
+
 def _acceptor_seeds() -> Iterable[bytes]:
-    for seed in range(20):
+    head = bytes([0]).ljust(CHUNK, b"\0")
+    restart = _event(8, 0, 5)
+    yield head + term(0)
+    yield head + term(0) + term(1)
+    yield head + term(0) + term(1).replace(FROM_FLUSH_LSN, bytes([0, 2, 2]))
+    yield head + term(0) + restart + term(1)
+    yield bytes([9]).ljust(CHUNK, b"\0") + term(2) + restart + term(0)
+    for seed in range(10):
         random = Random(seed)
         yield b"".join(
             bytes([random.choice((0, 0, 4, 9, 9, 9, 9))]) + random.randbytes(CHUNK - 1)

@@ -334,8 +334,46 @@ def run_proposer(data: bytes) -> None:
         story.tell(Choices(step))
 
 
+# What an honest safekeeper says is what a chunk of zeros says; these are the events of one.
+UP, IDENTIFIED, SAYS, TICKS, LOST = 8, 3, 8, 0, 1
+ACKS_ALL = bytes([0, 0, 0, 0, 0, 0, 0, 2, 2])  # Choices of _message: flush_lsn is what was sent
+
+
+def _event(link: int, kind: int, more: bytes = b"") -> bytes:
+    return (bytes([link, kind]) + more).ljust(CHUNK, b"\0")
+
+
+def election(*, window: int = 0, purpose: int = 0) -> bytes:
+    """Three safekeepers, of which two are elected with; the third has greeted."""
+    story = [bytes([0, purpose, 1, window]).ljust(CHUNK, b"\0")]
+    story += [_event(link, UP) for link in range(3)]
+    story += [_event(0, IDENTIFIED)] * (purpose == 0)
+    story += [_event(link, SAYS) for link in range(3)]
+    story += [_event(0, IDENTIFIED)] * (purpose == 0)
+    story += [_event(link, SAYS) for link in range(2)]
+    story += [_event(0, IDENTIFIED)] * (purpose == 0)
+    return b"".join(story)
+
+
+def streaming(rounds: int) -> bytes:
+    """WAL arrives, and the first two have it."""
+    one = [_event(0, 5, b"\3"), _event(0, SAYS, ACKS_ALL), _event(1, SAYS, ACKS_ALL)]
+    return b"".join(one * rounds)
+
+
 def _seeds() -> Iterable[bytes]:
-    for seed in range(30):
+    attach = b"".join(_event(link, SAYS) for link in range(2))
+    laggard = _event(2, SAYS) + _event(2, SAYS)  # votes, attaches
+    feeds = b"".join(_event(link, SAYS, b"\0\6") for link in (0, 1, 0, 1))
+    feeds += _event(2, SAYS, ACKS_ALL)
+    again = _event(0, 4, b"\2") + _event(0, IDENTIFIED) + _event(0, 7, b"\0\0\2")
+    for window in range(3):
+        yield election(window=window) + attach + streaming(4) + laggard + feeds
+        yield election(window=window) + attach + streaming(2) + again + streaming(2)
+        yield election(window=window) + attach + _event(1, LOST) + _event(0, TICKS) + streaming(1)
+    for purpose in (2, 3):
+        yield election(purpose=purpose) + attach + laggard
+    for seed in range(10):
         random = Random(seed)
         yield b"".join(random.randbytes(2) + bytes(CHUNK - 2) for _ in range(10 + 2 * seed))
         yield b"".join(random.randbytes(CHUNK) for _ in range(10 + seed))
