@@ -69,6 +69,8 @@ class Slots:
         for name, restart_lsn in _decode(saved, file_name) if saved is not None else ():
             self._put_new(name, temporary=False, restart_lsn=restart_lsn)
             self._slots[name] = replace(self._slots[name], durable_lsn=restart_lsn)
+        if saved is not None and self.image().data != saved:
+            raise CorruptWal(f"{file_name}: this is not how slots are saved, each of them once")
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(sorted(self._slots.values(), key=lambda slot: slot.name))
