@@ -195,6 +195,6 @@ def sql(log: ServedLog, text: str, *, replication: bool) -> bytes:
 
 def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
     """(timeline, LSN where it ended) of each parent, oldest first, of a .history file."""
-    line = re.compile(rb"\s*(\d+)\s+([0-9A-Fa-f]+)/([0-9A-Fa-f]+)")
+    line = re.compile(rb"\s*(\d{1,10})\s+([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?![0-9A-Fa-f])")
     found = (line.match(text) for text in content.splitlines())
     return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]
