@@ -20,22 +20,29 @@ from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from tests.waiting import until
 from walkeeper_cli.__main__ import cli
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import CorruptWal, Refused
 from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
 from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.requests import PrepareLog, ReadResponse
 from walkeeper_proposer import gate
+from walkeeper_proposer.feeding import Feeder
 from walkeeper_proposer.greetings import unwelcome
 from walkeeper_proposer.primary import Primary
 from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import PrimaryIdentity, ReadPrimary
+from walkeeper_proposer.proposer_events import Send as SendTo
+from walkeeper_proposer.wal_window import WalWindow
 from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
+from walkeeper_safekeeper.replication_answers import parse_history
+from walkeeper_safekeeper.sealed_file import seal
+from walkeeper_safekeeper.slots import Slots
 
 BALLOT = Ballot(1, b"p" * 16)
 
@@ -225,3 +232,40 @@ def test_values_of_the_configuration_file_are_what_the_command_line_would_say(
     assert context.params["safekeepers"] == (("a", 1), ("b", 2))
     assert (context.params["as_json"], context.params["timeout"]) == (True, 2.5)
     assert context.params["watch"] is False
+
+
+@pytest.mark.parametrize("more", [1, 40, 5000])
+def test_a_donor_that_sends_more_than_it_was_asked_for_feeds_nobody(more: int) -> None:
+    """The laggard was sent WAL from beyond the window: bytes that no primary had written."""
+    start_lsn, end_lsn = Lsn(0x10000), Lsn(0x11000)
+    feeder = Feeder(1, BALLOT, 1, WalWindow(end_lsn), ZERO_LSN, ZERO_LSN)
+    members = [Member(link, Stage.STREAMING, attached=True) for link in range(2)]
+    for member, at_lsn in zip(members, (end_lsn, start_lsn), strict=True):
+        member.next_lsn = member.asked_lsn = member.flush_lsn = at_lsn
+    (asked,) = feeder.feed(members[1], members)
+    wal = bytes(end_lsn - start_lsn + more)
+    assert isinstance(asked, SendTo) and asked.link == 0
+    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
+    assert members[1].next_lsn == start_lsn
+    wal = wal[: end_lsn - start_lsn]
+    feeder.feed(members[1], members)
+    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
+    assert members[1].next_lsn == end_lsn
+
+
+def test_a_slots_file_has_one_meaning() -> None:
+    """A slot twice in the file, behind a right CRC, was one of the two."""
+    slots = Slots(None)
+    for name in ("a", "b"):
+        slots.create(name, temporary=False, restart_lsn=Lsn(8), pid=1)
+    data = slots.image().data
+    assert [slot.name for slot in Slots(data)] == ["a", "b"]
+    body = data[16:-4]
+    for changed in (body.replace(b"b", b"a"), body.replace(b"\1\1\0", b"\1\2\0")):
+        with pytest.raises(CorruptWal, match="slots"):
+            Slots(seal(b"WKSLOTS\0", 1, changed))
+
+
+def test_a_history_file_has_lsns_of_64_bits() -> None:
+    good, long = b"1\t0/3000000\tno\n", b"2\tFFFFFFFFF/0\tno\n3\t0/123456789\n"
+    assert parse_history(good + long + b"1" * 5000 + b" 0/0") == [(1, Lsn(0x3000000))]

@@ -100,11 +100,12 @@ class Feeder:
             waits = response.begin_lsn in member.donated
             if not waits or member.donated[response.begin_lsn] is not None:
                 continue
-            if not response.payload or crc_of(response.payload) != response.crc:
+            end_lsn = response.begin_lsn + len(response.payload)
+            is_whole = bool(response.payload) and crc_of(response.payload) == response.crc
+            if not is_whole or end_lsn > member.asked_lsn:  # more than we could vouch for
                 member.forget_reads()
                 continue
             member.donated[response.begin_lsn] = memoryview(response.payload)
-            end_lsn = response.begin_lsn + len(response.payload)
             if end_lsn != member.asked_lsn and end_lsn not in member.donated:
                 member.forget_reads()  # a short read: the ones behind it would leave a gap
             return self.feed(member, everyone)

@@ -34,7 +34,7 @@ from walkeeper_common.requests import ReadRequest, ReadResponse
 PROPOSERS = (b"a" * 16, b"b" * 16, b"\xff" * 16, bytes(16))
 TERM_MAX = 2**64 - 1
 PAYLOAD = bytes(range(256)) * 8
-TEXTS = ("", "main", "1#" + "01" * 16, "\0" * 65535, "ü" * 32767, "a" * 65535)
+TEXTS = ("", "main", "1#" + "01" * 16, "\0" * 20_000, "ü" * 99, "a" * 65535)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Scope:
     def fragment(self, choices: Choices) -> Fragment:
         members = self.configuration.members
         if choices.one_in(60):
-            members = (choices.pick(TEXTS),) * choices.below(33)
+            members = ("m" * 3000,) * choices.below(33)
         return Fragment(
             ballot=self.ballot(choices),
             start_lsn=self.lsn(choices),
