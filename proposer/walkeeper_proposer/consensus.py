@@ -312,9 +312,8 @@ class Proposer:
         return self._start_check(*scope_of_vote(self.configuration, vote, link, self.ballot))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
-        if self.phase is Phase.LEADING:
-            return self._deposed(ballot)
-        return self.become_backing_off()
+        is_leading = self.phase is Phase.LEADING
+        return self._deposed(ballot) if is_leading else self.become_backing_off()
 
     def become_backing_off(self) -> list[Effect]:
         """A candidate that lost tries again, after a pause and a new round of greetings."""
@@ -366,9 +365,7 @@ class Proposer:
 
     def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
         leader = self.leader
-        if leader is None or member.stage is not Stage.STREAMING:
-            return []
-        if response.ballot != self.ballot:
+        if leader is None or member.stage is not Stage.STREAMING or response.ballot != self.ballot:
             return []
         effects = leader.on_append_response(member, response)
         settled = leader.settled()
@@ -488,6 +485,9 @@ class Proposer:
 
     def _on_leading_tick(self) -> list[Effect]:
         assert self.leader is not None, f"{self.phase=}"
+        lost = self.leader.lost_by_all()
+        if lost is not None:
+            return self._stop(Outcome.NEW_ELECTION, lost)
         effects = self.leader.feed_all()  # a donor may have come
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()

@@ -104,6 +104,22 @@ class Leader:
                 effects += self.feeder.feed(member, self.members)
         return effects
 
+    def lost_by_all(self) -> str | None:
+        """Why we cannot go on although an election is possible, or None.
+
+        Of any vote quorum somebody had acknowledged what left the window. If all are behind it, a
+        power cut took them back into one incomplete record (rule 9), whose bytes only the primary
+        still has. A new term starts below it (rule 5):
+        scenarios/half_a_record_that_all_lost_needs_an_election.txt
+        """
+        attached = [m.flush_lsn for m in self.members if m.attached]
+        if len(attached) < self.configuration.vote_quorum:
+            return None
+        end_lsn = max(attached)
+        if end_lsn >= self.window.begin_lsn:
+            return None
+        return f"no safekeeper has the WAL from {end_lsn} to {self.window.begin_lsn} any more"
+
     def _bound_window(self) -> list[Effect]:
         self.feeder.trim(self.members)
         is_full = self.window.is_full

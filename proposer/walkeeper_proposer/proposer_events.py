@@ -169,7 +169,7 @@ class Outcome(Enum):
 
     DEPOSED = "deposed"  # a greater ballot exists: exit, never campaign again
     REFUSED = "refused"  # the primary or the log must be looked at first: exit
-    NEW_ELECTION = "new election"  # the primary changed under us: start over as a new proposer
+    NEW_ELECTION = "new election"  # this term cannot go on: start over as a new proposer
     SETTLED = "settled"
 
 

@@ -162,7 +162,7 @@ class Story:
         world, random = self.world, self.world.random
 
         def cut(proposer: ProposerNode) -> None:
-            count = random.randrange(1, len(self.safekeepers))
+            count = random.randint(1, max(1, len(self.safekeepers) - 1))
             chosen = random.sample(self.safekeepers, count)
             pairs = set()
             for node in chosen:
