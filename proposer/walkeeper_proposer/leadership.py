@@ -28,6 +28,8 @@ from walkeeper_proposer.proposer_events import (
 )
 from walkeeper_proposer.wal_window import WalWindow
 
+DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
+
 
 class Leader:
     """One term. `members` are the proposer's own records of its links."""
@@ -64,6 +66,7 @@ class Leader:
             restart_lsn=ZERO_LSN,
         )
         self.is_streaming = self.is_paused = False
+        self._starved_ticks = 0
 
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
@@ -105,20 +108,24 @@ class Leader:
         return effects
 
     def lost_by_all(self) -> str | None:
-        """Why we cannot go on although an election is possible, or None.
+        """Once a tick: why we cannot go on although an election is possible, or None.
 
-        Of any vote quorum somebody had acknowledged what left the window. If all are behind it, a
-        power cut took them back into one incomplete record (rule 9), whose bytes only the primary
-        still has. A new term starts below it (rule 5):
-        scenarios/half_a_record_that_all_lost_needs_an_election.txt
+        A vote quorum has attached, and all of it is behind the window, so nobody can be fed. Either
+        a quorum had it: then a power cut took all of them back into one incomplete record (rule 9),
+        whose bytes only the primary still has
+        (scenarios/half_a_record_that_all_lost_needs_an_election.txt). Or the donor of our election
+        has vanished with it; it gets time to come back
+        (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (rule 5).
         """
         attached = [m.flush_lsn for m in self.members if m.attached]
-        if len(attached) < self.configuration.vote_quorum:
+        enough = len(attached) >= self.configuration.vote_quorum
+        if not enough or max(attached) >= self.window.begin_lsn:
+            self._starved_ticks = 0
             return None
-        end_lsn = max(attached)
-        if end_lsn >= self.window.begin_lsn:
+        self._starved_ticks += 1
+        if self.commit_lsn < self.window.begin_lsn and self._starved_ticks <= DONOR_WAIT_TICKS:
             return None
-        return f"no safekeeper has the WAL from {end_lsn} to {self.window.begin_lsn} any more"
+        return f"no safekeeper has the WAL from {max(attached)} to {self.window.begin_lsn} any more"
 
     def _bound_window(self) -> list[Effect]:
         self.feeder.trim(self.members)
