@@ -28,15 +28,17 @@ from tests.explore.search import Result, explore
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ROOT / "build/prove"
-SOURCES = ("common", "proposer", "safekeeper", "tests/explore")
+SOURCES = ("walkeeper_", "tests.explore", "tests.sim")
 
 
 def fingerprint() -> str:
-    """Of all that a result depends on."""
+    """Of all that a result depends on: the sources that are in memory here."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    names = (name for name in sys.modules if name.startswith(SOURCES))
+    for name in sorted(name for name in names if name != "tests.explore.__main__"):
+        file = sys.modules[name].__file__
+        assert file is not None, f"{name=}"
+        digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:12]
 
 

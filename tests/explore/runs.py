@@ -37,6 +37,22 @@ SMALL = {
 
 # Together under an hour on two cores.
 LARGE = {
+    "two-proposers-three-terms": Bounds(
+        terms=3, campaigns=3, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "two-proposers-crashes": Bounds(
+        terms=3, campaigns=3, records=2, crashes=1, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "two-proposers-losses": Bounds(
+        terms=2, campaigns=2, records=2, crashes=0, breaks=2, lates=1,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "two-proposers-halves": Bounds(
+        terms=2, campaigns=2, records=2, crashes=1, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
     "restarts-four-terms": Bounds(
         proposers=1, terms=4, campaigns=4, records=2, crashes=1, breaks=0,
         votes_at_once=True, shows_commits=False,
@@ -45,9 +61,25 @@ LARGE = {
         proposers=1, terms=3, campaigns=3, records=2, crashes=ANY, breaks=ANY,
         votes_at_once=True, shows_commits=False,
     ),
-    "two-proposers-three-terms": Bounds(
-        terms=3, campaigns=3, records=2, crashes=0, breaks=0,
-        votes_at_once=True, takes_halves=False, shows_commits=False,
+    "aborted-records-at-will": Bounds(
+        proposers=1, terms=3, campaigns=3, records=2, crashes=1, breaks=0,
+        votes_at_once=True, aborts=True, trims=True, shows_commits=False,
+    ),
+    "readers-and-marks": Bounds(
+        proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=1,
+        votes_at_once=True, lazy_marks=True, slow_disks=True,
+    ),
+    "five-acceptors-ack-3": Bounds(
+        acceptors=5, ack_quorum=3, proposers=1, terms=3, campaigns=3, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "five-acceptors-ack-2": Bounds(
+        acceptors=5, ack_quorum=2, proposers=1, terms=2, campaigns=2, records=1, crashes=1,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "five-acceptors-ack-4": Bounds(
+        acceptors=5, ack_quorum=4, proposers=2, terms=2, campaigns=2, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
 }  # fmt: skip
 
