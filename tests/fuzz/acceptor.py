@@ -159,7 +159,8 @@ class Story:
             suspect_from=None,
             clean_stop=False,
         )
-        store.committed_lsn = min(store.committed_lsn, flush_lsn)
+        # What was committed and not made durable is the quorum's business, not this one's.
+        store.committed_lsn = self.saved.commit_lsn
         self.acceptor = Acceptor(
             self.saved, first_lsn=store.first_lsn, flush_lsn=flush_lsn, record_lsn=flush_lsn
         )

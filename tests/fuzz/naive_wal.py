@@ -108,7 +108,6 @@ class NaiveWalk:
             self.at += room
             padded, remaining = padded - room, remaining - room
             if not self._continue(remaining):
-                self.end = self.at
                 return
         if remaining in (8, 16):
             head = bytes(24 - remaining) + tail[:remaining]
@@ -136,8 +135,7 @@ class NaiveWalk:
                 raise Stopped(cut=True)
             self.at += wanted
             if len(record) < size and not self._continue(size - len(record)):
-                self.start, self.end = start, self.at
-                return
+                return  # cut off: it ends nothing, and the next record goes on from here
         crc = struct.unpack("<I", record[20:24])[0]
         if crc32c(record[:20], crc32c(record[24:])) != crc:
             raise Stopped(cut=False)
