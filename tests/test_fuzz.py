@@ -1,271 +1,239 @@
-"""What the fuzzer keeps is replayed, each target can fail, and what it found stays found.
+"""What the fuzzer keeps is replayed in plain pytest, and each target is shown to be able to fail.
 
 Needs no atheris: a kept input is a file, a target a function. `python -m tests.fuzz` searches.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
+from random import Random
 
-import click
 import pytest
 
-from tests.acceptor_stage import AcceptorStage
-from tests.fuzz.framed import frame_of
-from tests.proposer_stage import ProposerStage
-from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
-from tests.waiting import until
-from walkeeper_cli.__main__ import cli
-from walkeeper_common.errors import CorruptWal, Refused
-from walkeeper_common.framing import crc_of, decode
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
-from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
-from walkeeper_common.quorum import Configuration
-from walkeeper_common.replication_commands import is_empty, parse_command
-from walkeeper_common.requests import PrepareLog, ReadResponse
-from walkeeper_proposer import gate
-from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.greetings import unwelcome
-from walkeeper_proposer.primary import Primary
-from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
-from walkeeper_proposer.progress import Member, Stage
-from walkeeper_proposer.proposer_events import PrimaryIdentity, ReadPrimary
-from walkeeper_proposer.proposer_events import Send as SendTo
+from tests.fuzz.catalog import PLACES, load
+from tests.fuzz.contract import Target
+from tests.fuzz.mutation import search
+from tests.fuzz.runner import CORPUS, corpus_of
+from tests.fuzz.statistics import Run, table
+from walkeeper_cli import configuration_file, standby_names
+from walkeeper_common import fields, framing, pgwire, replication_commands, walformat
+from walkeeper_common.lsn import Lsn
+from walkeeper_proposer import leadership
 from walkeeper_proposer.wal_window import WalWindow
-from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
-from walkeeper_safekeeper.creation import configured, prepared
-from walkeeper_safekeeper.replication_answers import parse_history
-from walkeeper_safekeeper.sealed_file import seal
-from walkeeper_safekeeper.slots import Slots
+from walkeeper_safekeeper import acceptor, answers, creation, slots
 
-BALLOT = Ballot(1, b"p" * 16)
+CORPUS_BYTES_MAX = 600_000
+TRIES = 4000
+UNTOUCHED_TRIES = 150  # of each target; a run under libFuzzer makes millions
 
 
-# What was found
+def inputs_of(target: Target) -> list[bytes]:
+    """Kept and made by code, as a run begins."""
+    made = [data for data in target.seeds() if len(data) <= target.bytes_max]
+    return [path.read_bytes() for path in corpus_of(target.name)] + made
 
 
-def acceptor_of_three():
-    stage = AcceptorStage()
-    stage.run("acceptor flush=0/100000")
-    return stage.acceptor
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_kept_and_what_is_made_of_it_does_no_harm(name: str) -> None:
+    target = load(name)
+    for path in corpus_of(name):
+        try:
+            target.run(path.read_bytes())
+        except Exception as error:
+            raise AssertionError(f"{path}: {error}") from error
+    assert search(target, inputs_of(target), Random(name), tries=UNTOUCHED_TRIES) is None
 
 
-def test_a_reject_that_quotes_a_long_name_fits_into_a_frame() -> None:
-    """A vote asked of a member whose name has 65535 bytes ended the safekeeper."""
-    ask = VoteRequest(1, BALLOT, LOG_UUID, "m" * 65535)
-    (answer,) = acceptor_of_three().step(Received(1, ask))
-    assert isinstance(answer, Send)
-    frame = frame_of(answer.message)
-    said = decode(frame[4], memoryview(frame)[5:])
-    assert isinstance(said, Reject) and said.code is RejectCode.NOT_A_MEMBER
-    assert said.text.startswith("asked as mmmm")
+def test_the_kept_inputs_are_small_and_each_target_has_some() -> None:
+    sizes = {name: [p.stat().st_size for p in (CORPUS / name).iterdir()] for name in PLACES}
+    assert sum(sum(found) for found in sizes.values()) <= CORPUS_BYTES_MAX, f"{sizes=}"
+    assert not [name for name, found in sizes.items() if len(found) < 5], f"{sizes=}"
+    assert {path.name for path in CORPUS.iterdir()} == set(PLACES)
 
 
-def test_a_reject_is_cut_between_characters_and_survives_odd_file_names() -> None:
-    for text in ("ü" * 65535, "x" + "\U0001f40d" * 30000, "file \udcff", "\0" * 70000):
-        frame = frame_of(Reject(RejectCode.REFUSED, text, NO_BALLOT))
-        said = decode(frame[4], memoryview(frame)[5:])
-        assert isinstance(said, Reject)
-        assert text.replace("\udcff", "?").startswith(said.text) and len(said.text) >= 6
+# A defect of each kind that the targets are there for. Each is one that somebody could write.
+
+Planted = Callable[[pytest.MonkeyPatch], None]
 
 
-THREE = configuration_of(3)
-NO_LOG_HAS = {
-    "generation": replace(THREE, generation=2**32),  # a VoteResponse has 32 bits for it
-    "no generation": replace(THREE, generation=0),
-    "ack quorum": replace(THREE, ack_quorum=255),  # IndexError at the first acknowledgement
-    "no ack quorum": replace(THREE, ack_quorum=0),
-    "version": replace(THREE, server_version="PostgreSQL 15"),  # assertion at the next client
-    "long version": replace(THREE, server_version="1" * 5000),
-    "member": replace(THREE, members=(*THREE.members, "x")),
-}
+def decodes_without_a_net(patch: pytest.MonkeyPatch) -> None:
+    def text(self: fields.Reader) -> str:
+        return str(self.view(self.u16()), "utf-8")
+
+    patch.setattr(fields.Reader, "text", text)
 
 
-@pytest.mark.parametrize("configuration", NO_LOG_HAS.values(), ids=list(NO_LOG_HAS))
-def test_a_configuration_that_no_log_can_have_ends_nobody(configuration: Configuration) -> None:
-    """A safekeeper does not adopt it, and a proposer does not follow one that says it has it."""
-    fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=1, incarnation=b"\1" * 16)
-    with pytest.raises(Refused):
-        configured(fresh, configuration)
-    creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, configuration.members, 2)
-    greeting = AcceptorGreeting(
-        1, incarnation_of(1), LOG_UUID, configuration, NO_BALLOT, (creation,), CREATION_LSN,
-        CREATION_LSN, CREATION_LSN, CREATION_LSN, None,
-    )  # fmt: skip
-    said = unwelcome(greeting, None, twin=False)
-    assert said is not None and "no log can have" in said
+def loses_what_was_held(patch: pytest.MonkeyPatch) -> None:
+    def grow(self: framing.FrameReader, start: memoryview, length: int) -> None:
+        self._large, self._filled, self._held = bytearray(length), len(start), 0
+
+    patch.setattr(framing.FrameReader, "_grow", grow)
 
 
-def test_a_proposer_that_hears_of_the_last_term_stops_with_a_reason() -> None:
-    """A vote for a term that no field can hold was an assertion."""
-    stage = ProposerStage()
-    stage.run("proposer a settle=yes take_over=yes")
-    lines = ["link 1", "link 2", f"greeting 1 flush=0/100000 ballot={2**64 - 1}:x"]
-    for line in lines:
-        assert "Stop" not in stage.run(line)
-    stopped = stage.run("greeting 2 flush=0/100000")
-    assert stopped.startswith(f"Stop refused: no ballot is greater than {2**64 - 1}:"), stopped
+def waits_for_one_byte_more(patch: pytest.MonkeyPatch) -> None:
+    whole = pgwire.MessageBuffer.next_startup
+
+    def next_startup(self: pgwire.MessageBuffer) -> pgwire.StartupPacket | None:
+        return None if 4 <= len(self) < 6 else whole(self)
+
+    def feed(self: pgwire.MessageBuffer, data: bytes) -> None:
+        self._data += data if len(self._data) % 5 else data[:1] + data[1:].replace(b"\0\0", b"\0")
+
+    patch.setattr(pgwire.MessageBuffer, "next_startup", next_startup)
+    patch.setattr(pgwire.MessageBuffer, "feed", feed)
 
 
-def test_a_promise_that_could_not_be_made_durable_is_never_spoken_of() -> None:
-    """The Reject after a failed write of the control file named the ballot that was not on disk."""
-    acceptor = acceptor_of_three()
-    ask = VoteRequest(1, BALLOT, LOG_UUID, acceptor.member)
-    persist, *_ = acceptor.step(Received(1, ask))
-    assert isinstance(persist, Persist) and persist.state.ballot == BALLOT
-    said = [e.message for e in acceptor.step(StorageFailed("failed")) if isinstance(e, Send)]
-    said += [e.message for e in acceptor.step(Received(2, ask)) if isinstance(e, Send)]
-    assert [m.ballot for m in said if isinstance(m, Reject)] == [NO_BALLOT] * len(said) != []
+def forgets_the_end_of_input(patch: pytest.MonkeyPatch) -> None:
+    def accept(self: replication_commands._Words, word: str) -> bool:
+        return self.tokens[0][1].upper() == word and bool(self.tokens.pop(0))
+
+    patch.setattr(replication_commands._Words, "accept", accept)
 
 
-def check_of(end: int) -> tuple[PrimaryCheck, bytes]:
-    """Of a log with `end` bytes, as far as the read of the primary."""
-    end_lsn = CREATION_LSN + end
-    primary = PrimaryIdentity(7, 1, end_lsn, 1 << 20, "15.18", 150018, False, True, True)
-    creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, THREE.members, 2)
-    log = gate.LogEnd(THREE, (creation,), end_lsn, end_lsn)
-    check = PrimaryCheck(
-        primary, log, gate.Waivers(), Range(CREATION_LSN, end_lsn, 0, NO_BALLOT), None
-    )
-    read, _ = check.start()
-    assert read == ReadPrimary(CREATION_LSN, end_lsn)
-    wal = bytes(range(256)) * (end // 256 + 1)
-    return check, wal[:end]
+def takes_any_length(patch: pytest.MonkeyPatch) -> None:
+    def unpack(layout: pgwire.Struct, payload: bytes, *, exactly: bool) -> tuple[int, ...]:
+        return layout.unpack_from(bytes(payload) + bytes(8))[1:]
+
+    patch.setattr(pgwire, "_unpack", unpack)
 
 
-@pytest.mark.parametrize("stale", [(0, 100), (0, 20000), (100, 8000), (8192, 100), (50, 30000)])
-def test_pieces_of_an_earlier_read_of_the_primary_do_no_harm(stale: tuple[int, int]) -> None:
-    """A check that lost its donor was followed by another, whose assertion the old read broke."""
-    check, wal = check_of(20000)
-    begin, size = stale
-    longer = wal + bytes(20000)
-    assert check.on_primary_read(CREATION_LSN + begin, longer[begin : begin + size]) == []
-    for at in range(0, len(wal), 4096):
-        assert check.on_primary_read(CREATION_LSN + at, wal[at : at + 4096]) == []
-    assert check.verdict is None
-    check.on_log_read(ReadResponse(NO_BALLOT, CREATION_LSN, crc_of(wal), wal))
-    assert check.verdict is Verdict.PASSED
+def takes_trailing_bytes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fields.Reader, "done", lambda self: None)
 
 
-def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
-    """Its pieces, perhaps of another server, were compared as if they were of the new one."""
+def takes_a_slot_twice(patch: pytest.MonkeyPatch) -> None:
+    def init(self: slots.Slots, saved: bytes | None, file_name: str = "slots") -> None:
+        self._slots, self._serial = {}, 0
+        for name, lsn in slots._decode(saved, file_name) if saved is not None else ():
+            self._put_new(name, temporary=False, restart_lsn=lsn)
 
-    async def body() -> None:
-        primary = Primary("", "w", "w", apply_quorum=True, on_streaming=lambda _: None)
-        started, ended = list[Lsn](), list[Lsn]()
-
-        async def read(begin_lsn: Lsn, end_lsn: Lsn) -> None:
-            started.append(begin_lsn)
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                ended.append(begin_lsn)
-
-        primary._read = read  # type: ignore[method-assign]
-        async with asyncio.TaskGroup() as primary._group:
-            for begin_lsn in (Lsn(8), Lsn(16)):
-                primary.read(begin_lsn, Lsn(100))
-                await until(lambda lsn=begin_lsn: lsn in started)  # type: ignore[misc]
-            await until(lambda: ended == [Lsn(8)])
-            primary._stop_reading_range()
-        assert ended == [Lsn(8), Lsn(16)]
-
-    asyncio.run(body())
+    patch.setattr(slots.Slots, "__init__", init)
 
 
-@pytest.mark.parametrize("word", ["/* ", "/*/", "--", "-- \n", "/**/", ";", " ", "*/"])
-def test_no_query_keeps_the_event_loop(word: str) -> None:
-    """64 KiB of comments that are never closed took five seconds, and nobody else was served."""
-    text = (word * QUERY_BYTES_MAX)[:QUERY_BYTES_MAX]
-    for query in (text, "SHOW " + text[5:], text[1:] + "x"):
-        started_s = time.process_time()
-        is_empty(query)
-        with suppress(SqlRefused):
-            parse_command(query)
-        assert time.process_time() - started_s < 0.5
+def trusts_the_previous_record(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walformat._Walk, "_check_prev_link", lambda self, start, head: None)
 
 
-def test_what_is_an_empty_query() -> None:
-    for text in ("", " ;\n", "-- x", "/* a */ ; -- b\n\t/**/", "/* -- */", "--/*\n;"):
-        assert is_empty(text), text
-    for text in ("x", "/* a", "/* a */ b", "-- a\nb", "/", "-", "/* a */ */", "-- /*\n*/"):
-        assert not is_empty(text), text
+def ends_a_switch_at_its_record(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walformat._Walk, "_end_of_switch", lambda self, start, end: end)
 
 
-SAYS = {
-    "[status]\nwatch = 1.5": "is not a valid boolean",
-    "[status]\nwatch = ['a:1']": "is not a valid boolean",
-    "status = 1": r"status is a command: \[status\]",
-    "[[status]]\nwatch = true": r"status is a command: \[status\]",
-    "[status]\ntimeout = {a = 1}": "timeout is a table",
-    "[status]\ntimeout = " + "1" * 5000: "digits",
-    "x = " + "[" * 2000: "recursion",
-}
+def quotes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(standby_names, "quoted_name", lambda name: f'"{name}"')
 
 
-@pytest.mark.parametrize("text", SAYS)
-def test_a_value_of_another_type_in_the_configuration_file_is_a_usage_error(
-    text: str, tmp_path: Path
+def hands_toml_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(configuration_file, "_as_written", lambda path, key, value: value)
+
+
+def speaks_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    kept = acceptor.Acceptor._promise
+    patch.setattr(acceptor.Acceptor, "_promise", lambda self, ballot: kept(self, ballot)[:0])
+
+
+def acknowledges_what_is_written(patch: pytest.MonkeyPatch) -> None:
+    def ack_of(speaker: acceptor.Acceptor) -> object:
+        return answers.ack_of(_Ahead(speaker))  # type: ignore[arg-type]
+
+    patch.setattr(acceptor, "ack_of", ack_of)
+
+
+class _Ahead:
+    def __init__(self, speaker: acceptor.Acceptor) -> None:
+        self._speaker, self.flush_lsn = speaker, speaker.write_lsn + 8
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._speaker, name)
+
+
+def adopts_anything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(creation, "flaw_of", lambda configuration: None)
+
+
+def counts_one_ack_as_a_quorum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leadership, "acknowledged_lsn", lambda lsns, quorum: max(lsns))
+
+
+def asserts_what_a_peer_says(patch: pytest.MonkeyPatch) -> None:
+    def on_append_response(
+        self: leadership.Leader, member: leadership.Member, response: leadership.AppendResponse
+    ) -> list[leadership.Effect]:
+        assert response.flush_lsn <= member.next_lsn, f"{response=}"
+        return kept(self, member, response)
+
+    kept = leadership.Leader.on_append_response
+    patch.setattr(leadership.Leader, "on_append_response", on_append_response)
+
+
+def reports_what_it_has_sent(patch: pytest.MonkeyPatch) -> None:
+    def report(self: leadership.Leader) -> list[leadership.Effect]:
+        lsn = self.commit_lsn + 8
+        return [leadership.Report(Lsn(lsn), ())] if self.is_streaming else []
+
+    patch.setattr(leadership.Leader, "report", report)
+
+
+def sends_old_wal_again(patch: pytest.MonkeyPatch) -> None:
+    kept = WalWindow.slice
+
+    def a_slice(self: WalWindow, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
+        return kept(self, max(self.begin_lsn, Lsn(begin_lsn - begin_lsn % 3)), size_max)
+
+    patch.setattr(WalWindow, "slice", a_slice)
+
+
+PLANTED: list[tuple[str, Planted]] = [
+    ("messages", decodes_without_a_net),
+    ("frames", loses_what_was_held),
+    ("pg_client", waits_for_one_byte_more),
+    ("pg_commands", forgets_the_end_of_input),
+    ("pg_replies", takes_any_length),
+    ("control_file", takes_trailing_bytes),
+    ("slots_file", takes_a_slot_twice),
+    ("wal", trusts_the_previous_record),
+    ("wal_story", ends_a_switch_at_its_record),
+    ("settings", quotes_nothing),
+    ("configuration_file", hands_toml_on),
+    ("acceptor", speaks_before_it_is_durable),
+    ("acceptor", acknowledges_what_is_written),
+    ("creation", adopts_anything),
+    ("proposer", counts_one_ack_as_a_quorum),
+    ("proposer", asserts_what_a_peer_says),
+    ("proposer", reports_what_it_has_sent),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"), PLANTED, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_planted_defect_is_found(
+    name: str, plant: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was a traceback."""
-    path = tmp_path / "walkeeper.toml"
-    path.write_text(text)
-    arguments = ["status", "--config", str(path), "--safekeepers", "127.0.0.1:1"]
-    with pytest.raises(click.UsageError, match=SAYS[text]):
-        cli.main(arguments, standalone_mode=False)
+    target = load(name)
+    inputs = inputs_of(target)
+    plant(monkeypatch)
+    assert search(target, inputs, Random(name), tries=TRIES) is not None
 
 
-def test_values_of_the_configuration_file_are_what_the_command_line_would_say(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "walkeeper.toml"
-    path.write_text('safekeepers = ["a:1", "b:2"]\n[status]\njson = true\ntimeout = 2.5\n')
-    command = cli.get_command(click.Context(cli), "status")
-    assert command is not None
-    context = command.make_context("status", ["--config", str(path)])
-    assert context.params["safekeepers"] == (("a", 1), ("b", 2))
-    assert (context.params["as_json"], context.params["timeout"]) == (True, 2.5)
-    assert context.params["watch"] is False
+def test_every_target_has_a_planted_defect() -> None:
+    assert {name for name, _ in PLANTED} == set(PLACES)
 
 
-@pytest.mark.parametrize("more", [1, 40, 5000])
-def test_a_donor_that_sends_more_than_it_was_asked_for_feeds_nobody(more: int) -> None:
-    """The laggard was sent WAL from beyond the window: bytes that no primary had written."""
-    start_lsn, end_lsn = Lsn(0x10000), Lsn(0x11000)
-    feeder = Feeder(1, BALLOT, 1, WalWindow(end_lsn), ZERO_LSN, ZERO_LSN)
-    members = [Member(link, Stage.STREAMING, attached=True) for link in range(2)]
-    for member, at_lsn in zip(members, (end_lsn, start_lsn), strict=True):
-        member.next_lsn = member.asked_lsn = member.flush_lsn = at_lsn
-    (asked,) = feeder.feed(members[1], members)
-    wal = bytes(end_lsn - start_lsn + more)
-    assert isinstance(asked, SendTo) and asked.link == 0
-    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
-    assert members[1].next_lsn == start_lsn
-    wal = wal[: end_lsn - start_lsn]
-    feeder.feed(members[1], members)
-    feeder.on_donated(ReadResponse(BALLOT, start_lsn, crc_of(wal), wal), members)
-    assert members[1].next_lsn == end_lsn
+# The runner
 
 
-def test_a_slots_file_has_one_meaning() -> None:
-    """A slot twice in the file, behind a right CRC, was one of the two."""
-    slots = Slots(None)
-    for name in ("a", "b"):
-        slots.create(name, temporary=False, restart_lsn=Lsn(8), pid=1)
-    data = slots.image().data
-    assert [slot.name for slot in Slots(data)] == ["a", "b"]
-    body = data[16:-4]
-    for changed in (body.replace(b"b", b"a"), body.replace(b"\1\1\0", b"\1\2\0")):
-        with pytest.raises(CorruptWal, match="slots"):
-            Slots(seal(b"WKSLOTS\0", 1, changed))
-
-
-def test_a_history_file_has_lsns_of_64_bits() -> None:
-    good, long = b"1\t0/3000000\tno\n", b"2\tFFFFFFFFF/0\tno\n3\t0/123456789\n"
-    assert parse_history(good + long + b"1" * 5000 + b" 0/0") == [(1, Lsn(0x3000000))]
+def test_a_run_is_read_from_what_libfuzzer_prints() -> None:
+    run = Run("wal", seconds=2.0)
+    lines = [
+        "INFO: Instrumenting walkeeper_common.lsn",
+        "#2\tINITED cov: 4 ft: 5 corp: 1/1b exec/s: 0 rss: 60Mb",
+        "#5000\tREDUCE cov: 12 ft: 40 corp: 7/99b lim: 4 exec/s: 2500 rss: 60Mb L: 3/9 MS: 1 X-",
+        "artifact_prefix='/x/wal-'; Test unit written to /x/wal-crash-0af1",
+        "Done 6000 runs in 2 second(s)",
+    ]
+    assert [run.read(line) for line in lines] == [False, True, True, False, False]
+    assert (run.inputs, run.edges, run.features, run.corpus) == (6000, 12, 40, 7)
+    assert run.crashes == ["/x/wal-crash-0af1"] and run.speed == 3000
+    assert table([run, Run("frames", failed="exit 1")]).splitlines()[-1].split() == [
+        "all", "6,000", "3,000", "1",
+    ]  # fmt: skip

@@ -19,7 +19,7 @@ from tests.fuzz.choices import Choices, chunks
 from tests.fuzz.contract import Target, require
 from tests.fuzz.drawn import Scope, check_sendable
 from tests.fuzz.framed import frame_of
-from tests.fuzz.mutation import chunked
+from tests.fuzz.mutation import chunked, havoc
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import CorruptWal, Refused, RemoteProtocolError, StorageError
 from walkeeper_common.framing import Message, decode
@@ -422,6 +422,32 @@ def _creation_seeds() -> Iterable[bytes]:
         yield frame_of(ConfigureLog("main", configuration_of(members)))[5:]
 
 
+def alter_creation(data: bytes, random: Random) -> bytes:
+    """Another value of one field."""
+    try:
+        ask = decode(ConfigureLog.TAG, memoryview(data))
+    except RemoteProtocolError:
+        ask = ConfigureLog("main", configuration_of(3))
+    assert isinstance(ask, ConfigureLog)
+    name, size = random.choice(
+        (
+            ("generation", 8),
+            ("ack_quorum", 1),
+            ("timeline", 4),
+            ("creation_lsn", 8),
+            ("system_id", 8),
+            ("server_version", 0),
+        )
+    )
+    old = getattr(ask.configuration, name)
+    if isinstance(old, str):
+        new: object = havoc(old.encode(), random).decode("utf-8", "replace")[:500]
+    else:
+        changed = havoc(old.to_bytes(size, "big"), random)[-size:]
+        new = type(old)(int.from_bytes(changed, "big"))
+    return frame_of(replace(ask, configuration=replace(ask.configuration, **{name: new})))[5:]
+
+
 def repair_creation(data: bytes, random: Random) -> bytes:
     """Most of what changes must not be the uuid or the members' names."""
     try:
@@ -453,5 +479,6 @@ CREATION = Target(
     run=run_creation,
     seeds=_creation_seeds,
     bytes_max=2048,
+    alter=alter_creation,
     repair=repair_creation,
 )

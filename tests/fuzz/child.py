@@ -7,6 +7,7 @@ Started by `runner`; what it prints is libFuzzer's.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from random import Random
@@ -19,6 +20,7 @@ from tests.fuzz.contract import Target
 # A length field that allocates more than its limit ends as a MemoryError, also where nobody
 # touches the memory and RSS would not show it.
 ADDRESS_SPACE_MAX = 3 << 30
+SELF = "WALKEEPER_FUZZ_SELF"  # a merge starts its own program again: the name of one that it can
 STRUCTURED = 0.5
 REPAIRED = 0.85
 
@@ -45,6 +47,7 @@ def mutator_of(target: Target):
 
 def main() -> None:
     name = sys.argv.pop(1)
+    sys.argv[0] = os.environ.get(SELF, sys.argv[0])
     with atheris.instrument_imports(include=list(PACKAGES)):
         target = load(name)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX))

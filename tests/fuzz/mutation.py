@@ -6,10 +6,10 @@ planted bug is found in plain pytest, and the structured mutators to change one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.fuzz.contract import Mutation
+from tests.fuzz.contract import Mutation, Target
 
 INTERESTING = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 1 << 20, 2**31, 2**32 - 1)
 
@@ -98,3 +98,25 @@ def chunked(size: int) -> Mutation:
         return b"".join(item[:size].ljust(size, b"\0") for item in altered)
 
     return alter
+
+
+def mutated(target: Target, data: bytes, random: Random) -> bytes:
+    """As a run under libFuzzer changes an input: bytes or structure, then mostly a repair."""
+    change = target.alter if target.alter is not None and random.randrange(2) else havoc
+    data = change(data, random)
+    if target.repair is not None and random.randrange(6):
+        data = target.repair(data, random)
+    return data[: target.bytes_max]
+
+
+def search(target: Target, inputs: Sequence[bytes], random: Random, *, tries: int) -> str | None:
+    """The first failure among `inputs` and what is made of them; without coverage, so for tests."""
+    for number in range(len(inputs) + tries):
+        data = inputs[number] if number < len(inputs) else random.choice(inputs)
+        for _ in range(0 if number < len(inputs) else random.randrange(1, 4)):
+            data = mutated(target, data, random)
+        try:
+            target.run(data)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return None

@@ -119,9 +119,15 @@ def keep(target: str, say: Callable[[str], None]) -> None:
     shutil.rmtree(merged, ignore_errors=True)
     merged.mkdir(parents=True)
     kept.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.fuzz.child", target, "-merge=1"]
+    itself = COLLECTED / f"{target}.sh"
+    itself.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fuzz.child {target} "$@"\n')
+    itself.chmod(0o755)
     subprocess.run(
-        [*command, str(merged), str(folder), str(kept)], cwd=ROOT, check=True, capture_output=True
+        [str(itself), "-merge=1", str(merged), str(folder), str(kept)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "WALKEEPER_FUZZ_SELF": str(itself)},
     )
     for path in kept.iterdir():
         if is_digest(path.name):
