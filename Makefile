@@ -2,6 +2,7 @@
 # make test       every test, those with a real PostgreSQL too
 # make check      style, types, import rules
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
+# make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named.
@@ -13,11 +14,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_OPTIONS ?=
+FUZZ ?= all --minutes 20
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
 
-.PHONY: install test check prove clean system-packages
+.PHONY: install test check prove fuzz clean system-packages
 
 install: $(STAMP)
 
@@ -56,6 +58,13 @@ check: install
 
 prove: install
 	$(BIN)/python -m tests.explore --all --jobs 2
+
+$(VENV)/.fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
