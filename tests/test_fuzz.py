@@ -83,6 +83,10 @@ def waits_for_one_byte_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pgwire.MessageBuffer, "feed", feed)
 
 
+def keeps_its_slots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(slots.Slots, "release_all", lambda self, *, pid: None)
+
+
 def forgets_the_end_of_input(patch: pytest.MonkeyPatch) -> None:
     def accept(self: replication_commands._Words, word: str) -> bool:
         return self.tokens[0][1].upper() == word and bool(self.tokens.pop(0))
@@ -186,6 +190,7 @@ PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
     ("pg_client", waits_for_one_byte_more),
+    ("pg_session", keeps_its_slots),
     ("pg_commands", forgets_the_end_of_input),
     ("pg_replies", takes_any_length),
     ("control_file", takes_trailing_bytes),

@@ -13,6 +13,7 @@ PLACES = {
     "messages": ("framed", "MESSAGE"),
     "frames": ("framed", "STREAM"),
     "pg_client": ("postgres_wire", "CLIENT"),
+    "pg_session": ("postgres_session", "SESSION"),
     "pg_commands": ("postgres_wire", "COMMANDS"),
     "pg_replies": ("postgres_wire", "REPLIES"),
     "control_file": ("sealed", "CONTROL"),
