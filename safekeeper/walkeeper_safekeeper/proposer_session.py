@@ -26,6 +26,7 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 
 UNSENT_BYTES_MAX = 64 << 20
 ADMIN_REQUESTS_MAX = 16
+PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
 
 class LogCatalog(Protocol):
@@ -78,8 +79,16 @@ class ProposerSession:
             return
         self._log = found
         found.sessions[self._number] = self
-        found.proposers[greeting.proposer_id] = (self.connection.peer, greeting.application_name)
+        self._remember(found, greeting)
         self._post(greeting)
+
+    def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
+        """The newest proposers and the one that leads: greetings must not fill the memory."""
+        known, leader_id = log.proposers, log.driver.acceptor.durable.ballot.proposer_id
+        known.pop(greeting.proposer_id, None)
+        known[greeting.proposer_id] = (self.connection.peer, greeting.application_name)
+        if len(known) > PROPOSERS_KNOWN_MAX:
+            del known[next(known_id for known_id in known if known_id != leader_id)]
 
     def _post(self, message: Message) -> None:
         assert self._log is not None

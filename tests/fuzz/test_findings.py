@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -21,9 +22,15 @@ from walkeeper_common.errors import CorruptWal, Refused
 from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AcceptorGreeting, Reject, RejectCode, VoteRequest
+from walkeeper_common.messages import (
+    AcceptorGreeting,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+    VoteRequest,
+)
 from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.requests import PrepareLog, ReadResponse
 from walkeeper_proposer import gate
@@ -37,6 +44,7 @@ from walkeeper_proposer.proposer_events import Send as SendTo
 from walkeeper_proposer.wal_window import WalWindow
 from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
+from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession
 from walkeeper_safekeeper.replication_answers import parse_history
 from walkeeper_safekeeper.sealed_file import seal
 from walkeeper_safekeeper.slots import Slots
@@ -266,3 +274,26 @@ def test_a_slots_file_has_one_meaning() -> None:
 def test_a_history_file_has_lsns_of_64_bits() -> None:
     good, long = b"1\t0/3000000\tno\n", b"2\tFFFFFFFFF/0\tno\n3\t0/123456789\n"
     assert parse_history(good + long + b"1" * 5000 + b" 0/0") == [(1, Lsn(0x3000000))]
+
+
+def test_greetings_do_not_fill_the_memory() -> None:
+    """Each one under a fresh proposer id was remembered for good, with up to 128 KiB of names."""
+    acceptor = acceptor_of_three()
+    acceptor.durable = replace(acceptor.durable, ballot=BALLOT)
+    driver = SimpleNamespace(acceptor=acceptor, post=lambda event: None, is_busy=False)
+    log = SimpleNamespace(driver=driver, sessions={}, proposers={})
+    session = ProposerSession(
+        SimpleNamespace(peer="127.0.0.1:9"),  # type: ignore[arg-type]
+        SimpleNamespace(hosted=lambda cluster: log),  # type: ignore[arg-type]
+        1,
+        lambda *_, **__: None,  # type: ignore[arg-type,return-value]
+    )
+    ids = [BALLOT.proposer_id, *(number.to_bytes(16, "big") for number in range(1000))]
+    for proposer_id in ids:
+        session.on_message(
+            ProposerGreeting(
+                1, "main", LOG_UUID, 0, 0, "", proposer_id, LogKind.PHYSICAL, "w", None
+            )
+        )
+    assert len(log.proposers) == PROPOSERS_KNOWN_MAX
+    assert {ids[0], *ids[-PROPOSERS_KNOWN_MAX + 1 :]} == set(log.proposers)
