@@ -7,6 +7,7 @@ dirty, as Linux does: they read as written and never reach the disk unless they 
 
     disk.operations_left = k       raises PowerCut instead of the operation after the k-th
     disk = disk.crash()            the disk as a power cut leaves it, then
+    disk = disk.crash(garbles=True)  the same, with wrong bits in some of what was not synced
     disk.capacity_bytes = n        allocate raises NoSpace beyond it
     disk.failing_syncs.add(name)   the next sync_data of that file fails
 
@@ -52,15 +53,29 @@ class _File:
             self._keep(sector, versions[-1])
         self.dirty.clear()
 
-    def crash(self, random: Random) -> _File:
+    def crash(self, random: Random, *, garbles: bool = False) -> _File:
         survivor = _File()
         survivor.durable = bytearray(self.durable)
         keep = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         for sector in sorted(self.dirty):
             if random.random() < keep:
-                survivor._keep(sector, random.choice(self.dirty[sector]))
+                version = random.choice(self.dirty[sector])
+                if garbles and random.random() < 0.3:
+                    version = self._garbled(sector, version, random)
+                survivor._keep(sector, version)
         survivor.data = bytearray(survivor.durable)
         return survivor
+
+    def _garbled(self, sector: int, version: bytes, random: Random) -> bytes:
+        """One bit wrong, in a byte that was under way; what was synced in that sector is safe."""
+        synced = self.durable[sector * SECTOR : sector * SECTOR + len(version)]
+        synced += bytes(len(version) - len(synced))
+        under_way = [i for i, byte in enumerate(version) if byte != synced[i]]
+        if not under_way:
+            return version
+        garbled, at = bytearray(version), random.choice(under_way)
+        garbled[at] ^= 1 << random.randrange(8)
+        return bytes(garbled)
 
     def _keep(self, sector: int, version: bytes) -> None:
         end = sector * SECTOR + len(version)
@@ -81,20 +96,26 @@ class FaultyDisk:
         self.operations_left: int | None = None
         self.capacity_bytes: int | None = None
         self.failing_syncs: set[str] = set()
+        self.lost_changes = 0  # names that the last power cut took back
 
-    def crash(self) -> FaultyDisk:
+    def crash(self, *, garbles: bool = False) -> FaultyDisk:
         """The power is cut and comes back. The old object must not be used any more."""
         kept = dict(self._durable_names)
         keep = self._random.choice([0.0, 0.5, 1.0])
+        lost_changes = 0
         for gone, new, file in self._changes:
-            if self._random.random() < keep:
+            if self._random.random() >= keep:
+                lost_changes += 1
+            else:
                 if gone is not None:
                     kept.pop(gone, None)
                 if new is not None and file is not None:
                     kept[new] = file
         survivor = FaultyDisk(self._random)
-        survivor.capacity_bytes = self.capacity_bytes
-        survivor._names = {name: kept[name].crash(self._random) for name in sorted(kept)}
+        survivor.capacity_bytes, survivor.lost_changes = self.capacity_bytes, lost_changes
+        survivor._names = {
+            name: kept[name].crash(self._random, garbles=garbles) for name in sorted(kept)
+        }
         survivor._durable_names = dict(survivor._names)
         return survivor
 

@@ -111,7 +111,7 @@ def cut_everywhere(
             run_load(disk, wal, promises, random)
         except PowerCut:
             cut = True
-        disk = disk.crash()
+        disk = disk.crash(garbles=operations % 2 == 1)
         if promises.is_created:
             recover_with_cuts(disk, wal, promises, Random(operations))
         if not cut:
@@ -134,7 +134,7 @@ def recover_with_cuts(
         disk.operations_left = random.randrange(12)
         with contextlib.suppress(PowerCut):
             recover_marking(make_store(disk), control[-1], mark_cut=mark_cut)
-        disk = disk.crash()
+        disk = disk.crash(garbles=random.random() < 0.5)
     store = make_store(disk)
     found = recover(store, control[-1])
     check_recovered(disk, store, found, wal, promises)

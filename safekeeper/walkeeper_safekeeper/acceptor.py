@@ -105,8 +105,8 @@ class Acceptor:
         match event:
             case Received(connection, message):
                 return self.on_message(connection, message)
-            case WalFlushed(flush_lsn):
-                return self.on_wal_flushed(flush_lsn)
+            case WalFlushed(flush_lsn):  # of a disk that has failed, nothing is believed (rule 15)
+                return self.on_wal_flushed(flush_lsn) if self.failure is None else []
             case RecordEndFound(asked, record_lsn):
                 return self.on_record_end(asked, record_lsn)
             case WalRead():

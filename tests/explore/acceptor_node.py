@@ -164,7 +164,8 @@ class AcceptorNode:
             if not events and self.written and not self.slow_disk:
                 self._flush(events)
         if self.core.failure is not None:
-            raise Violation(f"a safekeeper takes itself for damaged: {self.core.failure}")
+            text = f"a safekeeper takes itself for damaged: {self.core.failure}"
+            raise Violation("Durability", text)
 
     def _flush(self, events: deque[Event]) -> None:
         self.wal, self.written = self.log, b""
@@ -201,11 +202,12 @@ class AcceptorNode:
                 pass
             case VoteResponse(granted=True, flush_lsn=flush_lsn, ballot=ballot):
                 if self.durable.ballot < ballot:
-                    raise Violation(f"a vote for {ballot} that is not durable")
+                    raise Violation("Promises", f"a vote for {ballot} that is not durable")
             case _:
                 return
         if offset_of(flush_lsn) > len(self.wal):
-            raise Violation(f"acknowledged {flush_lsn}, durable is {at_lsn(len(self.wal))}")
+            text = f"acknowledged {flush_lsn}, durable is {at_lsn(len(self.wal))}"
+            raise Violation("Durability", text)
 
     # Crash and recovery, as log_folder and wal_recovery do it on the real store
 
@@ -218,9 +220,11 @@ class AcceptorNode:
         committed = valid_end(wal[: offset_of(min(durable.commit_lsn, limit))])[0]
         reached = offset_of(min(durable.reached_lsn, limit))
         if len(wal) < offset_of(durable.commit_lsn) and durable.truncating_to is None:
-            raise Violation(f"a power cut took WAL committed up to {durable.commit_lsn}")
+            text = f"a power cut took WAL committed up to {durable.commit_lsn}"
+            raise Violation("Durability", text)
         if end < max(committed, reached):
-            raise Violation(str(CorruptWal(f"valid WAL ends at {end}, {committed=} {reached=}")))
+            error = CorruptWal(f"valid WAL ends at {end}, {committed=} {reached=}")
+            raise Violation("Durability", str(error))
         self.wal, self.written = wal[:end], b""
         self.durable = replace(
             durable,

@@ -31,7 +31,8 @@ class Chain:
         """A safekeeper lets readers see these whole records."""
         self._compare("a safekeeper", wal)
         if len(wal) > len(self.wal):
-            raise Violation(f"a safekeeper shows {wal.hex()}, committed is {self.wal.hex()}")
+            text = f"a safekeeper shows {wal.hex()}, committed is {self.wal.hex()}"
+            raise Violation("Reading", text)
         return self
 
     def elected(self, ballot: Ballot, wal: bytes) -> Chain:
@@ -39,15 +40,17 @@ class Chain:
         needed = max((end for b, end in self.ends if b < ballot), default=0)
         if wal[:needed] != self.wal[:needed]:
             raise Violation(
+                "Acknowledged",
                 f"{ballot} was elected with {wal.hex() or 'nothing'}, "
-                f"lost is what was committed: {self.wal[:needed].hex()}"
+                f"lost is what was committed: {self.wal[:needed].hex()}",
             )
         return self
 
     def _compare(self, who: str, wal: bytes) -> None:
         common = min(len(wal), len(self.wal))
         if wal[:common] != self.wal[:common]:
-            raise Violation(f"{who} commits {wal.hex()}, committed was {self.wal.hex()}: a fork")
+            text = f"{who} commits {wal.hex()}, committed was {self.wal.hex()}: a fork"
+            raise Violation("Committed", text)
 
 
 class Chains:

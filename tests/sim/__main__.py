@@ -1,16 +1,30 @@
 """The deterministic simulator of the shipping code.
 
     python -m tests.sim --seed 7                     one run, one line an event
-    python -m tests.sim --seeds 10000 --minutes 5    a search
+    python -m tests.sim --seeds 10000 --minutes 5    a search; --jobs 2 in two processes
 
-Each line: simulated milliseconds, who, what. Who: skN a safekeeper, pN a proposer process (a new
-number each time it is started), pgN a primary (pgR: restored from the log). CRASH and KILL lose
-memory, CRASH also what was not synced; boot and START are new lives; STOP is a clean stop of a
-safekeeper, or says why a proposer ended; `partition` lists the directions that are cut; `heal`
-ends the safety phase. Everything else is what the code notes for its operator. Same seed, same
-trace.
+A line: simulated milliseconds, who, what. Who:
 
-Exit codes: 0 nothing found, 1 the code broke, 2 lost or forked WAL, 3 no progress after healing.
+    skN     a safekeeper          pN      a proposer process, a new number each time it is started
+    pgN     a primary             pgR     the one that was restored from the log in the end
+    ----    the world
+
+What, beside what the code notes for its operator:
+
+    boot, START         a new life              KILL      the process is killed
+    CRASH               the power is cut: what was not synced may be lost, in any part
+    STOP                a clean stop of a safekeeper; of a proposer, with the reason
+    LOST                a safekeeper's disk, and with it its promises: it may not vote any more
+    disk …, clock …     a disk that is full or stalls, a sync that fails, heartbeats that burst
+    partition           the directions that are cut; held back: they are opened soon
+    clone               another server with the same past, which goes on on its own
+    plot                targeted trouble begins (plots.py); random faults go on beside it
+    heal                the end of the safety phase: from here on everything must move on
+
+The first line has the seed's options. Same seed, same trace, in every process.
+
+Exit codes: 0 nothing found, 1 the code broke, 2 lost or forked WAL or a broken promise (the oracle
+is named first), 3 no progress after healing.
 """
 
 from __future__ import annotations
@@ -18,26 +32,20 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-import time
-import traceback
+from pathlib import Path
 
-from tests.sim.oracle import NoProgress, Violation
-from tests.sim.story import Story
+from tests.sim.search import run, search
 
 
 def run_seed(seed: int, *, is_shown: bool) -> tuple[int, str, int]:
     """(exit code, what was found, events)."""
-    show = (lambda line: sys.stdout.write(line + "\n")) if is_shown else None
-    story = Story(seed, show=show)
-    try:
-        story.run()
-    except Violation as error:
-        return 2, f"VIOLATION {error}", story.world.events
-    except NoProgress as error:
-        return 3, f"NO PROGRESS {error}", story.world.events
-    except Exception:
-        return 1, traceback.format_exc(), story.world.events
-    return 0, f"acknowledged {len(story.acked.wal)} bytes", story.world.events
+    done = run(seed, show=_tell if is_shown else None)
+    return done.code, done.text, done.events
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -50,26 +58,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10**9, help="how many to search")
     parser.add_argument("--from", type=int, dest="base", help="the first seed (default: random)")
     parser.add_argument("--minutes", type=float, default=1.0, help="when to stop searching")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    parser.add_argument("--json", type=Path, help="write the search's figures to this file")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         code, found, _ = run_seed(arguments.seed, is_shown=True)
-        sys.stdout.write(f"{found}\n")
+        _tell(found)
         return code
     base = secrets.randbelow(10**9) if arguments.base is None else arguments.base
-    deadline = time.monotonic() + arguments.minutes * 60
-    started, events, runs = time.monotonic(), 0, 0
-    sys.stdout.write(f"searching from seed {base}\n")
-    for seed in range(base, base + arguments.seeds):
-        code, found, ran = run_seed(seed, is_shown=False)
-        events, runs = events + ran, runs + 1
-        if code:
-            sys.stdout.write(f"{found}\nfailed (exit code {code}) after {runs} seeds: ")
-            sys.stdout.write(f"python -m tests.sim --seed {seed}\n")
-            return code
-        if time.monotonic() > deadline:
-            break
-    rate = events / (time.monotonic() - started)
-    sys.stdout.write(f"{runs} seeds, {events} events, {rate:.0f} a second: nothing found\n")
+    _tell(f"searching from seed {base}")
+    failed, tally = search(
+        base, arguments.seeds, minutes=arguments.minutes, jobs=arguments.jobs, tell=_tell
+    )
+    if arguments.json is not None:
+        tally.save(arguments.json, failed)
+    if failed is not None:
+        _tell(f"{failed.text}\nfailed (exit code {failed.code}) after {tally.seeds} seeds: "
+              f"python -m tests.sim --seed {failed.seed}")  # fmt: skip
+        return failed.code
+    _tell(f"{tally.table()}\n{tally.line()}: nothing found")
     return 0
 
 

@@ -1,9 +1,30 @@
-"""What must never happen, whatever goes wrong. Each check compares bytes, not only positions."""
+"""What must never happen, whatever goes wrong: small named judges, most of which compare bytes.
+
+    Acknowledged   what PostgreSQL was told of is never lost or changed, and stays on enough disks
+    Committed      no two different bytes at one committed LSN, whoever reads them, for ever
+    Authorship     a log is what its history says: no byte that its ballot's proposer did not send
+    Durability     what is acknowledged, voted or reported is what a power cut leaves
+    Survival       whatever election could be held now, its winner has all that is committed
+    Retention      a segment goes only when every member has it
+    Leaders        one leader a ballot, one ballot a leader
+    Promises       a promised ballot is never forgotten; the log behind a vote is final
+    Admission      who must be refused never leads: another timeline, another branch, a sealed log
+    Reading        a voter that was not elected to gives no more than its vote said
+    Recovery       nothing that happens to these disks makes a safekeeper take itself for damaged
+
+A judge knows what really happened from the simulated primaries, disks and wires; it believes
+nothing that the code under test says of itself. Each raises Violation with its own name; progress
+is demanded in healing.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
 from walkeeper_common.errors import StorageError
-from walkeeper_common.history import Ballot
+from walkeeper_common.history import Ballot, Fragment, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.wal_store import WalStore
 
@@ -11,20 +32,23 @@ from walkeeper_safekeeper.wal_store import WalStore
 class Violation(Exception):
     """Lost, forked or uncommitted bytes, two leaders, a broken promise: exit code 2."""
 
+    def __init__(self, oracle: str, text: str) -> None:
+        super().__init__(f"{oracle}: {text}")
+        self.oracle = oracle
+
 
 class NoProgress(Exception):
     """The world was healed and nothing moved: exit code 3."""
 
 
-def whole_end(who: str, store: WalStore, lsn: Lsn) -> Lsn:
-    """Where the last whole record below a committed LSN ends."""
-    try:
-        return store.record_end(lsn).end_lsn
-    except StorageError as error:
-        raise Violation(f"{who} committed {lsn}, but {error}") from error
+class Oracle:
+    """One judge."""
+
+    def fail(self, text: str) -> NoReturn:
+        raise Violation(type(self).__name__, text)
 
 
-class Acknowledged:
+class Acknowledged(Oracle):
     """Every byte that PostgreSQL was told a quorum has; grows, never changes.
 
     Who is elected needs what was acknowledged under smaller ballots. A late winner of a ballot that
@@ -35,6 +59,7 @@ class Acknowledged:
         self.start_lsn = start_lsn
         self.wal = bytearray()
         self._ends: dict[Ballot, Lsn] = {}
+        self._term_starts: dict[Ballot, Lsn] = {}
 
     @property
     def end_lsn(self) -> Lsn:
@@ -44,71 +69,242 @@ class Acknowledged:
         """What was acknowledged under smaller ballots."""
         return max((e for b, e in self._ends.items() if b < ballot), default=self.start_lsn)
 
-    def acknowledge(self, who: str, wal: bytes, ballot: Ballot) -> None:
-        """`wal` is that primary's log from start_lsn on, up to the last whole record it may ack."""
-        common = min(len(wal), len(self.wal))
-        if wal[:common] != self.wal[:common]:
-            at = next(i for i in range(common) if wal[i] != self.wal[i])
-            raise Violation(f"{who} was told of other bytes at {self.start_lsn + at}: a fork")
-        if len(wal) > len(self.wal):
-            self.wal[:] = wal
-        self._ends[ballot] = max(self._ends.get(ballot, self.start_lsn), self.start_lsn + len(wal))
+    def elected(self, ballot: Ballot, start_lsn: Lsn) -> None:
+        """From here on no smaller ballot acknowledges anything behind this term's start."""
+        self._term_starts[ballot] = start_lsn
+
+    def acknowledge(self, who: str, begin_lsn: Lsn, wal: bytes, ballot: Ballot) -> None:
+        """`wal` ends with the last whole record that this primary may acknowledge."""
+        at = begin_lsn - self.start_lsn
+        known = self.wal[at : at + len(wal)]
+        if wal[: len(known)] != known:
+            differs = next(i for i in range(len(known)) if wal[i] != known[i])
+            self.fail(f"{who} was told of other bytes at {begin_lsn + differs}: a fork")
+        self.wal += wal[len(known) :]
+        end_lsn = begin_lsn + len(wal)
+        fences = ((b, start_lsn) for b, start_lsn in self._term_starts.items() if b > ballot)
+        for newer, start_lsn in fences:
+            if end_lsn > start_lsn:
+                text = f"{who} was told of {end_lsn} by {ballot}"
+                self.fail(f"{text}, although {newer} had been elected at {start_lsn}")
+        self._ends[ballot] = max(self._ends.get(ballot, self.start_lsn), end_lsn)
 
     def hold_against(
         self, who: str, wal: bytes, begin_lsn: Lsn, end_lsn: Lsn | None = None
     ) -> None:
         """`wal` is what `who` would go on from: it must have all that was acknowledged."""
-        offset = begin_lsn - self.start_lsn
-        wanted = bytes(self.wal[offset:])
+        wanted = bytes(self.wal[begin_lsn - self.start_lsn :])
         if end_lsn is not None:
             wanted = wanted[: max(0, end_lsn - begin_lsn)]
         if wal[: len(wanted)] != wanted:
             same = next(
                 (i for i, (a, b) in enumerate(zip(wal, wanted, strict=False)) if a != b), len(wal)
             )
-            raise Violation(
-                f"{who} lacks acknowledged bytes from {begin_lsn + same} to {self.end_lsn}"
-            )
+            self.fail(f"{who} lacks acknowledged bytes from {begin_lsn + same} to {self.end_lsn}")
+
+    def tail(self, bytes_max: int) -> tuple[Lsn, bytes]:
+        """The end of what was acknowledged: what a cut or a crash would take first."""
+        wal = bytes(self.wal[-bytes_max:])
+        return Lsn(self.end_lsn - len(wal)), wal
 
 
-class Committed:
+class Committed(Oracle):
     """Whole records that any safekeeper calls committed: the same bytes everywhere, for ever."""
 
     def __init__(self, start_lsn: Lsn) -> None:
         self.start_lsn = start_lsn
         self.wal = bytearray()
 
-    def check(self, who: str, begin_lsn: Lsn, wal: bytes) -> None:
+    def check(self, who: str, begin_lsn: Lsn, wal: bytes) -> bool:
+        """Whether anything was new."""
         offset = begin_lsn - self.start_lsn
         known = self.wal[offset : offset + len(wal)]
         if wal[: len(known)] != known:
-            raise Violation(f"{who} committed other bytes within {len(wal)} of {begin_lsn}")
-        if offset <= len(self.wal) < offset + len(wal):
+            self.fail(f"{who} committed other bytes within {len(wal)} of {begin_lsn}")
+        is_new = offset <= len(self.wal) < offset + len(wal)
+        if is_new:
             self.wal[offset:] = wal
+        return is_new
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+        """As far as it is known to be committed."""
+        return bytes(self.wal[begin_lsn - self.start_lsn : end_lsn - self.start_lsn])
+
+    def tail(self, bytes_max: int) -> tuple[Lsn, bytes]:
+        """The end of it: what a cut or a crash would take first."""
+        wal = bytes(self.wal[-bytes_max:])
+        return Lsn(self.start_lsn + len(self.wal) - len(wal)), wal
+
+    def whole_end(self, who: str, store: WalStore, lsn: Lsn) -> Lsn:
+        """Where the last whole record below a committed LSN ends."""
+        try:
+            return store.record_end(lsn).end_lsn
+        except StorageError as error:
+            self.fail(f"{who} committed {lsn}, but {error}")
 
 
-class Leaders:
-    """At most one leader a ballot (Raft's election safety)."""
+class Reading(Oracle):
+    """A ballot is no key to what its leader has not heard of (rule 13)."""
+
+    def check_voter(self, who: str, end_lsn: Lsn, voted_lsn: Lsn) -> None:
+        if end_lsn > voted_lsn:
+            self.fail(f"{who} gave WAL up to {end_lsn}, its vote ended at {voted_lsn}")
+
+
+class Authorship(Oracle):
+    """Which bytes each ballot's leader was given by its primary, and so what each log must hold."""
+
+    def __init__(self) -> None:
+        self._written: dict[Ballot, tuple[Lsn, bytearray]] = {}
+
+    def begins(self, ballot: Ballot, start_lsn: Lsn) -> None:
+        self._written[ballot] = (start_lsn, bytearray())
+
+    def wrote(self, ballot: Ballot, begin_lsn: Lsn, wal: bytes) -> None:
+        start_lsn, written = self._written[ballot]
+        if begin_lsn != start_lsn + len(written):
+            self.fail(f"{ballot} took WAL at {begin_lsn}, it had {len(written)} from {start_lsn}")
+        written += wal
+
+    def check(self, who: str, history: Sequence[Fragment], begin_lsn: Lsn, wal: bytes) -> None:
+        """`wal` stands in a log with this history."""
+        end_lsn = begin_lsn + len(wal)
+        fragments = cut(tuple(history), end_lsn)
+        for i, fragment in enumerate(fragments):
+            is_last = i + 1 == len(fragments)
+            begin = max(begin_lsn, fragment.start_lsn)
+            end = end_lsn if is_last else min(end_lsn, fragments[i + 1].start_lsn)
+            if begin >= end:
+                continue
+            start_lsn, written = self._written.get(fragment.ballot, (fragment.start_lsn, b""))
+            wanted = written[begin - start_lsn : end - start_lsn]
+            found = wal[begin - begin_lsn : end - begin_lsn]
+            if begin < start_lsn or found != wanted:
+                at = next(
+                    (i for i, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b),
+                    min(len(found), len(wanted)),
+                )
+                self.fail(f"{who} has bytes at {begin + at} that {fragment} never had there")
+
+
+class Durability(Oracle):
+    """A power cut now leaves what was just said to be durable."""
+
+    def check(self, who: str, said: str, lsn: Lsn, kept: bytes, wanted: bytes) -> None:
+        if kept != wanted:
+            self.fail(f"{who} {said} {lsn}, a power cut would lose some of it")
+
+    def check_quorum(self, who: str, lsn: Lsn, holding: Sequence[str], ack_quorum: int) -> None:
+        if len(holding) < ack_quorum:
+            self.fail(f"{who} reports {lsn}, only {list(holding)} have it on disk")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One member's log as an election would see it, and whether it has what is asked for."""
+
+    who: str
+    rank: tuple[Ballot, Lsn]  # last log ballot, flush_lsn (rule 4)
+    has_it: bool
+
+
+class Survival(Oracle):
+    """Whoever could elect now would elect a log with all that is committed (Raft 5.4.3).
+
+    It looks ahead: a rule that is missing shows here before an election makes it come true.
+    """
+
+    def check(
+        self, what: str, end_lsn: Lsn, standings: Sequence[Standing], vote_quorum: int
+    ) -> None:
+        for lacking in standings:
+            voters = [s.who for s in standings if s.rank <= lacking.rank]
+            if not lacking.has_it and len(voters) >= vote_quorum:
+                voters.remove(lacking.who)
+                self.fail(
+                    f"{what} up to {end_lsn}, but {lacking.who} lacks some of it and would win an "
+                    f"election with {voters}"
+                )
+
+
+class Retention(Oracle):
+    """What one safekeeper has removed, every member has: nobody has to be fed from there."""
+
+    def check(self, who: str, first_lsn: Lsn, lacking: Sequence[str]) -> None:
+        if lacking:
+            self.fail(f"{who} removed WAL below {first_lsn}, which {list(lacking)} lack")
+
+
+class Leaders(Oracle):
+    """At most one leader a ballot (Raft's election safety), one ballot a leader (rule 20)."""
 
     def __init__(self) -> None:
         self._by_ballot: dict[Ballot, str] = {}
+        self._ballots: dict[str, Ballot] = {}
 
     def elected(self, ballot: Ballot, who: str) -> None:
         if self._by_ballot.setdefault(ballot, who) != who:
-            raise Violation(f"{ballot} was won by {self._by_ballot[ballot]} and by {who}")
+            self.fail(f"{ballot} was won by {self._by_ballot[ballot]} and by {who}")
+        if self._ballots.setdefault(who, ballot) != ballot:
+            self.fail(f"{who} was elected with {self._ballots[who]}, and again with {ballot}")
 
 
-class Promises:
-    """A promised ballot is kept over every crash."""
+class Promises(Oracle):
+    """What a vote promises: no smaller ballot again, and no longer log for one."""
 
     def __init__(self) -> None:
         self._greatest: dict[str, Ballot] = {}
+        self._voted: dict[str, tuple[Ballot, Lsn]] = {}
 
-    def promised(self, who: str, ballot: Ballot) -> None:
-        self._greatest[who] = max(self._greatest.get(who, ballot), ballot)
+    def granted(self, who: str, ballot: Ballot, flush_lsn: Lsn) -> None:
+        self.speaks_as(who, ballot)
+        self._greatest[who] = ballot
+        self._voted[who] = (ballot, flush_lsn)
 
-    def restarted(self, who: str, ballot: Ballot) -> None:
+    def speaks_as(self, who: str, ballot: Ballot) -> None:
+        """Everything that it says, and what it finds on its disk, is of this ballot."""
         if who in self._greatest and ballot < self._greatest[who]:
-            raise Violation(f"{who} forgot its promise to {self._greatest[who]}, has {ballot}")
+            self.fail(f"{who} forgot its promise to {self._greatest[who]}, has {ballot}")
+
+    def log_ends(self, who: str, last_ballot: Ballot, flush_lsn: Lsn) -> None:
+        """Final for smaller ballots: only a leader of the promised ballot makes the log longer."""
+        ballot, voted_lsn = self._voted.get(who, (last_ballot, flush_lsn))
+        if last_ballot < ballot and flush_lsn > voted_lsn:
+            self.fail(f"{who} voted {ballot} with a log up to {voted_lsn}, and has {flush_lsn} now")
+
+    def forget(self, who: str) -> None:
+        """Its disk is lost, and with it all that it promised: it may not speak for it any more."""
+        self._voted.pop(who, None)
 
 
+class Admission(Oracle):
+    """Who may lead: PROTOCOL.md section 5."""
+
+    def check_timeline(self, who: str, timeline: int) -> None:
+        if timeline != 1:
+            self.fail(f"{who} leads a log on timeline 1 for a server on {timeline}")
+
+    def check_seal(self, who: str, last: Fragment, *, resumes: bool) -> None:
+        if last.sealed and not resumes:
+            self.fail(f"{who} writes on behind the seal of {last} without --resume")
+
+    def check_member(self, who: str, *, is_lost: bool) -> None:
+        if is_lost:
+            self.fail(f"{who} votes or acknowledges although it has lost its promises")
+
+
+class Recovery(Oracle):
+    """A safekeeper whose disk did what disks may do starts again."""
+
+
+class Oracles:
+    """All of them, for one run."""
+
+    def __init__(self, start_lsn: Lsn) -> None:
+        self.acknowledged = Acknowledged(start_lsn)
+        self.committed = Committed(start_lsn)
+        self.authorship, self.reading = Authorship(), Reading()
+        self.durability, self.retention = Durability(), Retention()
+        self.survival = Survival()
+        self.leaders, self.promises = Leaders(), Promises()
+        self.admission, self.recovery = Admission(), Recovery()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 COMMIT_RMID = 1
 CHUNK_BYTES_MAX = 20_000
+SYSTEM_ID = 7_000_000_000_000_000_001
 
 
 class Standby(Protocol):
@@ -29,18 +31,21 @@ class Standby(Protocol):
 class Primary:
     """One server; `clone` makes another one with the same past."""
 
-    def __init__(self, world: World, name: str, maker: WalMaker, acked: Acknowledged) -> None:
+    def __init__(
+        self, world: World, name: str, maker: WalMaker, acked: Acknowledged, *, timeline: int = 1
+    ) -> None:
         self.world, self.name, self.maker, self.acked = world, name, maker, acked
+        self.timeline = timeline
         self.is_up = True
         self.flush_lsn = maker.end_lsn
         self._standby: Standby | None = None
         self._sent_lsn = Lsn(0)
-        self._told: list[Standby] = []
+        self._told_lsn = acked.start_lsn  # a whole record's end
 
     def identity(self) -> PrimaryIdentity:
         return PrimaryIdentity(
-            system_id=7_000_000_000_000_000_001,
-            timeline=1,
+            system_id=SYSTEM_ID,
+            timeline=self.timeline,
             flush_lsn=self.flush_lsn,
             segment_bytes=self.maker.segment_bytes,
             server_version="15.18",
@@ -50,12 +55,29 @@ class Primary:
             full_page_writes=True,
         )
 
-    def write(self) -> None:
+    def has_all_of(self, acked: Acknowledged) -> bool:
+        """Whether every acknowledged byte is durable here."""
+        if self.flush_lsn < acked.end_lsn:
+            return False
+        return self.maker.read(acked.start_lsn, acked.end_lsn) == acked.wal
+
+    @property
+    def kept_lsn(self) -> Lsn:
+        """Where its pg_wal begins: checkpoints recycle the segments before."""
+        recycled, first_lsn = self.world.options.recycled_bytes, self.maker.start_lsn
+        if recycled is None or not self.world.is_rough:
+            return first_lsn
+        segment = self.flush_lsn.round_down(self.maker.segment_bytes)
+        return max(first_lsn, Lsn(max(0, segment - recycled)).round_down(self.maker.segment_bytes))
+
+    def write(self, size: int | None = None) -> None:
         """One more transaction, flushed now or at the next page boundary only."""
         if not self.is_up:
             return
-        random = self.world.random
-        self.maker.record(random.randrange(self.world.options.record_bytes_max), 0, COMMIT_RMID)
+        random, sizes = self.world.random, self.world.options.record_bytes
+        if size is None:
+            size = random.choice(sizes) if len(sizes) > 1 else random.randrange(sizes[0])
+        self.maker.record(size, 0, COMMIT_RMID)
         end_lsn = self.maker.end_lsn
         if not self.world.is_healed and random.random() < 0.2:
             end_lsn = max(self.flush_lsn, end_lsn.round_down(WAL_PAGE_BYTES))
@@ -84,32 +106,59 @@ class Primary:
         if not self.is_up or self._standby is not standby:
             return
         assert commit_lsn <= self._sent_lsn, f"{commit_lsn=} beyond what was sent {self._sent_lsn}"
-        _, end_lsn = self.maker.end_before(commit_lsn)
-        if end_lsn > self.acked.start_lsn:
-            wal = self.maker.read(self.maker.start_lsn, end_lsn)
-            self.acked.acknowledge(self.name, wal, standby.ballot)
+        end_lsn = max(self.record_end(commit_lsn), self._told_lsn)
+        if end_lsn > self._told_lsn:
+            wal = self.maker.read(self._told_lsn, end_lsn)
+            self.acked.acknowledge(self.name, self._told_lsn, wal, standby.ballot)
+            self.world.facts["commits acknowledged"] += self._records_in(self._told_lsn, end_lsn)
+            self._told_lsn = end_lsn
 
-    def crash(self, *, then: Callable[[], None]) -> None:
+    def record_end(self, lsn: Lsn) -> Lsn:
+        """Where the last record ends that is whole below `lsn`."""
+        records = self.maker.records
+        at = bisect_right(records, lsn, key=lambda made: made.end_lsn)
+        while at and not records[at - 1].complete:
+            at -= 1  # an aborted one ends nothing before the record behind it is whole
+        return records[at - 1].end_lsn if at else self.maker.start_lsn
+
+    def _records_in(self, begin_lsn: Lsn, end_lsn: Lsn) -> int:
+        ends = [bisect_right(self.maker.records, x, key=lambda m: m.end_lsn)
+                for x in (begin_lsn, end_lsn)]  # fmt: skip
+        return ends[1] - ends[0]
+
+    def crash(self, *, then: Callable[[], None] = lambda: None) -> None:
         """Keeps what was flushed; goes on with the same bytes, or ends the record that was cut."""
         if not self.is_up:
             return
-        self.world.say(self.name, f"CRASH flush={self.flush_lsn}")
+        self.world.trouble("primary crashes", self.name, f"CRASH flush={self.flush_lsn}")
+        self.stop()
+        self.world.later(self.world.random.uniform(100, 3000), lambda: self.restart(then))
+
+    def stop(self) -> None:
+        """Down until somebody starts it again."""
         self.is_up = False
         standby, self._standby = self._standby, None
         if standby is not None:
             standby.primary_lost("the server crashed")
-        self.world.later(self.world.random.uniform(100, 3000), lambda: self._restart(then))
 
-    def _restart(self, then: Callable[[], None]) -> None:
+    def restart(self, then: Callable[[], None] = lambda: None) -> None:
+        if self.is_up:
+            return
         goes_on_lsn = self.maker.crash(self.flush_lsn)
         self.is_up, self.flush_lsn = True, self.maker.end_lsn
         self.world.say(self.name, f"boot from={goes_on_lsn} flush={self.flush_lsn}")
         then()
 
-    def clone(self, name: str, at_lsn: Lsn) -> Primary:
-        """A copy as of `at_lsn`, which goes on with other transactions than ours."""
-        maker = copy.deepcopy(self.maker)
-        maker._random = self.world.random
-        _, end_lsn = maker.end_before(at_lsn)
-        maker.forget_after(end_lsn)
-        return Primary(self.world, name, maker, self.acked)
+    def clone(self, name: str, at_lsn: Lsn, *, timeline: int = 1) -> Primary:
+        """A copy as of `at_lsn`, which goes on with other transactions than ours.
+
+        It ends with the last whole record there.
+        """
+        maker = copy.copy(self.maker)
+        maker._data = bytearray(self.maker._data)
+        maker.timeline = timeline
+        maker.records = [m for m in maker.records if m.end_lsn <= at_lsn]
+        while maker.records and not maker.records[-1].complete:
+            maker.records.pop()  # what ends it would have to be cloned as well
+        maker.forget_after(maker.records[-1].end_lsn if maker.records else maker.start_lsn)
+        return Primary(self.world, name, maker, self.acked, timeline=timeline)

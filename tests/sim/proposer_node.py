@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from tests.sim.oracle import Acknowledged, Leaders, Violation
+from tests.sim.network import Connection, Network, Way
+from tests.sim.oracle import Oracles
 from tests.sim.primary import Primary
 from tests.sim.safekeeper_node import SafekeeperNode
-from tests.sim.world import Connection, World
 from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
@@ -15,6 +16,8 @@ from walkeeper_common.messages import Feedback
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.gate import Waivers
+from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.proposer_events import (
     Event,
     LinkLost,
@@ -24,13 +27,23 @@ from walkeeper_proposer.proposer_events import (
     PrimaryRead,
     PrimaryReadFailed,
     Received,
+    Settled,
     Stop,
     Tick,
     WalArrived,
 )
 
-PROBE_BYTES = 3000
 RECONNECT_MS = (100, 1000)
+TICK_MS = (800, 1200)
+PROBE_BYTES = 200_000
+WINDOW_BYTES = (1 << 15, 1 << 18, 48 << 20)
+
+
+class Supervisor(Protocol):
+    """Who is told of a proposer's fate."""
+
+    def stopped(self, proposer: ProposerNode, stop: Stop) -> None: ...
+    def ambushed(self, proposer: ProposerNode) -> None: ...
 
 
 class ProposerNode:
@@ -38,42 +51,48 @@ class ProposerNode:
 
     def __init__(
         self,
-        world: World,
+        network: Network,
         name: str,
         safekeepers: Sequence[SafekeeperNode],
         primary: Primary,
-        checks: tuple[Acknowledged, Leaders],
+        oracles: Oracles,
+        supervisor: Supervisor,
         *,
         purpose: Purpose,
         take_over: bool,
-        on_stop: Callable[[Stop], None],
-        on_ambush: Callable[[ProposerNode], None],
+        resumes: bool,
     ) -> None:
-        self.world, self.name, self.safekeepers, self.primary = world, name, safekeepers, primary
-        self.acked, self.leaders = checks
+        self.network, self.world, self.name = network, network.world, name
+        self.safekeepers, self.primary = safekeepers, primary
+        self.oracles, self.supervisor = oracles, supervisor
+        self.purpose, self.resumes = purpose, resumes
         self.is_alive = True
+        self.has_led = False
+        self.reported_lsn = Lsn(0)
         self.stop: Stop | None = None
-        self._on_stop, self._on_ambush = on_stop, lambda: on_ambush(self)
         self._connections: dict[int, Connection] = {}
-        self._has_primary = self._is_paused = self._has_led = False
+        self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
         self._stream_serial = 0
+        self._clock_stands_until_ms = 0.0
         campaign = Campaign(
             cluster="main",
-            proposer_id=world.random.randbytes(16),
+            proposer_id=self.world.random.randbytes(16),
             links=len(safekeepers),
             purpose=purpose,
             application_name=name,
+            waivers=Waivers(resume=resumes),
             take_over=take_over,
-            window_bytes_max=world.random.choice((1 << 15, 1 << 18, 48 << 20)),
+            window_bytes_max=self.world.random.choice(WINDOW_BYTES),
         )
         self.core = Proposer(campaign)
         self.driver = Driver(self.core, links=self, primary=self, around=self)
-        world.say(name, f"START {purpose.value} at {primary.name} take_over={take_over}")
+        flags = f"take_over={take_over} resume={resumes}"
+        self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
         for link in range(len(safekeepers)):
-            self._later(world.delay_ms(), lambda link=link: self._connect(link))
+            self._later(self.world.delay_ms(), lambda link=link: self._connect(link))
         if purpose is Purpose.ATTACH:
-            self._later(world.delay_ms(), self._connect_primary)
+            self._later(self.world.delay_ms(), self._connect_primary)
         self._tick()
 
     def _later(self, delay_ms: float, what: Callable[[], None]) -> None:
@@ -83,43 +102,30 @@ class ProposerNode:
         if not self.is_alive:
             return
         self.driver.post(event)
-        if self.core.leader is not None and not self._has_led:
-            self._has_led = True
-            self._check_election()
-
-    def _check_election(self) -> None:
-        """The log that the new leader goes on from has every acknowledged byte."""
-        leader = self.core.leader
-        assert leader is not None
-        self.leaders.elected(leader.ballot, self.name)
-        for node in self.safekeepers:
-            if node.driver is None:
-                continue
-            acceptor = node.driver.acceptor
-            vote = self.core.donor_vote
-            assert vote is not None
-            same = acceptor.durable.ballot == leader.ballot and not acceptor.elected
-            if same and acceptor.flush_lsn == vote.flush_lsn:
-                begin_lsn = node.driver.store.first_lsn
-                wal = node.driver.store.read(begin_lsn, leader.start_lsn)
-                needed_lsn = self.acked.end_below(leader.ballot)
-                who = f"{self.name} elected with {node.name}"
-                self.acked.hold_against(who, wal, begin_lsn, needed_lsn)
 
     @property
     def ballot(self) -> Ballot:
         return self.core.ballot
 
     def _tick(self) -> None:
-        self.post(Tick())
-        self._later(self.world.random.uniform(800, 1200), self._tick)
+        if self.world.now_ms >= self._clock_stands_until_ms:
+            self.post(Tick())
+        self._later(self.world.random.uniform(*TICK_MS), self._tick)
+
+    def jump_clock(self) -> None:
+        """Time stands still here, or many heartbeats pass at once."""
+        self.world.trouble("clock jumps", self.name, "clock jumps")
+        if self.world.random.random() < 0.5:
+            stands_ms = self.world.random.uniform(2000, 20_000)
+            self._clock_stands_until_ms = self.world.now_ms + stands_ms
+        for _ in range(self.world.random.randrange(20)):
+            self.post(Tick())
 
     def kill(self) -> None:
         """SIGKILL."""
-        if not self.is_alive:
-            return
-        self.world.say(self.name, "KILL")
-        self._end()
+        if self.is_alive:
+            self.world.trouble("proposers killed", self.name, "KILL")
+            self._end()
 
     def _end(self) -> None:
         self.is_alive = False
@@ -129,10 +135,15 @@ class ProposerNode:
 
     # Links
 
+    def ways(self, nodes: Sequence[SafekeeperNode]) -> list[Way]:
+        """Both directions between this proposer and these safekeepers."""
+        there = [(self.name, node.name) for node in nodes]
+        return there + [(node.name, self.name) for node in nodes]
+
     def _connect(self, link: int) -> None:
         node = self.safekeepers[link]
-        connection = Connection(self.world, self.name, node.name)
-        is_cut = {(self.name, node.name), (node.name, self.name)} & self.world.blocked
+        connection = Connection(self.network, self.name, node.name)
+        is_cut = any(self.network.is_cut(*way) for way in self.ways([node]))
         if is_cut or not node.accept(connection):
             self._later(self.world.random.uniform(*RECONNECT_MS), lambda: self._connect(link))
             return
@@ -164,7 +175,11 @@ class ProposerNode:
         """One connection breaks."""
         if self._connections:
             link = self.world.random.choice(sorted(self._connections))
-            self._connections[link].close()
+            self.world.trouble("broken connections")
+            if self.world.chance(self.world.options.half_open):
+                self._connections[link].half_close()
+            else:
+                self._connections[link].close()
 
     # The primary
 
@@ -186,6 +201,10 @@ class ProposerNode:
         def answer() -> None:
             if not self.primary.is_up or end_lsn > self.primary.flush_lsn:
                 self.post(PrimaryReadFailed("the primary is down", False))
+            elif begin_lsn < self.primary.kept_lsn:
+                self.world.trouble("WAL recycled by the primary")
+                text = "requested WAL segment has already been removed"
+                self.post(PrimaryReadFailed(text, True))
             else:
                 self.post(PrimaryRead(begin_lsn, self.primary.maker.read(begin_lsn, end_lsn)))
 
@@ -197,6 +216,7 @@ class ProposerNode:
         self._arrived.clear()
         self._stream_serial += 1
         serial = self._stream_serial
+        self._judge_leader(start_lsn)
 
         def start() -> None:
             if self._has_primary and self.primary.is_up and serial == self._stream_serial:
@@ -212,6 +232,7 @@ class ProposerNode:
     def _take_arrived(self) -> None:
         while self._arrived and not self._is_paused and self._has_primary:
             begin_lsn, wal = self._arrived.pop(0)
+            self.oracles.authorship.wrote(self.ballot, begin_lsn, wal)
             self.post(WalArrived(begin_lsn, memoryview(wal)))
 
     def primary_lost(self, text: str) -> None:
@@ -231,19 +252,9 @@ class ProposerNode:
         self._later(0, self._take_arrived)
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
-        self._check_quorum_has(commit_lsn)
+        self._judge_report(commit_lsn)
+        self.reported_lsn = max(self.reported_lsn, commit_lsn)
         self.primary.report(self, commit_lsn)
-
-    def _check_quorum_has(self, commit_lsn: Lsn) -> None:
-        """PostgreSQL is never told more than an ack quorum has, whatever power cut comes now."""
-        configuration, maker = self.core.configuration, self.primary.maker
-        _, end_lsn = maker.end_before(commit_lsn)
-        begin_lsn = max(maker.start_lsn, end_lsn - PROBE_BYTES)
-        wanted = maker.read(begin_lsn, end_lsn)
-        holding = [n.name for n in self.safekeepers if n.holds(begin_lsn, wanted)]
-        assert configuration is not None
-        if len(holding) < configuration.ack_quorum:
-            raise Violation(f"{self.name} reports {commit_lsn}, only {holding} have it on disk")
 
     # The driver's Surroundings
 
@@ -256,11 +267,81 @@ class ProposerNode:
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
-        if text == "elected" and self.world.chance(self.world.options.ambushes):
-            self._later(self.world.random.uniform(0, 300), self._on_ambush)
+        if text == "elected":
+            self._on_elected()
+            if self.world.chance(self.world.options.half_open):
+                self._later(self.world.delay_ms(), self.break_one)
+            if self.world.chance(self.world.options.ambushes):
+                ambush_ms = self.world.random.uniform(0, 300)
+                self._later(ambush_ms, lambda: self.supervisor.ambushed(self))
 
     def stopped(self, stop: Stop) -> None:
         self.world.say(self.name, f"STOP {stop.outcome.value}: {stop.text}")
+        self.world.facts[f"proposers that ended: {stop.outcome.value}"] += 1
         self.stop = stop
+        if stop.settled is not None:
+            self._judge_settled(stop.settled)
         self._end()
-        self._on_stop(stop)
+        self.supervisor.stopped(self, stop)
+
+    # What the judges are shown
+
+    @property
+    def leader(self) -> Leader:
+        assert self.core.leader is not None
+        return self.core.leader
+
+    def _on_elected(self) -> None:
+        """The log that the new leader goes on from has every acknowledged byte."""
+        leader, oracles, vote = self.leader, self.oracles, self.core.donor_vote
+        assert vote is not None
+        self.has_led = True
+        self.world.facts["elections"] += 1
+        oracles.leaders.elected(leader.ballot, self.name)
+        oracles.authorship.begins(leader.ballot, leader.start_lsn)
+        oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
+        if self.purpose is Purpose.ATTACH:
+            oracles.admission.check_timeline(self.name, self.primary.timeline)
+            oracles.admission.check_seal(self.name, vote.history[-1], resumes=self.resumes)
+        for node in self.safekeepers:
+            if node.driver is None:
+                continue
+            acceptor = node.driver.acceptor
+            is_voter = acceptor.durable.ballot == leader.ballot and not acceptor.elected
+            if is_voter and node.rank == (vote.history[-1].ballot, vote.flush_lsn):
+                begin_lsn = node.driver.store.first_lsn
+                wal = node.driver.store.read(begin_lsn, leader.start_lsn)
+                needed_lsn = oracles.acknowledged.end_below(leader.ballot)
+                who = f"{self.name} elected with {node.name}"
+                oracles.acknowledged.hold_against(who, wal, begin_lsn, needed_lsn)
+
+    def _judge_settled(self, settled: Settled) -> None:
+        """Every commit that ever was is below what `settle` prints."""
+        acknowledged = self.oracles.acknowledged
+        if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
+            end_lsn = acknowledged.end_below(settled.ballot)
+            acknowledged.fail(f"{self.name} settled at {settled}, acknowledged was {end_lsn}")
+
+    def _judge_leader(self, start_lsn: Lsn) -> None:
+        """The server that it streams from has the bytes of the log that it goes on from."""
+        maker, authorship = self.primary.maker, self.oracles.authorship
+        first_lsn = self.oracles.acknowledged.start_lsn
+        self.oracles.admission.check_timeline(self.name, self.primary.timeline)
+        if start_lsn <= maker.end_lsn:
+            wal = maker.read(first_lsn, start_lsn)
+            who = f"{self.primary.name}, whom {self.name} streams from,"
+            authorship.check(who, self.leader.history, first_lsn, wal)
+
+    def _judge_report(self, commit_lsn: Lsn) -> None:
+        """PostgreSQL is never told more than an ack quorum has, whatever power cut comes now."""
+        configuration, primary = self.core.configuration, self.primary
+        assert configuration is not None
+        end_lsn = primary.record_end(commit_lsn)
+        start_lsn = self.oracles.acknowledged.start_lsn
+        probed_lsn = Lsn(max(start_lsn, int(end_lsn) - PROBE_BYTES))
+        begin_lsn = max(probed_lsn, primary.record_end(self.reported_lsn))
+        if end_lsn > begin_lsn:
+            wal = primary.maker.read(begin_lsn, end_lsn)
+            holding = [n.name for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
+            quorum = configuration.ack_quorum
+            self.oracles.durability.check_quorum(self.name, commit_lsn, holding, quorum)

@@ -1,19 +1,25 @@
-"""A standby behind a safekeeper: what it was sent may never be different later (rule 13)."""
+"""Readers behind a safekeeper: what they were sent may never be different later (rule 13)."""
 
 from __future__ import annotations
 
-from tests.sim.oracle import Committed, whole_end
+from collections.abc import Mapping
+
+from tests.sim.oracle import Committed, Oracles
 from tests.sim.world import World
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.framing import Message
+from walkeeper_common.history import NO_BALLOT, Ballot, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_safekeeper.acceptor_events import Received
 from walkeeper_safekeeper.driver import Driver
 
 READ_BYTES_MAX = 20_000
 
 
 class Reader:
-    """Reads committed WAL as a replica session does, a piece at a time, as long as it is served.
+    """A standby: reads committed WAL as a replica session does, a piece at a time.
 
     What it was promised counts, as in served_log.Readers: its end is noted before the read.
     """
@@ -22,13 +28,14 @@ class Reader:
         self.world, self.name, self.driver, self.committed = world, name, driver, committed
         self.is_over = False
         acceptor = driver.acceptor
-        self._checked_lsn = whole_end(name, driver.store, acceptor.commit_lsn)
+        self._checked_lsn = committed.whole_end(name, driver.store, acceptor.commit_lsn)
         self.promised_lsn = self._checked_lsn
+        self._pause_ms = world.random.choice((50, 400))
         self._unchecked = bytearray()  # received behind the last whole record
         self._soon()
 
     def _soon(self) -> None:
-        self.world.later(self.world.random.uniform(1, 400), self._read)
+        self.world.later(self.world.random.uniform(1, self._pause_ms), self._read)
 
     def _read(self) -> None:
         if self.is_over:
@@ -49,17 +56,85 @@ class Reader:
             return
         self._unchecked += result
         # Whole records as of now: what of them was received must be what everybody commits.
-        whole_lsn = whole_end(self.name, self.driver.store, self.driver.acceptor.commit_lsn)
+        commit_lsn = self.driver.acceptor.commit_lsn
+        whole_lsn = self.committed.whole_end(self.name, self.driver.store, commit_lsn)
         size = min(whole_lsn, self.promised_lsn) - self._checked_lsn
         if whole_lsn >= self.promised_lsn or size > 0:
-            self.committed.check(
-                f"a reader of {self.name}", self._checked_lsn, bytes(self._unchecked[:size])
-            )
+            wal = bytes(self._unchecked[:size])
+            self.committed.check(f"a reader of {self.name}", self._checked_lsn, wal)
             del self._unchecked[:size]
             self._checked_lsn = self._checked_lsn + size
         self._soon()
 
+    def check_cut(self, at_lsn: Lsn) -> None:
+        """The log now ends here: whole records that this reader has seen are still in it."""
+        if self._checked_lsn > at_lsn:
+            seen = f"what a reader saw up to {self._checked_lsn}"
+            self.committed.fail(f"{self.name} cut at {at_lsn} {seen}")
+
     def end_if_beyond(self, above_lsn: Lsn) -> bool:
         """Half a record is taken back; whoever was promised some of it must go."""
-        self.is_over = self.is_over or self.promised_lsn > above_lsn
-        return self.is_over
+        is_ended = not self.is_over and self.promised_lsn > above_lsn
+        self.is_over = self.is_over or is_ended
+        return is_ended
+
+
+class PinnedReader:
+    """Reads on a proposer's connection, with a ballot or none.
+
+    With the ballot of a leader that was heard of here it gets that leader's log; before that, as a
+    candidate reads its donor, at most what the vote said; without one what is committed.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        driver: Driver,
+        oracles: Oracles,
+        *,
+        connection: int,
+        votes: Mapping[Ballot, Lsn],
+    ) -> None:
+        """`votes`: the record ends that were told in votes."""
+        self.world, self.name, self.driver, self.oracles = world, name, driver, oracles
+        self.connection = connection
+        self.is_over = False
+        self._histories: dict[Ballot, History] = {}
+        self._votes = votes
+        self._soon()
+
+    def _soon(self) -> None:
+        self.world.later(self.world.random.uniform(1, 300), self._read)
+
+    def _read(self) -> None:
+        if self.is_over:
+            return
+        self._soon()
+        self._note_leader()
+        acceptor, random = self.driver.acceptor, self.world.random
+        ballots = [NO_BALLOT, acceptor.durable.ballot, *list(self._histories)[-2:]]
+        behind = random.randrange(READ_BYTES_MAX)
+        begin_lsn = Lsn(max(acceptor.first_lsn, int(acceptor.flush_lsn) - behind))
+        ask = ReadRequest(random.choice(ballots), begin_lsn, READ_BYTES_MAX)
+        self.driver.post(Received(self.connection, ask))
+
+    def _note_leader(self) -> None:
+        acceptor = self.driver.acceptor
+        if acceptor.elected:
+            self._histories[acceptor.durable.ballot] = acceptor.durable.history
+
+    def on_message(self, message: Message) -> None:
+        self._note_leader()
+        if not isinstance(message, ReadResponse) or not message.payload:
+            return
+        begin_lsn, wal, ballot = message.begin_lsn, bytes(message.payload), message.ballot
+        end_lsn, who = begin_lsn + len(wal), f"{self.name}, read as {message.ballot},"
+        if ballot == NO_BALLOT:
+            whole_lsn = self.oracles.committed.whole_end(who, self.driver.store, end_lsn)
+            self.oracles.committed.check(who, begin_lsn, wal[: max(0, whole_lsn - begin_lsn)])
+        elif ballot in self._histories:
+            self.oracles.authorship.check(who, self._histories[ballot], begin_lsn, wal)
+        elif self.driver.acceptor.failure is None:  # else the vote may have failed with the disk
+            voted_lsn = self._votes.get(ballot, begin_lsn)
+            self.oracles.reading.check_voter(who, end_lsn, voted_lsn)

@@ -4,133 +4,129 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from dataclasses import replace
 
-from tests.faulty_disk import FaultyDisk, PowerCut
-from tests.sim.oracle import Committed, Promises, Violation, whole_end
-from tests.sim.reader import Reader
-from tests.sim.world import Connection, Worker, World
-from walkeeper_common.errors import CorruptWal, StorageError
+from tests.faulty_disk import PowerCut
+from tests.sim.disk_trouble import Disks, Loss
+from tests.sim.network import Connection
+from tests.sim.oracle import Oracles
+from tests.sim.reader import PinnedReader, Reader
+from tests.sim.worker import Worker
+from tests.sim.world import World
+from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
 from walkeeper_common.framing import Message
-from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_common.messages import AppendResponse, Feedback, VoteResponse
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import (
-    ConnectionLost,
-    Received,
-    StandbysReported,
-    Tick,
+from walkeeper_common.history import NO_BALLOT, Ballot, cut
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import (
+    AcceptorGreeting,
+    AppendResponse,
+    Feedback,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+    VoteResponse,
 )
+from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received, StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.log_folder import LogFolder, OpenedWal
 
 RESTART_MS = (200, 4000)
+TICK_MS = (900, 1100)
 
 
 class SafekeeperNode:
     """The driver's Surroundings; `lives` tells late callbacks from those of this life."""
 
-    def __init__(
-        self, world: World, number: int, durable: Durable, committed: Committed, promises: Promises
-    ) -> None:
+    def __init__(self, world: World, number: int, durable: Durable, oracles: Oracles) -> None:
         self.world, self.number, self.name = world, number, f"sk{number}"
-        self.committed, self.promises = committed, promises
+        self.oracles, self.created = oracles, durable
         assert durable.configuration is not None
-        self.segment_bytes = durable.configuration.segment_bytes
-        self.folder_disk, self.wal_disk = FaultyDisk(world.random), FaultyDisk(world.random)
+        self.disks = Disks(world, durable.configuration.segment_bytes)
         self._folder().create_wal(durable)
         self._folder().save_control(durable)
         self.driver: Driver | None = None
         self.lives = 0
+        self.loss: Loss | None = None
+        self.on_changed: Callable[[SafekeeperNode], None] = lambda _: None
+        self.on_committed: Callable[[], None] = lambda: None
+        self.on_removed: Callable[[SafekeeperNode, Lsn], None] = lambda _node, _lsn: None
         self._numbers = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._workers: list[Worker] = []
-        self._checked_lsn = Lsn(0)
-        self._reader: Reader | None = None
+        self._readers: list[Reader] = []
+        self._pinned: list[PinnedReader] = []
+        self._votes: dict[Ballot, Lsn] = {}
+        self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._first_lsn = Lsn(0)
+        self._clock_stands_until_ms = 0.0
+        self._rank = (NO_BALLOT, Lsn(0))
         self.start()
 
     def _folder(self) -> LogFolder:
-        return LogFolder(self.name, self.folder_disk, self.wal_disk)
+        return LogFolder(self.name, self.disks.folder, self.disks.wal)
+
+    # Lives
 
     def start(self) -> None:
         """Recover, perhaps interrupted by the next power cut."""
-        folder, random = self._folder(), self.world.random
-        if self.world.chance(0.1):
-            self.wal_disk.operations_left = random.randrange(20)
+        if self.loss in (Loss.WIPED, Loss.PREPARED):
+            return
+        if self.world.chance(0.2):
+            self.disks.wal.operations_left = self.world.random.randrange(10)
         try:
-            opened = folder.open_wal()
-        except CorruptWal as error:  # nothing of what happens to these disks may damage a log
-            raise Violation(str(error)) from error
+            opened = self._folder().open_wal()
+        except CorruptWal as error:
+            if self.loss is Loss.DAMAGED:
+                return
+            self.oracles.recovery.fail(f"{self.name} takes itself for damaged: {error}")
         except (PowerCut, StorageError) as error:
             self._end(is_power_cut=isinstance(error, PowerCut))
             return
         finally:
-            self.wal_disk.operations_left = None
+            self.disks.wal.operations_left = None
+        self._live(opened)
+
+    def _live(self, opened: OpenedWal) -> None:
         self.lives += 1
-        durable = opened.durable
-        self.promises.restarted(self.name, durable.ballot)
+        durable, store = opened.durable, opened.store
         acceptor = Acceptor(
             durable,
-            first_lsn=opened.store.first_lsn,
+            first_lsn=store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.flush_lsn,
         )
-        self._checked_lsn = opened.store.first_lsn
         self._workers = [Worker(self.world) for _ in range(3)]
         writer, reader, allocator = self._workers
         self.driver = Driver(
-            acceptor,
-            opened.store,
-            folder.save_control,
-            writer=writer,
-            reader=reader,
-            allocator=allocator,
-            around=self,
-        )
+            acceptor, store, self._folder().save_control,
+            writer=writer, reader=reader, allocator=allocator, around=self,
+        )  # fmt: skip
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
-        self._reader = None
+        self._vouched_lsn = acceptor.flush_lsn
+        self._judged_lsn = self._committed_lsn = self._first_lsn = store.first_lsn
+        if self.loss is None:
+            self.oracles.promises.speaks_as(self.name, durable.ballot)
+            self._judge_log("recovered", acceptor.flush_lsn)
+            self.on_changed(self)
+        self._readers, self._pinned, self._votes = [], [], {}
         self._tick(self.lives)
 
-    def _tick(self, life: int) -> None:
-        if life != self.lives or self.driver is None:
-            return
-        driver, random, options = self.driver, self.world.random, self.world.options
-        driver.post(Tick())
-        if driver.acceptor.failure is not None:
-            if "Input/output error" not in driver.acceptor.failure:
-                raise Violation(f"{self.name} takes itself for damaged: {driver.acceptor.failure}")
-            if random.random() < 0.3:
-                self.crash()  # its operator starts it again
-        else:
-            if options.retention_bytes is not None and random.random() < 0.3:
-                driver.remove_below(self._retention_lsn(), keep_bytes=options.retention_bytes)
-            if random.random() < 0.2:
-                applied = driver.acceptor.commit_lsn.round_down(random.choice((1, 1 << 16)))
-                driver.post(StandbysReported(Feedback(applied, random.randrange(3), 0)))
-            if self._reader is None or self._reader.is_over:
-                self._reader = Reader(self.world, self.name, driver, self.committed)
-        self.world.later(random.uniform(900, 1100), lambda: self._tick(life))
-
-    def _retention_lsn(self) -> Lsn:
-        assert self.driver is not None
-        commit_lsn, reader = self.driver.acceptor.commit_lsn, self._reader
-        if reader is None or reader.is_over:
-            return commit_lsn
-        return min(commit_lsn, reader.promised_lsn)
-
-    def crash(self) -> None:
-        """A power cut: what was not synced is lost in any subset. Or only the process dies: the
-        page cache survives, with what was never synced in it."""
+    def crash(self, *, is_power_cut: bool | None = None) -> None:
+        """The power is cut, or only the process is killed: then the page cache survives, with what
+        was never synced in it."""
         if self.driver is None:
             return
-        is_power_cut = self.world.random.random() < 0.7
+        if is_power_cut is None:
+            is_power_cut = self.world.random.random() < 0.7
         what = "CRASH" if is_power_cut else "KILL"
-        self.world.say(self.name, f"{what} flush={self.driver.acceptor.flush_lsn}")
+        kind = "power cuts" if is_power_cut else "safekeepers killed"
+        text = f"{what} flush={self.driver.acceptor.flush_lsn}"
+        self.world.trouble(kind, self.name, text)
         job = self._workers[0].current_job()
         if job is not None and self.world.random.random() < 0.7:
-            self._half_do(job)
+            self.disks.half_do(job)
         self._end(is_power_cut=is_power_cut)
 
     def stop(self) -> None:
@@ -138,7 +134,7 @@ class SafekeeperNode:
         if self.driver is None:
             return
         life = self.lives
-        self.world.say(self.name, "STOP asked for")
+        self.world.trouble("clean stops", self.name, "STOP asked for")
 
         def stopped(result: object) -> None:
             if life == self.lives:
@@ -147,65 +143,140 @@ class SafekeeperNode:
 
         self.driver.close(stopped)
 
-    def fail_sync(self) -> None:
-        """The next fdatasync of the segment that is written, or of the control file, fails."""
-        if self.driver is None:
-            return
-        if self.world.random.random() < 0.7:
-            flush_lsn = self.driver.acceptor.flush_lsn
-            name = segment_name(1, flush_lsn, self.segment_bytes)
-            self.wal_disk.failing_syncs.add(name)
-        else:
-            self.folder_disk.failing_syncs.add("control.tmp")
-        self.world.say(self.name, "the next sync fails")
-
-    def _half_do(self, job: Callable[[], object]) -> None:
-        """The job that is under way gets as far as some operation of the disk."""
-        left = self.world.random.randrange(8)
-        self.wal_disk.operations_left = self.folder_disk.operations_left = left
-        with suppress(PowerCut, StorageError):
-            job()
-        self.wal_disk.operations_left = self.folder_disk.operations_left = None
-
     def _end(self, *, is_power_cut: bool) -> None:
         """Memory is gone; the process is started again after a while."""
+        if self.driver is not None:
+            _ = self.rank
+            self._judge_vote()
+            self._vouched_lsn = max(self._vouched_lsn, self.driver.acceptor.flush_lsn)
         self.driver, self.lives = None, self.lives + 1
-        if self._reader is not None:
-            self._reader.is_over = True
+        for reader in (*self._readers, *self._pinned):
+            reader.is_over = True
         for worker in self._workers:
             worker.is_dead = True
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
         if is_power_cut:
-            self.folder_disk, self.wal_disk = self.folder_disk.crash(), self.wal_disk.crash()
+            self.disks.power_cut(self._vouched_lsn)
         delay_ms = 50 if self.world.is_healed else self.world.random.uniform(*RESTART_MS)
         self.world.later(delay_ms, self.start)
 
+    def lose_disk(self, loss: Loss) -> None:
+        """For good: with its disk it has lost what it promised."""
+        if self.driver is None:
+            return
+        self.world.trouble("disks lost", self.name, f"LOST its disk, comes back with {loss.value}")
+        self.loss = loss
+        self.disks.lose(loss)
+        self._end(is_power_cut=False)
+        self.oracles.promises.forget(self.name)
+        if loss is Loss.REBORN:
+            durable = replace(self.created, incarnation=self.world.random.randbytes(16))
+            self._folder().create_wal(durable)
+            self._folder().save_control(durable)
+
+    @property
+    def rank(self) -> tuple[Ballot, Lsn]:
+        """What a vote would say of its log; while it is down, what it would have said last."""
+        if self.driver is not None:
+            acceptor = self.driver.acceptor
+            last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
+            self._rank = (last.ballot, acceptor.flush_lsn)
+        return self._rank
+
+    @property
+    def flush_lsn(self) -> Lsn:
+        """As far as it says while it is up."""
+        return self.driver.acceptor.flush_lsn if self.driver is not None else Lsn(0)
+
+    # Trouble
+
+    def fail_sync(self) -> None:
+        if self.driver is not None:
+            self.disks.fail_sync(self.driver.acceptor.flush_lsn)
+            self.world.trouble("failing syncs", self.name, "the next sync fails")
+
     def fill_disk(self) -> None:
         """No new segment can be allocated for a while."""
-        used = sum(self.wal_disk.size(name) for name in self.wal_disk.names())
-        self.wal_disk.capacity_bytes = used
-        self.world.say(self.name, "disk full")
-        self.world.later(self.world.random.uniform(500, 8000), self.empty_disk)
+        self.disks.fill()
+        self.world.trouble("full disks", self.name, "disk full")
+        self.world.later(self.world.random.uniform(500, 8000), self.disks.heal)
 
-    def empty_disk(self) -> None:
-        self.wal_disk.capacity_bytes = None
+    def stall(self, for_ms: float) -> None:
+        """The disk answers nothing, so that WAL queues up."""
+        self.world.trouble("stalled disks", self.name, f"disk stalls for {for_ms:.0f} ms")
+        for worker in self._workers:
+            worker.stall(for_ms)
+
+    def jump_clock(self) -> None:
+        """Time stands still here, or many heartbeats pass at once."""
+        self.world.trouble("clock jumps", self.name, "clock jumps")
+        if self.world.random.random() < 0.5:
+            stands_ms = self.world.random.uniform(2000, 20_000)
+            self._clock_stands_until_ms = self.world.now_ms + stands_ms
+        for _ in range(self.world.random.randrange(20)):
+            if self.driver is not None:
+                self.driver.post(Tick())
 
     def heal(self) -> None:
         """Nothing fails from here on; who is not well is started again."""
-        self.empty_disk()
-        for disk in (self.wal_disk, self.folder_disk):
-            disk.failing_syncs.clear()
+        self.disks.heal()
+        self._clock_stands_until_ms = 0.0
         if self.driver is not None and self.driver.acceptor.failure is not None:
             self.crash()
+
+    def _tick(self, life: int) -> None:
+        if life != self.lives or self.driver is None:
+            return
+        self.world.later(self.world.random.uniform(*TICK_MS), lambda: self._tick(life))
+        if self.world.now_ms < self._clock_stands_until_ms:
+            return
+        driver, random = self.driver, self.world.random
+        driver.post(Tick())
+        self._judge_vote()
+        failure = driver.acceptor.failure
+        if failure is not None:
+            if "Input/output error" not in failure:
+                self.oracles.recovery.fail(f"{self.name} takes itself for damaged: {failure}")
+            if random.random() < 0.3:
+                self.crash()  # its operator starts it again
+            return
+        if driver.acceptor.first_lsn > self._first_lsn:
+            self._first_lsn = driver.acceptor.first_lsn
+            self.on_removed(self, self._first_lsn)
+        keep_bytes = self.world.options.retention_bytes
+        if keep_bytes is not None and random.random() < 0.3:
+            driver.remove_below(self._retention_lsn(), keep_bytes=keep_bytes)
+        if random.random() < 0.2:
+            applied = driver.acceptor.commit_lsn.round_down(random.choice((1, 1 << 16)))
+            driver.post(StandbysReported(Feedback(applied, random.randrange(3), 0)))
+        self._attend_readers(driver)
+
+    def _attend_readers(self, driver: Driver) -> None:
+        options, oracles = self.world.options, self.oracles
+        self._readers = [r for r in self._readers if not r.is_over]
+        while self.loss is None and len(self._readers) < options.readers:
+            self._readers.append(Reader(self.world, self.name, driver, oracles.committed))
+        self._pinned = [r for r in self._pinned if not r.is_over]
+        while self.loss is None and len(self._pinned) < options.pinned_readers:
+            number = next(self._numbers)
+            pinned = PinnedReader(
+                self.world, self.name, driver, oracles, connection=number, votes=self._votes
+            )
+            self._pinned.append(pinned)
+
+    def _retention_lsn(self) -> Lsn:
+        assert self.driver is not None
+        promised = [r.promised_lsn for r in self._readers if not r.is_over]
+        return min([self.driver.acceptor.commit_lsn, *promised])
 
     # Connections
 
     def accept(self, connection: Connection) -> bool:
         """Whether somebody listens."""
         if self.driver is None:
-            return False
+            return self._accept_without_log(connection)
         number, life = next(self._numbers), self.lives
         self._connections[number] = connection
 
@@ -221,69 +292,112 @@ class SafekeeperNode:
         connection.server.on_message, connection.server.on_closed = received, closed
         return True
 
+    def _accept_without_log(self, connection: Connection) -> bool:
+        """A process without this log, or with a broken one, answers greetings (log_catalog.py)."""
+        codes = {
+            Loss.WIPED: RejectCode.UNKNOWN_LOG,
+            Loss.PREPARED: RejectCode.NOT_A_MEMBER,
+            Loss.DAMAGED: RejectCode.STORAGE_FAILED,
+        }
+        if self.loss not in codes:
+            return False
+        reject = Reject(codes[self.loss], f"{self.name} has {self.loss.value}", NO_BALLOT)
+
+        def received(message: Message) -> None:
+            if isinstance(message, ProposerGreeting):
+                connection.server.send(reject)
+
+        connection.server.on_message = received
+        return True
+
     # The driver's Surroundings
 
     def send(self, connection: int, message: Message) -> None:
         assert self.driver is not None
-        if isinstance(message, AppendResponse):
-            self._check_durable(message.flush_lsn)
-        if isinstance(message, VoteResponse) and message.granted:
-            self.promises.promised(self.name, message.ballot)
-            self._check_durable(message.flush_lsn)
+        self._judge_message(message)
+        for pinned in self._pinned:
+            if pinned.connection == connection:
+                pinned.on_message(message)
         if connection in self._connections:
             self._connections[connection].server.send(message)
-
-    def _check_durable(self, flush_lsn: Lsn) -> None:
-        """What is acknowledged is what a power cut now would leave, byte for byte."""
-        assert self.driver is not None
-        store = self.driver.store
-        begin_lsn = max(store.first_lsn, store.segment_start(flush_lsn))
-        if self.kept_bytes(begin_lsn, flush_lsn) != store.read(begin_lsn, flush_lsn):
-            raise Violation(f"{self.name} acknowledged {flush_lsn}, a power cut would lose some")
-
-    def holds(self, begin_lsn: Lsn, wal: bytes) -> bool:
-        """Whether a power cut leaves this range here, but for what retention has removed."""
-        names = [n for n in self.wal_disk._durable_names if len(n) == 24]
-        first_lsn = min((parse_segment_name(n, self.segment_bytes)[1] for n in names), default=None)
-        if first_lsn is None:
-            return False
-        skipped = max(0, first_lsn - begin_lsn)
-        kept = self.kept_bytes(begin_lsn + skipped, begin_lsn + len(wal))
-        return kept == wal[skipped:]
-
-    def kept_bytes(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        """What a power cut leaves for sure of a range; shorter if it is not all there."""
-        kept, lsn = b"", begin_lsn
-        while lsn < end_lsn:
-            start = lsn.round_down(self.segment_bytes)
-            file = self.wal_disk._durable_names.get(segment_name(1, lsn, self.segment_bytes))
-            if file is None:
-                break
-            upto = min(start + self.segment_bytes, end_lsn)
-            kept += bytes(file.durable[lsn - start : upto - start])
-            lsn = upto
-        return kept
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
         """A reader sees every whole record up to here at once."""
         assert self.driver is not None
-        store = self.driver.store
-        end_lsn = whole_end(self.name, store, commit_lsn)
-        self._checked_lsn = max(self._checked_lsn, store.first_lsn)
-        if end_lsn > self._checked_lsn:
-            self.committed.check(
-                self.name, self._checked_lsn, store.read(self._checked_lsn, end_lsn)
-            )
-            self._checked_lsn = end_lsn
+        committed, store = self.oracles.committed, self.driver.store
+        end_lsn = committed.whole_end(self.name, store, commit_lsn)
+        begin_lsn = max(self._committed_lsn, store.first_lsn)
+        if end_lsn > begin_lsn:
+            is_new = committed.check(self.name, begin_lsn, store.read(begin_lsn, end_lsn))
+            self._committed_lsn = end_lsn
+            if is_new:
+                self.on_committed()
 
     def end_readers(self, above_lsn: Lsn) -> None:
-        if self._reader is not None and self._reader.end_if_beyond(above_lsn):
+        ended = [reader.end_if_beyond(above_lsn) for reader in self._readers]
+        if any(ended):
             self.world.say(self.name, f"end readers above {above_lsn}")
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
+        if text == "following an elected proposer":
+            self._on_following()
         if self.world.chance(self.world.options.ambushes):
             life = self.lives
             delay_ms = self.world.random.choice((0, 5, 50, 500)) * self.world.random.random()
             self.world.later(delay_ms, lambda: self.crash() if life == self.lives else None)
+
+    # What the judges are shown
+
+    def _on_following(self) -> None:
+        """The log was cut where it parts from the leader's, and its history is the leader's now."""
+        assert self.driver is not None
+        at_lsn = self.driver.acceptor.flush_lsn
+        self._vouched_lsn = at_lsn
+        self._judged_lsn = min(self._judged_lsn, at_lsn)
+        for reader in self._readers:
+            reader.check_cut(at_lsn)
+        self._judge_log("goes on from", at_lsn)
+        self.on_changed(self)
+
+    def _judge_message(self, message: Message) -> None:
+        assert self.driver is not None
+        promises = self.oracles.promises
+        match message:
+            case AppendResponse():
+                self.oracles.admission.check_member(self.name, is_lost=self.loss is not None)
+                self._judge_log("acknowledged", message.flush_lsn)
+            case VoteResponse() if message.granted:
+                self.oracles.admission.check_member(self.name, is_lost=self.loss is not None)
+                promises.granted(self.name, message.ballot, message.flush_lsn)
+                self._votes[message.ballot] = message.record_lsn
+                self._judge_log("voted with", message.flush_lsn)
+            case Reject() if self.driver.acceptor.failure is not None:
+                pass  # it names no ballot: what it last promised may not be durable
+            case VoteResponse() | AcceptorGreeting() | Reject() if self.loss is None:
+                promises.speaks_as(self.name, message.ballot)
+
+    def _judge_vote(self) -> None:
+        assert self.driver is not None
+        acceptor = self.driver.acceptor
+        if self.loss is None:
+            last = acceptor.durable.history[-1].ballot
+            self.oracles.promises.log_ends(self.name, last, acceptor.flush_lsn)
+
+    def _judge_log(self, said: str, flush_lsn: Lsn) -> None:
+        """What is acknowledged is what a power cut now would leave, and what its history says."""
+        assert self.driver is not None
+        store, history = self.driver.store, self.driver.acceptor.durable.history
+        self._vouched_lsn = max(self._vouched_lsn, flush_lsn)
+        begin_lsn = max(self._judged_lsn, store.first_lsn)
+        if flush_lsn <= begin_lsn:
+            return
+        try:
+            wal = store.read(begin_lsn, flush_lsn)
+        except WalkeeperError as error:
+            self.oracles.durability.fail(f"{self.name} {said} {flush_lsn}, but {error}")
+        kept = self.disks.kept_bytes(begin_lsn, flush_lsn)
+        self.oracles.durability.check(self.name, said, flush_lsn, kept, wal)
+        self.oracles.authorship.check(self.name, history, begin_lsn, wal)
+        self._judged_lsn = flush_lsn

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tests.sim.oracle import (
-    Acknowledged,
-    Committed,
-    Leaders,
-    NoProgress,
-    Promises,
-    Violation,
-)
-from tests.sim.primary import Primary
+from tests.sim import faults, healing, plots
+from tests.sim.network import Network
+from tests.sim.oracle import Oracles, Standing
+from tests.sim.primary import SYSTEM_ID, Primary
 from tests.sim.proposer_node import ProposerNode
 from tests.sim.safekeeper_node import SafekeeperNode
 from tests.sim.world import World
 from tests.wal_maker import WalMaker
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, cut
+from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_proposer.campaign import Purpose
-from walkeeper_proposer.proposer_events import Outcome, Stop
-from walkeeper_safekeeper.driver import Driver
+from walkeeper_proposer.proposer_events import Stop
 from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.wal_store import WalStore
 
 SEGMENT_BYTES = 65536
-HEAL_S = 60
-NEW_RECORDS = 5
+KEPT_TAIL_BYTES = 20_000
 
 
 class Story:
@@ -36,286 +28,219 @@ class Story:
 
     def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
         self.world = world = World(seed, show=show)
+        self.network = Network(world)
         start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
-        maker = WalMaker(world.random, segment_bytes=SEGMENT_BYTES, start_lsn=start_lsn)
-        for _ in range(world.random.randrange(4)):
-            maker.record(200, 0, 1)
-        self.acked, self.leaders = Acknowledged(start_lsn), Leaders()
-        self.committed, self.promises = Committed(start_lsn), Promises()
-        self.safekeepers = self._safekeepers(start_lsn)
-        self.primary = Primary(world, "pg1", maker, self.acked)
+        self.oracles = Oracles(start_lsn)
+        maker = self._first_wal(start_lsn)
+        self.configuration = self._configuration(start_lsn)
+        self.safekeepers = self._safekeepers()
+        self.primary = Primary(world, "pg1", maker, self.oracles.acknowledged)
         self.primaries = [self.primary]
+        self.writing: list[Primary] = []  # none: the two that were started last
         self.proposers: list[ProposerNode] = []
-        self._writing: list[Primary] = []  # none: the last two
+        self.is_staged = False  # a plot directs the proposers, their supervisors hold still
         self._names = 0
 
-    def _safekeepers(self, start_lsn: Lsn) -> list[SafekeeperNode]:
+    def _first_wal(self, start_lsn: Lsn) -> WalMaker:
+        """What the primary has when the log is created at the start of its current segment."""
+        random, options = self.world.random, self.world.options
+        if options.starts_inside_record:
+            before_lsn = Lsn(start_lsn - SEGMENT_BYTES)
+            maker = WalMaker(random, segment_bytes=SEGMENT_BYTES, start_lsn=before_lsn)
+            while maker.end_lsn <= start_lsn:
+                maker.record(random.choice((200, 5000, 40_000)), 0, 1)
+            return maker
+        maker = WalMaker(random, segment_bytes=SEGMENT_BYTES, start_lsn=start_lsn)
+        for _ in range(random.randrange(4)):
+            maker.record(200, 0, 1)
+        return maker
+
+    def _configuration(self, start_lsn: Lsn) -> Configuration:
         """Created as rule 17 says: one configuration, the same on every member."""
         options, random = self.world.options, self.world.random
         incarnations = [random.randbytes(16) for _ in range(options.safekeepers)]
-        members = tuple(member_name(i + 1, inc) for i, inc in enumerate(incarnations))
-        configuration = Configuration(
+        return Configuration(
             generation=1,
             log_uuid=random.randbytes(16),
-            system_id=7_000_000_000_000_000_001,
+            system_id=SYSTEM_ID,
             segment_bytes=SEGMENT_BYTES,
             server_version="15.18",
             kind=LogKind.PHYSICAL,
             creation_lsn=start_lsn,
             timeline=1,
-            members=members,
+            members=tuple(member_name(i + 1, inc) for i, inc in enumerate(incarnations)),
             ack_quorum=options.ack_quorum,
         )
-        entry = Fragment(NO_BALLOT, start_lsn, 1, False, members, options.ack_quorum)
-        return [
-            SafekeeperNode(
-                self.world,
-                number,
-                Durable(
-                    acceptor_id=number,
-                    incarnation=incarnation,
-                    log_uuid=configuration.log_uuid,
-                    configuration=configuration,
-                    history=(entry,),
-                    commit_lsn=start_lsn,
-                    restart_lsn=start_lsn,
-                    reached_lsn=start_lsn,
-                ),
-                self.committed,
-                self.promises,
+
+    def _safekeepers(self) -> list[SafekeeperNode]:
+        configuration, nodes = self.configuration, []
+        start_lsn, members = configuration.creation_lsn, configuration.members
+        entry = Fragment(NO_BALLOT, start_lsn, 1, False, members, configuration.ack_quorum)
+        for number, member in enumerate(members, 1):
+            durable = Durable(
+                acceptor_id=number,
+                incarnation=bytes.fromhex(member.partition("#")[2]),
+                log_uuid=configuration.log_uuid,
+                configuration=configuration,
+                history=(entry,),
+                commit_lsn=start_lsn,
+                restart_lsn=start_lsn,
+                reached_lsn=start_lsn,
             )
-            for number, incarnation in enumerate(incarnations, 1)
-        ]
+            node = SafekeeperNode(self.world, number, durable, self.oracles)
+            node.on_changed, node.on_removed = self.judge_disks, self.judge_removal
+            node.on_committed = self.judge_committed
+            nodes.append(node)
+        return nodes
 
     def run(self) -> None:
         """Raises Violation, NoProgress, or whatever the code under test breaks with."""
         world, options = self.world, self.world.options
         world.say("----", f"seed {world.seed} {options}")
-        self._schedule_faults()
+        faults.schedule(self)
+        plots.schedule(self)
         for _ in range(options.proposers):
-            self._start_proposer(take_over=False)
+            self.start_proposer()
         self._write_for_ever()
         world.run_until(options.safety_s * 1000)
-        self._heal()
-        self._demand_progress()
+        healing.heal(self)
+        healing.demand_progress(self)
 
-    def _schedule_faults(self) -> None:
-        world, options, random = self.world, self.world.options, self.world.random
-        world.every(options.breaks, lambda: self._on_some_proposer(ProposerNode.break_one))
-        world.every(options.partitions, self._partition)
-        world.every(options.safekeeper_crashes, lambda: random.choice(self.safekeepers).crash())
-        world.every(options.safekeeper_stops, lambda: random.choice(self.safekeepers).stop())
-        world.every(options.failing_syncs, lambda: random.choice(self.safekeepers).fail_sync())
-        world.every(options.full_disks, lambda: random.choice(self.safekeepers).fill_disk())
-        world.every(options.proposer_crashes, lambda: self._on_some_proposer(self._kill))
-        world.every(options.primary_crashes, lambda: self.primary.crash(then=lambda: None))
-        world.every(options.clones, self._clone_primary)
-        world.every(options.settles, self._settle)
+    def _write_for_ever(self) -> None:
+        if not self.world.is_calm:  # else the plot says who writes
+            for primary in self.writing or self.primaries[-2:]:
+                primary.write()
+        mean_ms = 1000 / self.world.options.records
+        self.world.later(self.world.random.expovariate(1 / mean_ms), self._write_for_ever)
 
-    def _on_some_proposer(self, what: Callable[[ProposerNode], object]) -> None:
-        alive = [p for p in self.proposers if p.is_alive]
-        if alive:
-            what(self.world.random.choice(alive))
+    # Proposers and their supervisors
 
-    def _kill(self, proposer: ProposerNode) -> None:
-        proposer.kill()
-        self._start_later()
-
-    def _start_later(self) -> None:
-        """A supervisor starts a process again, as a new proposer."""
-
-        def start() -> None:
-            alive = [p for p in self.proposers if p.is_alive]
-            if not self.world.is_healed and len(alive) < self.world.options.proposers:
-                self._start_proposer(take_over=self.world.chance(self.world.options.take_over))
-
-        self.world.later(self.world.random.uniform(200, 6000), start)
-
-    def _start_proposer(
-        self, *, take_over: bool, purpose: Purpose = Purpose.ATTACH, primary: Primary | None = None
+    def start_proposer(
+        self,
+        *,
+        primary: Primary | None = None,
+        purpose: Purpose = Purpose.ATTACH,
+        take_over: bool = False,
+        resumes: bool | None = None,
+        reaches: Sequence[SafekeeperNode] | None = None,
     ) -> ProposerNode:
+        """`reaches`: cut off from all others, until `network.mend(proposer.ways(…))`."""
         self._names += 1
-        attached = primary or self.world.random.choice(self.primaries[-2:])
+        name = f"p{self._names}"
+        if resumes is None:
+            resumes = self.world.chance(0.5)
+        if reaches is not None:
+            others = [node for node in self.safekeepers if node not in reaches]
+            self.network.cut([(name, node.name) for node in others])
+            self.network.cut([(node.name, name) for node in others])
         proposer = ProposerNode(
-            self.world,
-            f"p{self._names}",
+            self.network,
+            name,
             self.safekeepers,
-            attached,
-            (self.acked, self.leaders),
+            primary or self._some_primary(),
+            self.oracles,
+            self,
             purpose=purpose,
             take_over=take_over,
-            on_stop=self._on_stop,
-            on_ambush=self._kill,
+            resumes=resumes,
         )
         self.proposers = [p for p in self.proposers if p.is_alive] + [proposer]
         return proposer
 
-    def _on_stop(self, stop: Stop) -> None:
-        if not self.world.is_healed:
-            self._start_later()
+    def _some_primary(self) -> Primary:
+        """Mostly one that may be accepted; operators also try those that must be refused."""
+        if self.world.chance(0.6):
+            return self.keeper_of_all()
+        return self.world.random.choice(self.primaries[-2:])
 
-    def _settle(self) -> None:
-        self._start_proposer(take_over=True, purpose=Purpose.SETTLE)
+    def alive(self) -> list[ProposerNode]:
+        return [p for p in self.proposers if p.is_alive]
 
-    def _partition(self) -> None:
-        """One direction, or both, between a proposer and some safekeepers, for some seconds."""
-        world, random = self.world, self.world.random
-
-        def cut(proposer: ProposerNode) -> None:
-            count = random.randint(1, max(1, len(self.safekeepers) - 1))
-            chosen = random.sample(self.safekeepers, count)
-            pairs = set()
-            for node in chosen:
-                ways = [(proposer.name, node.name), (node.name, proposer.name)]
-                pairs |= set(random.sample(ways, random.choice((1, 2))))
-            world.blocked |= pairs
-            world.say(proposer.name, f"partition {sorted(pairs)}")
-            world.later(random.uniform(500, 15_000), lambda: world.blocked.difference_update(pairs))
-
-        self._on_some_proposer(cut)
-
-    def _clone_primary(self) -> None:
-        """Somebody starts a copy of the server, taken some time ago; both may go on running."""
-        past_lsn = self.primary.maker.start_lsn
-        at_lsn = self.primary.flush_lsn
-        if self.world.random.random() < 0.5:
-            at_lsn = Lsn(self.world.random.randint(past_lsn, at_lsn))
-        clone = self.primary.clone(f"pg{len(self.primaries) + 1}", at_lsn)
-        self.world.say(clone.name, f"clone of {self.primary.name} ends at {clone.flush_lsn}")
-        self.primaries.append(clone)
-        self.primary = clone
-
-    def _write_for_ever(self) -> None:
-        for primary in self._writing or self.primaries[-2:]:
-            primary.write()
-        mean_ms = 1000 / self.world.options.records
-        self.world.later(self.world.random.expovariate(1 / mean_ms), self._write_for_ever)
-
-    def _heal(self) -> None:
-        world = self.world
-        world.say("----", f"heal; acknowledged up to {self.acked.end_lsn}")
-        world.is_healed = True
-        world.blocked.clear()
-        for proposer in self.proposers:
+    def kill_all(self) -> None:
+        for proposer in self.alive():
             proposer.kill()
-        self.proposers = []
-        for node in self.safekeepers:
-            node.heal()
-        world.run_until(world.now_ms + 5000)
 
-    def _demand_progress(self) -> None:
-        """With a server that seems to have all of it; else with one restored from a settled log."""
-        survivor = self._survivor()
-        if survivor is not None and self._goes_on_with(survivor):
-            return
-        self._settle_for_good()
-        if not self._goes_on_with(self._restore()):
-            raise NoProgress("the restored server was refused")
+    def stopped(self, proposer: ProposerNode, stop: Stop) -> None:
+        self.start_later()
 
-    def _survivor(self) -> Primary | None:
-        """A server that has every acknowledged byte and does not contradict the longest log."""
+    def ambushed(self, proposer: ProposerNode) -> None:
+        """Killed right behind its election."""
+        proposer.kill()
+        self.start_later()
+
+    def start_later(self) -> None:
+        """A supervisor starts a process again, as a new proposer."""
+
+        def start() -> None:
+            enough = len(self.alive()) >= self.world.options.proposers
+            if not (self.world.is_healed or self.is_staged or enough):
+                take_over = self.world.chance(self.world.options.take_over)
+                self.start_proposer(take_over=take_over)
+
+        self.world.later(self.world.random.uniform(200, 6000), start)
+
+    # Servers
+
+    def add_clone(self, of: Primary, at_lsn: Lsn, *, timeline: int = 1) -> Primary:
+        """Somebody starts a copy of a server, taken some time ago; both may go on running."""
+        clone = of.clone(f"pg{len(self.primaries) + 1}", at_lsn, timeline=timeline)
+        text = f"clone of {of.name} on timeline {timeline} ends at {clone.flush_lsn}"
+        self.world.trouble("servers cloned" if timeline == 1 else "promotions", clone.name, text)
+        if timeline == 1:
+            self.primaries.append(clone)
+        return clone
+
+    def adopt(self, server: Primary) -> None:
+        """It is one of ours, also if it was restored just now."""
+        if server not in self.primaries:
+            self.primaries.append(server)
+
+    def keeper_of_all(self) -> Primary:
+        """A server that has every acknowledged byte: the last one started, if there are more."""
+        acked = self.oracles.acknowledged
         for primary in reversed(self.primaries):
-            wal = primary.maker.read(primary.maker.start_lsn, primary.flush_lsn)
-            if wal[: len(self.acked.wal)] == self.acked.wal and self._agrees(primary):
+            if primary.has_all_of(acked):
                 return primary
-        return None
+        return self.primaries[-1]
 
-    def _best_log(self) -> tuple[WalStore, Lsn]:
-        """The log that an election among all would choose, and its record end."""
+    # Disks
 
-        def rank(driver: Driver) -> tuple[Ballot, Lsn]:
-            acceptor = driver.acceptor
-            last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
-            return last.ballot, acceptor.flush_lsn
+    def lost_disks(self) -> int:
+        return sum(node.loss is not None for node in self.safekeepers)
 
-        drivers = [n.driver for n in self.safekeepers if n.driver is not None]
-        best = max(drivers, key=rank)
-        return best.store, best.store.record_end(best.acceptor.flush_lsn).end_lsn
+    def disks_to_lose(self) -> int:
+        """How many more may be lost: the others elect, commit, have all that is acknowledged."""
+        options = self.world.options
+        most = min(options.ack_quorum - 1, options.safekeepers - options.ack_quorum)
+        return most - self.lost_disks()
 
-    def _agrees(self, primary: Primary) -> bool:
-        store, end_lsn = self._best_log()
-        if end_lsn > primary.flush_lsn:
-            return False
-        wal = store.read(store.first_lsn, end_lsn)
-        return wal == primary.maker.read(store.first_lsn, end_lsn)
+    def judge_removal(self, by: SafekeeperNode, first_lsn: Lsn) -> None:
+        """Retention took what is below: the end of it is on every member's disk."""
+        committed = self.oracles.committed
+        begin_lsn = Lsn(max(committed.start_lsn, int(first_lsn) - KEPT_TAIL_BYTES))
+        wal = committed.read(begin_lsn, first_lsn)
+        nodes = [node for node in self.safekeepers if node.loss is None]
+        lacking = [node.name for node in nodes if not node.disks.holds(begin_lsn, wal)]
+        self.oracles.retention.check(by.name, first_lsn, lacking)
 
-    def _goes_on_with(self, primary: Primary) -> bool:
-        """False if it is refused: another branch may win an election among fewer."""
-        self.primary, self.primaries = primary, [primary, *self.primaries]
-        if not primary.is_up:
-            primary._restart(lambda: None)
-        proposer = self._start_proposer(take_over=True, primary=primary)
-        self._writing = [primary]
-        try:
-            self._wait_for_more(proposer)
-        except NoProgress:
-            if proposer.stop is not None and proposer.stop.outcome is Outcome.REFUSED:
-                return False
-            raise
-        self._shake(proposer, primary)
-        return True
+    def judge_disks(self, changed: SafekeeperNode) -> None:
+        """After a restart or a cut: what is acknowledged would survive any election, and is still
+        on enough disks."""
+        begin_lsn, wal = self.oracles.acknowledged.tail(KEPT_TAIL_BYTES)
+        standings = self._judge_survival("acknowledged", begin_lsn, wal)
+        holding = [s.who for s in standings if s.has_it]
+        if len(holding) < self.world.options.ack_quorum - self.lost_disks():
+            text = f"only {holding} keep what is acknowledged up to {begin_lsn + len(wal)}"
+            self.oracles.acknowledged.fail(f"with {changed.name} changed, {text}")
+        self.judge_committed()
 
-    def _shake(self, proposer: ProposerNode, primary: Primary) -> None:
-        """One thing breaks at a time, and the same leader goes on each time."""
-        shocks: list[Callable[[], None]] = [
-            lambda: primary.crash(then=lambda: None),
-            self.world.random.choice(self.safekeepers).crash,
-            proposer.break_one,
-            lambda: primary.crash(then=lambda: None),
-        ]
-        for shock in shocks:
-            shock()
-            self._wait_for_more(proposer)
+    def judge_committed(self) -> None:
+        begin_lsn, wal = self.oracles.committed.tail(KEPT_TAIL_BYTES)
+        self._judge_survival("committed", begin_lsn, wal)
 
-    def _wait_for_more(self, proposer: ProposerNode) -> None:
-        """New records are acknowledged, and every safekeeper has them."""
-        world = self.world
-        wanted_lsn = max(self.acked.end_lsn, proposer.primary.flush_lsn) + 1
-
-        def is_done() -> bool:
-            return self.acked.end_lsn >= wanted_lsn and self._are_equal()
-
-        stop_ms = world.now_ms + HEAL_S * 1000
-        world.run_until(stop_ms, stop=lambda: is_done() or not proposer.is_alive)
-        if not is_done():
-            where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in self.safekeepers]
-            raise NoProgress(
-                f"{HEAL_S} s after healing: acknowledged {self.acked.end_lsn}, wanted "
-                f"{wanted_lsn}; {where}; {proposer.stop}"
-            )
-
-    def _settle_for_good(self) -> None:
-        """The first step of every failover."""
-        proposer = self._start_proposer(take_over=True, purpose=Purpose.SETTLE)
-        stop_ms = self.world.now_ms + HEAL_S * 1000
-        self.world.run_until(stop_ms, stop=lambda: not proposer.is_alive)
-        if proposer.stop is None or proposer.stop.settled is None:
-            raise NoProgress(f"settle ended with {proposer.stop}")
-        _, end_lsn = self._best_log()
-        if proposer.stop.settled.consensus_lsn != end_lsn:
-            raise Violation(f"settled at {proposer.stop.settled}, the log ends at {end_lsn}")
-
-    def _restore(self) -> Primary:
-        """What `restore` will do: a server rebuilt from the settled log."""
-        store, end_lsn = self._best_log()
-        wal = store.read(store.first_lsn, end_lsn)
-        self.acked.hold_against("the restored server", wal, store.first_lsn)
-        for primary in self.primaries:
-            maker = primary.maker
-            if end_lsn <= maker.end_lsn and maker.read(store.first_lsn, end_lsn) == wal:
-                clone = primary.clone("pgR", end_lsn)
-                self.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
-                return clone
-        raise Violation(f"no primary ever wrote what the safekeepers hold up to {end_lsn}")
-
-    def _are_equal(self) -> bool:
-        """Every safekeeper has all that is acknowledged, the same bytes."""
-        drivers = [(node.name, node.driver) for node in self.safekeepers]
-        if any(d is None or d.acceptor.commit_lsn < self.acked.end_lsn for _, d in drivers):
-            return False
-        for name, driver in drivers:
-            assert driver is not None
-            first_lsn = max(driver.store.first_lsn, self.acked.start_lsn)
-            wal = driver.store.read(first_lsn, self.acked.end_lsn)
-            self.acked.hold_against(name, wal, first_lsn)
-        return True
+    def _judge_survival(self, what: str, begin_lsn: Lsn, wal: bytes) -> list[Standing]:
+        nodes = [node for node in self.safekeepers if node.loss is None]
+        standings = [Standing(n.name, n.rank, n.disks.holds(begin_lsn, wal)) for n in nodes]
+        votes = self.configuration.vote_quorum
+        self.oracles.survival.check(what, begin_lsn + len(wal), standings, votes)
+        return standings

@@ -1,0 +1,138 @@
+"""What a machine does to one safekeeper's disks, within what disks may do.
+
+A disk keeps what it was told to sync. Of everything else a power cut may leave anything, also
+garbage; so bits are flipped behind the last byte that this safekeeper ever spoke of. A lost disk
+is another matter: with it the promises are gone, and the safekeeper may not take part any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from enum import Enum
+
+from tests.faulty_disk import FaultyDisk, PowerCut
+from tests.sim.world import World
+from walkeeper_common.errors import StorageError
+from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_safekeeper.log_folder import CONTROL
+from walkeeper_safekeeper.wal_store import HEAD_MARK
+
+SEGMENT_NAME_LENGTH = 24
+FLIPPED_TAIL_BYTES = 3000
+
+
+class Loss(Enum):
+    """How a disk was lost, and so what its safekeeper answers."""
+
+    WIPED = "empty"
+    PREPARED = "prepared anew"
+    REBORN = "another incarnation"
+    DAMAGED = "a damaged control file"
+
+
+class Disks:
+    """The folder and its wal."""
+
+    def __init__(self, world: World, segment_bytes: int) -> None:
+        self.world, self.segment_bytes = world, segment_bytes
+        self.folder, self.wal = FaultyDisk(world.random), FaultyDisk(world.random)
+        self.lost: Disks | None = None
+
+    def power_cut(self, vouched_lsn: Lsn) -> None:
+        """Loses any part of what was not synced; sometimes garbles it."""
+        options = self.world.options
+        is_garbled = self.world.chance(options.bit_flips)
+        if is_garbled:
+            self.world.trouble("garbled tails")
+        self.folder = self.folder.crash()
+        self.wal = self.wal.crash(garbles=is_garbled)
+        if self.folder.lost_changes + self.wal.lost_changes:
+            self.world.trouble("renames, creations or unlinks lost")
+        if is_garbled and self._may_flip(vouched_lsn):
+            for _ in range(self.world.random.randrange(3)):
+                self._flip(vouched_lsn)
+
+    def _may_flip(self, vouched_lsn: Lsn) -> bool:
+        """The mark of the log's first bytes speaks for them before anything is acknowledged."""
+        if HEAD_MARK not in self.wal.names():
+            return True
+        names = [n for n in self.wal.names() if len(n) == SEGMENT_NAME_LENGTH]
+        first_lsn = min(parse_segment_name(n, self.segment_bytes)[1] for n in names)
+        return vouched_lsn > first_lsn + 2 * self.segment_bytes
+
+    def _flip(self, vouched_lsn: Lsn) -> None:
+        """One bit of what nobody was told of, mostly close to what they were."""
+        random = self.world.random
+        lsn = vouched_lsn + int(random.expovariate(1 / FLIPPED_TAIL_BYTES))
+        name = segment_name(1, lsn, self.segment_bytes)
+        if name in self.wal.names() and self.wal.size(name) == self.segment_bytes:
+            self.world.trouble("bits flipped in the tail")
+            self._flip_bit(self.wal, name, lsn % self.segment_bytes)
+
+    def _flip_bit(self, disk: FaultyDisk, name: str, offset: int) -> None:
+        byte = disk.read_at(name, offset, 1)[0] ^ (1 << self.world.random.randrange(8))
+        disk.damage(name, offset, bytes([byte]))
+
+    def lose(self, loss: Loss) -> None:
+        """The machine comes back with other disks, or with a damaged one."""
+        random, self.lost = self.world.random, copy(self)
+        if loss is Loss.DAMAGED:
+            self._flip_bit(self.folder, CONTROL, random.randrange(self.folder.size(CONTROL)))
+        else:
+            self.folder, self.wal = FaultyDisk(random), FaultyDisk(random)
+
+    def fail_sync(self, flush_lsn: Lsn) -> None:
+        """The next fdatasync of the segment that is written, or of the control file, fails."""
+        if self.world.random.random() < 0.7:
+            self.wal.failing_syncs.add(segment_name(1, flush_lsn, self.segment_bytes))
+        else:
+            self.folder.failing_syncs.add("control.tmp")
+
+    def fill(self) -> None:
+        """No new segment can be allocated."""
+        self.wal.capacity_bytes = sum(self.wal.size(name) for name in self.wal.names())
+
+    def heal(self) -> None:
+        self.wal.capacity_bytes = None
+        for disk in (self.wal, self.folder):
+            disk.failing_syncs.clear()
+
+    def half_do(self, job: Callable[[], object]) -> None:
+        """The job that is under way gets as far as some operation of the disk."""
+        self.wal.operations_left = self.folder.operations_left = self.world.random.randrange(8)
+        with suppress(PowerCut, StorageError):
+            job()
+        self.wal.operations_left = self.folder.operations_left = None
+
+    def first_kept(self) -> Lsn | None:
+        """Where the log begins that a power cut leaves for sure."""
+        names = [n for n in self.wal._durable_names if len(n) == SEGMENT_NAME_LENGTH]
+        return min((parse_segment_name(n, self.segment_bytes)[1] for n in names), default=None)
+
+    def kept_bytes(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+        """What a power cut leaves for sure of a range; shorter if it is not all there."""
+        kept, lsn = [], begin_lsn
+        while lsn < end_lsn:
+            start = lsn.round_down(self.segment_bytes)
+            file = self.wal._durable_names.get(segment_name(1, lsn, self.segment_bytes))
+            if file is None:
+                break
+            upto = min(start + self.segment_bytes, end_lsn)
+            kept.append(bytes(file.durable[lsn - start : upto - start]))
+            lsn = upto
+        return b"".join(kept)
+
+    def held(self, begin_lsn: Lsn, wal: bytes) -> bool:
+        """The same, or it did when it was lost: an acknowledgement may come later than the loss."""
+        lost = self.lost
+        return self.holds(begin_lsn, wal) or (lost is not None and lost.holds(begin_lsn, wal))
+
+    def holds(self, begin_lsn: Lsn, wal: bytes) -> bool:
+        """Whether a power cut leaves this range here, but for what retention has removed."""
+        first_lsn = self.first_kept()
+        if first_lsn is None:
+            return False
+        skipped = max(0, first_lsn - begin_lsn)
+        return self.kept_bytes(begin_lsn + skipped, begin_lsn + len(wal)) == wal[skipped:]

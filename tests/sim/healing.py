@@ -1,0 +1,133 @@
+"""The end of every run: nothing fails any more, and everything must move on.
+
+First with a server that has all that was acknowledged; if none is left, or the log has taken
+another branch, with one that is restored from the settled log. Then one thing breaks at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.sim.oracle import NoProgress
+from tests.sim.primary import Primary
+from tests.sim.proposer_node import ProposerNode
+from tests.sim.servers import best_log, members, restored, survivor_of
+from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.proposer_events import Outcome
+
+if TYPE_CHECKING:
+    from tests.sim.story import Story
+
+HEAL_S = 60
+REST_MS = 5000
+# Its process starts over, or its supervisor does: a member with a greater ballot may greet late.
+GOES_ON = (Outcome.NEW_ELECTION, Outcome.DEPOSED)
+
+
+def heal(story: Story) -> None:
+    """Mend the network and the disks, kill every proposer, and wait for all to come back."""
+    world = story.world
+    world.say("----", f"heal; acknowledged up to {story.oracles.acknowledged.end_lsn}")
+    world.is_healed, world.is_calm = True, False
+    story.network.mend_all()
+    story.kill_all()
+    for node in story.safekeepers:
+        node.heal()
+    world.run_until(world.now_ms + REST_MS)
+
+
+def demand_progress(story: Story) -> None:
+    """With a server that seems to have all of it; else with one restored from a settled log."""
+    survivor = survivor_of(story)
+    if survivor is not None and _goes_on_with(story, survivor):
+        return
+    _settle_for_good(story)
+    server = restored(story)
+    if server is None:
+        story.oracles.authorship.fail("no server ever wrote what the settled log holds")
+    acked = story.oracles.acknowledged
+    acked.hold_against("pgR", server.maker.read(acked.start_lsn, server.flush_lsn), acked.start_lsn)
+    if not _goes_on_with(story, server):
+        raise NoProgress("the restored server was refused")
+
+
+def _goes_on_with(story: Story, primary: Primary) -> bool:
+    """False if it is refused: another branch may win an election among fewer."""
+    story.adopt(primary)
+    story.primary, story.writing = primary, [primary]
+    primary.restart()
+    proposer = story.start_proposer(take_over=True, primary=primary, resumes=True)
+    try:
+        proposer = _wait_for_more(story, proposer)
+    except NoProgress:
+        if proposer.stop is not None and proposer.stop.outcome is Outcome.REFUSED:
+            return False
+        raise
+    _shake(story, proposer, primary)
+    return True
+
+
+def _shake(story: Story, proposer: ProposerNode, primary: Primary) -> None:
+    """One thing breaks at a time, and each time it goes on: with the same leader if it can."""
+    shocks: list[Callable[[], None]] = [
+        primary.crash,
+        story.world.random.choice(members(story)).crash,
+        proposer.break_one,
+        primary.crash,
+    ]
+    for shock in shocks:
+        shock()
+        proposer = _wait_for_more(story, proposer)
+
+
+def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
+    """New records are acknowledged, and every safekeeper has them. Who leads in the end."""
+    world, acked = story.world, story.oracles.acknowledged
+    wanted_lsn = max(acked.end_lsn, proposer.primary.flush_lsn) + 1
+
+    def is_done() -> bool:
+        return acked.end_lsn >= wanted_lsn and _are_equal(story)
+
+    stop_ms = world.now_ms + HEAL_S * 1000
+    while world.now_ms < stop_ms:
+        world.run_until(stop_ms, stop=lambda: is_done() or not story.alive())
+        if proposer.stop is None or proposer.stop.outcome not in GOES_ON:
+            break
+        proposer = story.start_proposer(take_over=True, primary=proposer.primary, resumes=True)
+    if not is_done():
+        where = [(n.name, n.driver and n.driver.acceptor.flush_lsn) for n in story.safekeepers]
+        raise NoProgress(
+            f"{HEAL_S} s after healing: acknowledged {acked.end_lsn}, wanted "
+            f"{wanted_lsn}; {where}; {proposer.stop}"
+        )
+    return proposer
+
+
+def _settle_for_good(story: Story) -> None:
+    """The first step of every failover."""
+    proposer = story.start_proposer(take_over=True, purpose=Purpose.SETTLE)
+    stop_ms = story.world.now_ms + HEAL_S * 1000
+    story.world.run_until(stop_ms, stop=lambda: not proposer.is_alive)
+    if proposer.stop is None or proposer.stop.settled is None:
+        raise NoProgress(f"settle ended with {proposer.stop}")
+    log = best_log(story)
+    end_lsn = log[1] if log is not None else None
+    if proposer.stop.settled.consensus_lsn != end_lsn:
+        text = f"settled at {proposer.stop.settled}, the log ends at {end_lsn}"
+        story.oracles.acknowledged.fail(text)
+
+
+def _are_equal(story: Story) -> bool:
+    """Every member has all that is acknowledged and all that was committed, the same bytes."""
+    acked = story.oracles.acknowledged
+    drivers = [(node.name, node.driver) for node in members(story)]
+    if any(d is None or d.acceptor.commit_lsn < acked.end_lsn for _, d in drivers):
+        return False
+    for name, driver in drivers:
+        assert driver is not None
+        first_lsn = max(driver.store.first_lsn, acked.start_lsn)
+        wal = driver.store.read(first_lsn, acked.end_lsn)
+        acked.hold_against(name, wal, first_lsn)
+        story.oracles.committed.check(name, first_lsn, wal)
+    return True

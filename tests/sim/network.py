@@ -1,0 +1,170 @@
+"""The simulated network: connections between a proposer's links and the safekeepers.
+
+Every message is encoded and decoded by the shipping codec. A connection is TCP as far as a
+program can rely on it: in order, nothing lost while it stands; some seeds have datagrams instead,
+which are lost, repeated and reordered. A cut direction holds back what was sent on a stream, and
+all behind it, until it is mended, which may be after the other side connected anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from tests.sim.world import World
+from walkeeper_common.framing import FrameReader, Message, encode
+from walkeeper_common.messages import ProposerElected, VoteRequest
+
+LATE_MS = 3000
+REPEATED_LATE_MS = 4000
+
+Way: TypeAlias = tuple[str, str]  # from, to
+
+
+class Network:
+    """Which directions are cut, how often over, and who waits for them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._cut: Counter[Way] = Counter()
+        self._waiting: dict[Way, list[End]] = defaultdict(list)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return self._cut[source, target] > 0
+
+    def cut(self, ways: Iterable[Way]) -> None:
+        self._cut.update(ways)
+
+    def mend(self, ways: Iterable[Way]) -> None:
+        """What was held back arrives a moment later."""
+        for way in ways:
+            self._cut[way] -= 1
+            if self._cut[way] <= 0:
+                del self._cut[way]
+                self._release(way)
+
+    def mend_all(self) -> None:
+        ways = list(self._cut)
+        self._cut.clear()
+        for way in ways:
+            self._release(way)
+
+    def _release(self, way: Way) -> None:
+        for end in self._waiting.pop(way, []):
+            self.world.later(self.world.delay_ms(), end.deliver_next)
+
+    def wait(self, way: Way, end: End) -> None:
+        self._waiting[way].append(end)
+
+
+class End:
+    """One side of a connection."""
+
+    def __init__(self, connection: Connection, name: str, peer: str) -> None:
+        self.connection, self.name, self.peer = connection, name, peer
+        self.on_message: Callable[[Message], None] = lambda _: None
+        self.on_closed: Callable[[], None] = lambda: None
+        self.is_closed = False  # as this side knows
+        self.held_until_ms = 0.0
+        self._reader = FrameReader()
+        self._last_ms = 0.0
+        self._sent: deque[bytes] = deque()
+
+    def close(self) -> None:
+        """This side notices."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.on_closed()
+
+    def send(self, message: Message) -> None:
+        """Encoded here, decoded there."""
+        connection = self.connection
+        if not connection.is_open:
+            return
+        world, frame = connection.world, b"".join(bytes(b) for b in encode(message))
+        at_ms = world.now_ms + world.delay_ms()
+        is_electing = isinstance(message, ProposerElected | VoteRequest)
+        if is_electing and world.chance(world.options.late_elections):
+            world.trouble("late votes and elections")
+            at_ms += world.random.uniform(0, LATE_MS)
+        if world.options.is_datagram and world.is_rough:
+            self._send_datagram(frame, at_ms, is_electing=is_electing)
+        else:
+            at_ms = self._last_ms = max(at_ms, self._last_ms)
+            self._sent.append(frame)
+            world.later(at_ms - world.now_ms, self.deliver_next)
+
+    def _send_datagram(self, frame: bytes, at_ms: float, *, is_electing: bool) -> None:
+        world, options = self.connection.world, self.connection.world.options
+        if world.chance(options.loss):
+            world.trouble("frames lost")
+            return
+        world.later(at_ms - world.now_ms, lambda: self._deliver(frame))
+        if world.chance(8 * options.repeat if is_electing else options.repeat):
+            world.trouble("frames repeated")
+            is_late = world.chance(0.7 if is_electing else 0.2)
+            most_ms = REPEATED_LATE_MS if is_late else options.delay_ms
+            world.later(world.random.uniform(0, most_ms), lambda: self._deliver(frame))
+
+    def deliver_next(self) -> None:
+        """One frame, in order; a partition holds it back, and all behind it."""
+        world, network = self.connection.world, self.connection.network
+        if network.is_cut(self.name, self.peer):
+            network.wait((self.name, self.peer), self)
+        elif world.now_ms < self.held_until_ms:
+            world.later(self.held_until_ms - world.now_ms, self.deliver_next)
+        else:
+            self._deliver(self._sent.popleft())
+
+    def _deliver(self, frame: bytes) -> None:
+        connection, other = self.connection, self.connection.other(self)
+        if other.is_closed or connection.network.is_cut(self.name, self.peer):
+            return
+        at = 0
+        while at < len(frame) and not other.is_closed:
+            room = other._reader.buffer()
+            size = min(len(room), len(frame) - at)
+            room[:size] = frame[at : at + size]
+            at += size
+            for message in other._reader.received(size):
+                other.on_message(message)
+
+
+class Connection:
+    """Between a proposer's link and a safekeeper.
+
+    `close` is noticed on both sides, late, sometimes very late. Until then what was under way
+    arrives, perhaps after the proposer has connected anew: then it has two connections there.
+    """
+
+    def __init__(self, network: Network, client: str, server: str) -> None:
+        self.network, self.world, self.is_open = network, network.world, True
+        self.client = End(self, client, server)
+        self.server = End(self, server, client)
+
+    def other(self, end: End) -> End:
+        return self.server if end is self.client else self.client
+
+    def close(self) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        for end in (self.client, self.server):
+            delay_ms = self.world.delay_ms()
+            if self.world.chance(self.world.options.late_closes):
+                self.world.trouble("late closes")
+                delay_ms += self.world.random.uniform(0, 5000)
+            self.world.later(delay_ms, end.close)
+
+    def half_close(self) -> None:
+        """The client notices at once and connects again, while what it had sent is still under way
+        to a server that takes the old connection for open."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.world.trouble("half-open connections")
+        held_ms = self.world.random.uniform(0, 4000)
+        self.client.held_until_ms = self.world.now_ms + held_ms
+        self.world.later(0, self.client.close)
+        self.world.later(held_ms + 2 * self.world.delay_ms(), self.server.close)
