@@ -1,0 +1,90 @@
+"""A file system of its own for each safekeeper: it can be filled to the brim, and lose its power.
+
+    disk = LoopDisk(image, mount_point); disk.make(); disk.fill(); disk.release()
+    disk.power_cut()        what was not synced is gone, as on a machine without power
+
+The image is sparse, so a large disk costs what is written to it. The power cut is ext4's own
+shutdown without a flush of its journal: dirty pages never reach the image, everything after it
+fails, and the next mount replays the journal.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from tests.chaos.network import run, succeeds
+
+DISK_BYTES = 4 << 30
+BALLAST = "ballast"
+EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), linux/fs/ext4/ext4.h
+NO_LOG_FLUSH = 2
+
+
+class LoopDisk:
+    """ext4 on a loop device."""
+
+    def __init__(self, image: Path, mount_point: Path) -> None:
+        self.image, self.mount_point = image, mount_point
+
+    def make(self) -> None:
+        with self.image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        self.mount_point.mkdir()
+        # No blocks only for root: a safekeeper that runs as root must find the disk full, too.
+        run("mkfs.ext4", "-q", "-m", "0", str(self.image))
+        self.mount()
+
+    def mount(self) -> None:
+        run("mount", "-o", "loop,discard", str(self.image), str(self.mount_point))
+
+    def unmount(self) -> None:
+        run("umount", str(self.mount_point))
+
+    def close(self) -> None:
+        """Unmounted, also if somebody still has a file open."""
+        succeeds("umount", "--lazy", str(self.mount_point))
+
+    def fill(self) -> None:
+        """Until not one block is free."""
+        descriptor = os.open(self.mount_point / BALLAST, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            end, step = 0, 1 << 30
+            while step >= 4096:
+                try:
+                    os.posix_fallocate(descriptor, end, step)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    os.ftruncate(descriptor, end)
+                    step //= 2
+                else:
+                    end += step
+        finally:
+            os.close(descriptor)
+
+    def release(self) -> None:
+        (self.mount_point / BALLAST).unlink(missing_ok=True)
+
+    def power_cut(self) -> None:
+        """Whoever used it must be dead before `restore_power`."""
+        descriptor = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def restore_power(self) -> None:
+        self.unmount()
+        self.mount()
+
+
+def remove_leftover_mounts(prefix: str) -> None:
+    """Unmount all below directories whose name starts so."""
+    lines = Path("/proc/mounts").read_text().splitlines()
+    for mount_point in (line.split()[1] for line in lines):
+        if mount_point.startswith(prefix):
+            succeeds("umount", "--lazy", mount_point)
