@@ -122,7 +122,7 @@ def own(path: Path) -> None:
             os.lchown(name, entry.pw_uid, entry.pw_gid)
 
 
-def _initialised_directory(options: tuple[str, ...]) -> Path:
+def initialised_directory(options: tuple[str, ...]) -> Path:
     """What initdb made for these options, once per process."""
     if options not in _initialised:
         directory = make_directory("walkeeper_initdb_")
@@ -162,7 +162,7 @@ class PostgresServer:
         only per set of options: copies of one initdb share theirs, as a restored backup does."""
         directory = make_directory()
         try:
-            source = _initialised_directory(tuple(initdb_options))
+            source = initialised_directory(tuple(initdb_options))
             run_as_server_user(["cp", "-a", str(source), str(directory / "data")])
             server = cls(directory, settings)
             try:
@@ -209,17 +209,26 @@ class PostgresServer:
 
     def kill(self) -> None:
         """SIGKILL to the postmaster and all its processes; nothing if it is not running."""
-        pid = self.postmaster_pid()
-        if pid is None:
+        if not self.is_running:
             return
-        victims = [pid, *_children(pid)]
-        for victim in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
+        victims = self.signal_all(signal.SIGKILL)
         wait_until(lambda: not any(map(_is_alive, victims)))
         # A zombie that nobody has reaped yet still counts as a live owner of the lock files.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         (self.directory / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
+
+    def signal_all(self, number: signal.Signals) -> list[int]:
+        """To the postmaster and then to its children, so that it starts no more; to whom it went."""
+        pid = self.postmaster_pid()
+        assert pid is not None, f"{self.data}: not running"
+        children = set(_children(pid))  # before: a dead parent has none
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        children |= set(_children(pid))  # after: a stopped one makes none
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+        return [pid, *children]
 
     def postmaster_pid(self) -> int | None:
         try:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,22 @@ def walkeeper(*arguments: str, timeout_s: float = COMMAND_S) -> subprocess.Compl
 
 
 class Daemon:
-    """One `walkeeper …` process that can be started again with the same arguments."""
+    """One `walkeeper …` process that can be started again with the same arguments.
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    `prefix`: words before the command, which they must become (same pid); `environment`: more of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name, self.arguments, self.log = name, tuple(arguments), log
+        self._prefix, self._environment = tuple(prefix), dict(environment or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._start_bytes = 0  # length of the log when this run began
 
@@ -59,8 +71,8 @@ class Daemon:
         with self.log.open("ab") as log:
             self._start_bytes = log.tell()
             self.process = subprocess.Popen(
-                [*WALKEEPER, *self.arguments, *more],
-                env=server_environment(),
+                [*self._prefix, *WALKEEPER, *self.arguments, *more],
+                env=server_environment() | self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

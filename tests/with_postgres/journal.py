@@ -6,14 +6,17 @@
 
 An id counts as acknowledged only if its commit returned, and without PostgreSQL's WARNING that it
 stopped waiting for the synchronous standby. Writers connect again for as long as it takes.
+Another load is another `transact`, with ids in a table of its own.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -22,7 +25,6 @@ import psycopg
 from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 
-CREATE = "CREATE TABLE IF NOT EXISTS journal (id bigint PRIMARY KEY, padding text)"
 INSERT = "INSERT INTO journal VALUES (%s, repeat('x', 100))"
 LARGE_RECORD = "SELECT pg_logical_emit_message(false, 'large', repeat('x', %s))"
 LARGE_RECORD_EVERY = 10
@@ -42,17 +44,30 @@ class Acknowledgement(NamedTuple):
 class Journal:
     """Writers run from `start` to `stop`; `entries` grows in the order of the commits' returns."""
 
+    table = "journal"
+    create = "CREATE TABLE IF NOT EXISTS journal (id bigint PRIMARY KEY, padding text)"
     _generations = 0
 
-    def __init__(self, server: PostgresServer, *, writers: int = 4, record_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        *,
+        writers: int = 4,
+        record_bytes: int = 0,
+        pause_s: float = 0.0,
+        file: Path | None = None,
+    ) -> None:
         """The table is made at once, so call it before the commits wait, or with a quorum.
 
         `record_bytes`: now and then a WAL record of that size, so that kills hit inside of one.
+        `pause_s`: each writer rests so long between two commits. `file`: gets every acknowledged
+        id, for whoever looks into a failed run.
         """
-        server.sql(CREATE)
+        server.sql(self.create)
         Journal._generations += 1  # several journals on one table use ids of their own
         self._first_id = Journal._generations * 1000 * IDS_PER_WRITER
-        self._server, self._record_bytes = server, record_bytes
+        self._server, self._record_bytes, self._pause_s = server, record_bytes, pause_s
+        self._file = file.open("a", buffering=1) if file else None
         self._stopping = threading.Event()
         self._connections: dict[int, psycopg.Connection[Any]] = {}
         self._threads = [
@@ -61,6 +76,7 @@ class Journal:
         ]
         self.entries: list[Acknowledgement] = []
         self.cancelled: list[int] = []  # visible, but nobody promised that they are durable
+        self.unknown: list[int] = []  # the connection was lost, or PostgreSQL said no
 
     def __enter__(self) -> Self:
         self.start()
@@ -108,15 +124,27 @@ class Journal:
         connection.add_notice_handler(lambda n: warnings.append(n.message_primary or ""))
         while not self._stopping.is_set():
             began_s, new_id = time.monotonic(), next(ids)
-            if self._record_bytes and new_id % LARGE_RECORD_EVERY == 0:
-                connection.execute(LARGE_RECORD, (self._record_bytes,))
-            connection.execute(INSERT, (new_id,))
+            try:
+                self.transact(connection, new_id)
+            except psycopg.Error:
+                self.unknown.append(new_id)
+                raise
             now_s = time.monotonic()
             if any("canceling wait" in text for text in warnings):
                 warnings.clear()
                 self.cancelled.append(new_id)
             else:
                 self.entries.append(Acknowledgement(now_s, now_s - began_s, new_id))
+                if self._file:
+                    self._file.write(f"{new_id}\n")
+            if self._pause_s:
+                self._stopping.wait(self._pause_s)
+
+    def transact(self, connection: psycopg.Connection[Any], new_id: int) -> None:
+        """One transaction, committed when it returns, that leaves `new_id` in the table."""
+        if self._record_bytes and new_id % LARGE_RECORD_EVERY == 0:
+            connection.execute(LARGE_RECORD, (self._record_bytes,))
+        connection.execute(INSERT, (new_id,))
 
     def goes_on_for(self, seconds: float) -> None:
         """Lets the load run between two faults of a random schedule; expects nothing of it."""
@@ -146,7 +174,7 @@ class Journal:
         return {entry.id for entry in self.entries}
 
     def ids_in(self, server: PostgresServer) -> set[int]:
-        return {row[0] for row in server.rows("SELECT id FROM journal")}
+        return {row[0] for row in server.rows(f"SELECT id FROM {self.table}")}
 
     def lost_in(self, server: PostgresServer) -> set[int]:
         """Acknowledged ids that are not there."""
@@ -154,9 +182,16 @@ class Journal:
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:
         """Between two acknowledgements that follow each other, whoever wrote them."""
-        inside = [entry.at_s for entry in self.entries if since_s <= entry.at_s <= until_s]
-        times = sorted([since_s, *inside, until_s])
+        times = [since_s, *self.times_s(since_s, until_s), until_s]
         return max(b - a for a, b in itertools.pairwise(times))
+
+    def times_s(self, since_s: float, until_s: float) -> list[float]:
+        """When acknowledgements arrived, in order."""
+        # Writers may append in another order than they looked at the clock, by a few entries.
+        first = bisect.bisect_left(self.entries, since_s - 1, key=lambda entry: entry.at_s)
+        last = bisect.bisect_right(self.entries, until_s + 1, key=lambda entry: entry.at_s)
+        times = (entry.at_s for entry in self.entries[first:last])
+        return sorted(at_s for at_s in times if since_s <= at_s <= until_s)
 
     def latency_s(self, fraction: float, since_s: float = 0.0) -> float:
         """latency_s(0.999): what all but one commit in a thousand stayed below."""

@@ -1,0 +1,61 @@
+"""A PostgreSQL server in a network namespace, for the primary and the standby of the fault runner."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.chaos.network import Node
+from tests.postgres_server import (
+    PROGRAM_TIMEOUT_S,
+    SETTINGS,
+    PostgresServer,
+    own,
+    program,
+    run_as_server_user,
+    server_environment,
+)
+
+PORT = 5432  # a namespace has its own
+
+
+class NamespacedServer(PostgresServer):
+    """`data` is filled by `adopt`; everybody in the network may log in."""
+
+    def __init__(self, directory: Path, node: Node, settings: Mapping[str, str]) -> None:
+        directory.mkdir()
+        self.directory, self.data, self.log = directory, directory / "data", directory / "log"
+        self.node, self.port = node, PORT
+        sockets = {"port": str(PORT), "unix_socket_directories": str(directory)}
+        self._settings = {**SETTINGS, **sockets, "listen_addresses": "*", **settings}
+
+    def adopt(self, source: Path) -> None:
+        """Another server's data directory, copied in place of what was here."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        own(self.directory)
+        run_as_server_user(["cp", "-a", str(source), str(self.data)])
+        self.configure(self._settings)
+        subnet = f"{self.node.address.rpartition('.')[0]}.0/24"
+        with (self.data / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {subnet} trust\nhost replication all {subnet} trust\n")
+
+    def dsn(self, **parameters: str | int) -> str:
+        return super().dsn(**{"host": self.node.address, **parameters})
+
+    def pg_ctl(self, *arguments: str, check: bool = True) -> str:
+        as_server = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
+        command = [*self.node.prefix, *as_server, program("pg_ctl"), "-D", str(self.data)]
+        done = subprocess.run(
+            [*command, *arguments],
+            env=server_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PROGRAM_TIMEOUT_S,
+        )
+        assert not check or done.returncode == 0, f"{arguments}: {done.stdout}"
+        return done.stdout
