@@ -218,7 +218,7 @@ class PostgresServer:
         (self.directory / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
 
     def signal_all(self, number: signal.Signals) -> list[int]:
-        """To the postmaster and then to its children, so that it starts no more; to whom it went."""
+        """To the postmaster, then to its children, so that it starts no more; to whom it went."""
         pid = self.postmaster_pid()
         assert pid is not None, f"{self.data}: not running"
         children = set(_children(pid))  # before: a dead parent has none

@@ -1,7 +1,7 @@
 """What the faults hit: primary, three safekeepers, two seats for a proposer, a standby.
 
     with ChaosCluster.create(directory) as cluster:      made, streaming, attached
-        cluster.wait(condition, timeout_s)               while a proposer that ended is started again
+        cluster.wait(condition, timeout_s)               and a proposer that ended is started again
 
 Each daemon lives in a network namespace; each safekeeper has a disk of its own that can be filled,
 steered and cut from its power. Nobody restarts a safekeeper or PostgreSQL but the faults.

@@ -56,7 +56,7 @@ SELECT id, balance, {BALANCE} + (SELECT coalesce(sum(amount), 0) FROM transfers 
 
 
 class Transfers(Journal):
-    """One transaction of three statements. Accounts are locked in order, so none waits in a ring."""
+    """One transaction of three statements. Accounts are locked in order: nobody waits in a ring."""
 
     table, create = "transfers", CREATE_BANK
 

@@ -61,9 +61,7 @@ class CannotRun(Exception):
 
 def run(*command: str, text: str | None = None) -> str:
     """Its output. CannotRun, with what it said, if it fails."""
-    done = subprocess.run(
-        command, input=text, capture_output=True, text=True, timeout=PROGRAM_S
-    )
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PROGRAM_S)
     if done.returncode:
         raise CannotRun(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
     return done.stdout

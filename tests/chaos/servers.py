@@ -1,4 +1,4 @@
-"""A PostgreSQL server in a network namespace, for the primary and the standby of the fault runner."""
+"""A PostgreSQL server in a network namespace: primary and standby of the fault runner."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def walkeeper(*arguments: str, timeout_s: float = COMMAND_S) -> subprocess.Compl
 class Daemon:
     """One `walkeeper …` process that can be started again with the same arguments.
 
-    `prefix`: words before the command, which they must become (same pid); `environment`: more of it.
+    `prefix`: words before the command, which become it (same pid); `environment`: more of it.
     """
 
     def __init__(

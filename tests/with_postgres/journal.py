@@ -69,6 +69,7 @@ class Journal:
         self._server, self._record_bytes, self._pause_s = server, record_bytes, pause_s
         self._file = file.open("a", buffering=1) if file else None
         self._stopping = threading.Event()
+        self._latest: dict[int, int] = {}  # by writer: each counts up from its first
         self._connections: dict[int, psycopg.Connection[Any]] = {}
         self._threads = [
             threading.Thread(target=self._write, args=(number,), daemon=True)
@@ -124,6 +125,7 @@ class Journal:
         connection.add_notice_handler(lambda n: warnings.append(n.message_primary or ""))
         while not self._stopping.is_set():
             began_s, new_id = time.monotonic(), next(ids)
+            self._latest[(new_id - self._first_id) // IDS_PER_WRITER] = new_id
             try:
                 self.transact(connection, new_id)
             except psycopg.Error:
@@ -172,6 +174,11 @@ class Journal:
     @property
     def acknowledged(self) -> set[int]:
         return {entry.id for entry in self.entries}
+
+    def was_tried(self, some_id: int) -> bool:
+        """Whether a writer ever sent it; what comes of it may still be open."""
+        writer = (some_id - self._first_id) // IDS_PER_WRITER
+        return self._first_id <= some_id <= self._latest.get(writer, -1)
 
     def ids_in(self, server: PostgresServer) -> set[int]:
         return {row[0] for row in server.rows(f"SELECT id FROM {self.table}")}

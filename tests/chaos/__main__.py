@@ -1,0 +1,138 @@
+"""The fault runner: real PostgreSQL and real daemons on one machine, and everything that breaks.
+
+    python -m tests.chaos --minutes 5                    faults by chance
+    python -m tests.chaos --rounds-per-fault 20          each kind so often: `make chaos`
+    python -m tests.chaos --only power_cut --only settle --rounds-per-fault 3
+    python -m tests.chaos --list
+
+A primary, three safekeepers, a supervised proposer and a standby run in network namespaces, each
+safekeeper on a disk of its own, under load. One fault at a time is injected and mended; then
+commits must flow again within 30 s and every part be back within 60 s. Every so many faults, and
+at the end, the primary is destroyed: an older base backup is brought up to date from each two
+safekeepers, and every acknowledged commit must be there. Needs root. The seed repeats the choice of
+faults; the machine's timing stays its own.
+
+Exit codes: 0 nothing found, 1 the runner or a daemon broke, 2 something acknowledged is lost or
+safekeepers differ, 3 no progress after healing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from tests.chaos.checker import NoProgress, Violation
+from tests.chaos.cluster import ChaosCluster
+from tests.chaos.kinds import KINDS, kinds_named
+from tests.chaos.load import Loads
+from tests.chaos.loop_disk import remove_leftover_mounts
+from tests.chaos.network import CannotRun, remove_leftovers, why_not
+from tests.chaos.report import Report
+from tests.chaos.runner import Plan, Runner, kept_evidence
+
+DIRECTORY = "walkeeper_chaos_"
+
+
+def main() -> int:
+    arguments = parsed()
+    if arguments.list:
+        for kind in KINDS:
+            doc = (kind.__doc__ or "").strip().splitlines()
+            sys.stdout.write(f"{kind.name:24} {doc[0] if doc else ''}\n")
+        return 0
+    if reason := why_not():
+        sys.stderr.write(f"the fault runner cannot run here: {reason}\n")
+        return 1
+    remove_old_runs()
+    seed = secrets.randbelow(10**6) if arguments.seed is None else arguments.seed
+    plan = Plan(
+        kinds=kinds_named(arguments.only),
+        seed=seed,
+        minutes=arguments.minutes or (55.0 if arguments.rounds_per_fault else 5.0),
+        rounds=arguments.rounds_per_fault,
+        check_every=arguments.check_every,
+    )
+    report = Report(seed)
+    directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY}{os.getpid()}_"))
+    run_in(directory, plan, report)
+    sys.stdout.write(f"\n{report.text()}\n")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report.document(), indent=1) + "\n")
+    return report.exit_code
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, help="when to stop (5; 55 with rounds)")
+    parser.add_argument("--rounds-per-fault", type=int, metavar="N", help="stop after so many")
+    parser.add_argument("--seed", type=int, help="of the choice of faults (default: random)")
+    parser.add_argument("--only", action="append", metavar="KIND", help="may be repeated")
+    parser.add_argument(
+        "--check-every", type=int, default=60, metavar="N", help="faults between two checks"
+    )
+    parser.add_argument("--json", metavar="FILE", help="the figures for programs")
+    parser.add_argument("--list", action="store_true", help="the kinds of faults")
+    return parser.parse_args()
+
+
+def remove_old_runs() -> None:
+    """Of runs that were killed. What a failed run has kept on purpose stays."""
+    for pid in remove_leftovers():
+        prefix = str(Path(tempfile.gettempdir()) / f"{DIRECTORY}{pid}_")
+        remove_leftover_mounts(prefix)
+        for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY}{pid}_*"):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_in(directory: Path, plan: Plan, report: Report) -> None:
+    """Fills the report. The directory is kept if the run failed."""
+    directory.chmod(0o755)  # PostgreSQL runs as another user
+    # Whatever is made on the way, backups and restored servers, goes below it.
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    # A SIGTERM is an orderly end, too: namespaces and mounts must not stay.
+    before_term = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.stdout.write(f"seed {plan.seed}, {len(plan.kinds)} kinds of faults, in {directory}\n")
+    try:
+        with ChaosCluster.running(directory) as cluster:
+            if not cluster.network.has_delay:
+                sys.stdout.write("no netem in this kernel: slow_network is a narrow pipe\n")
+            with Loads(cluster.primary, cluster.standby, directory) as loads:
+                Runner(plan, cluster, loads, report).run()
+        report.exit_code, report.verdict = 0, "nothing acknowledged was lost"
+    except Violation as error:
+        report.exit_code, report.verdict = 2, f"VIOLATION {told(error)}"
+    except NoProgress as error:
+        report.exit_code, report.verdict = 3, f"NO PROGRESS {told(error)}"
+    except KeyboardInterrupt:
+        report.verdict = "interrupted"
+    except CannotRun as error:
+        report.verdict = str(error)
+    except Exception:
+        report.verdict = traceback.format_exc()
+    finally:
+        signal.signal(signal.SIGTERM, before_term)
+        tempfile.tempdir = before
+    if report.exit_code and report.verdict != "interrupted":
+        report.verdict += f"\n{kept_evidence(directory)}\n"
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def told(error: Exception) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Whether anything that was promised is gone: the verdicts of the fault runner.
+
+    check_served(server, loads)            every acknowledged id, the sums, the indexes
+    check_segments(cluster)                safekeepers hold the same bytes up to commit_lsn
+    check_standby(standby, server, loads)  its rows are a prefix of the restored server's
+    PrimaryIsLost(cluster, loads).play()   all of it, on what each two safekeepers restore
+
+What was not acknowledged (a broken connection, a cancelled wait) may be there or not, but whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from tests.chaos.cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
+from tests.chaos.load import ACCOUNTS, BALANCE, BALANCES, SNAPSHOT, Loads
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import lsn_of
+from tests.with_postgres.journal import IDS_PER_WRITER, Journal
+from tests.with_postgres.recovery import assembled_wal, recovered
+from tests.with_postgres.wal_files import assert_same_wal
+
+SHOWN_MAX = 5
+RECOVERY_S = 120.0
+SETTLE_TRIES = 3
+INDEXES = """
+SELECT count(bt_index_check(c.oid, true)) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
+WHERE c.relam = (SELECT oid FROM pg_am WHERE amname = 'btree') AND c.relpersistence = 'p'
+    AND i.indrelid::regclass::text IN ('journal', 'transfers', 'accounts', 'large_records')
+"""
+
+
+class Violation(Exception):
+    """Something acknowledged is lost, or two parts hold different WAL."""
+
+
+class NoProgress(Exception):
+    """Everything was well again, and still no commit returned."""
+
+
+def shown(ids: Iterable[int]) -> str:
+    some = sorted(ids)
+    more = f" and {len(some) - SHOWN_MAX} more" if len(some) > SHOWN_MAX else ""
+    return f"{some[:SHOWN_MAX]}{more}"
+
+
+def check_served(server: PostgresServer, loads: Loads, where: str) -> None:
+    """`server` accepts connections. Violation says what is missing."""
+    for journal in loads.journals:
+        promised = journal.acknowledged  # first: there may be more when the rows are read
+        check_ids(journal, promised, journal.ids_in(server), where)
+    check_bank(server, where)
+    server.sql(INDEXES)  # raises for a damaged one
+
+
+def check_ids(journal: Journal, promised: set[int], found: set[int], where: str) -> None:
+    """Every acknowledged one is there, and none that no writer has tried."""
+    if lost := promised - found:
+        raise Violation(f"{where}: {journal.table}: {len(lost)} acknowledged lost: {shown(lost)}")
+    if strange := [each for each in found if not journal.was_tried(each)]:
+        raise Violation(f"{where}: {journal.table}: nobody wrote {shown(strange)}")
+
+
+def check_bank(server: PostgresServer, where: str) -> None:
+    total = server.rows(SNAPSHOT)[0]
+    if total != (ACCOUNTS, ACCOUNTS * BALANCE):
+        raise Violation(f"{where}: accounts and their sum are {total}")
+    for account, balance, due in server.rows(BALANCES):
+        if balance != due:
+            raise Violation(f"{where}: account {account} has {balance}, its transfers say {due}")
+
+
+def check_snapshots(loads: Loads) -> None:
+    for snapshots in loads.snapshots:
+        if snapshots.wrong:
+            raise Violation(f"a snapshot's sum is wrong: {snapshots.wrong[:SHOWN_MAX]}")
+
+
+def check_segments(cluster: ChaosCluster, *, primary: Path | None) -> int:
+    """Byte for byte, each pair, and the primary's own; how many segments were compared."""
+    statuses = [cluster.log_status(number) for number in NUMBERS]
+    assert None not in statuses, f"{statuses=}"
+    end = min(lsn_of(status["commit_lsn"]) for status in statuses if status)
+    folders = [cluster.wal_dir(number) for number in NUMBERS] + ([primary] if primary else [])
+    compared = 0
+    for one, other in combinations(folders, 2):
+        try:
+            compared += assert_same_wal(one, other, end, SEGMENT_BYTES)
+        except AssertionError as error:
+            raise Violation(f"forked below {end:X}: {error}") from error
+    assert compared, "no segment was there to compare"
+    return compared
+
+
+def check_standby(standby: PostgresServer, restored: PostgresServer, loads: Loads) -> None:
+    """Of each writer, who does one thing after another, it has the first ones without a gap."""
+    for journal in loads.journals:
+        truth, found = by_writer(journal.ids_in(restored)), by_writer(journal.ids_in(standby))
+        for writer, ids in found.items():
+            if ids != truth.get(writer, [])[: len(ids)]:
+                wrong = set(ids) ^ set(truth.get(writer, [])[: len(ids)])
+                raise Violation(f"standby: {journal.table} is no prefix: {shown(wrong)}")
+    check_bank(standby, "standby")
+
+
+def by_writer(ids: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for each in sorted(ids):
+        found.setdefault(each // IDS_PER_WRITER, []).append(each)
+    return found
+
+
+class PrimaryIsLost:
+    """The primary's directory is destroyed, with its proposer; an older backup is brought up to
+    date from each two safekeepers, checked, and from all three it becomes the new primary."""
+
+    def __init__(self, cluster: ChaosCluster, loads: Loads) -> None:
+        self._cluster, self._loads = cluster, loads
+        self._backup = cluster.primary.base_backup()
+        self.restores, self.segments, self.wal_bytes = 0, 0, 0
+        self._settled_lsn = 0
+        self._began_lsn = self._primary_lsn()
+
+    def _primary_lsn(self) -> int:
+        return lsn_of(self._cluster.primary.sql("SELECT pg_current_wal_insert_lsn()"))
+
+    @property
+    def wal_since_backup(self) -> int:
+        """Must stay below what safekeepers keep."""
+        return self._primary_lsn() - self._began_lsn
+
+    def play(self) -> None:
+        """The loads go on and find nobody; every safekeeper is up."""
+        cluster = self._cluster
+        cluster.primary.kill()
+        cluster.proposer.kill()
+        for number in NUMBERS:
+            wait_until(lambda n=number: cluster.log_status(n), RECOVERY_S)
+        self.segments += check_segments(cluster, primary=cluster.primary.data / "pg_wal")
+        shutil.rmtree(cluster.primary.data)
+        for pair in combinations(NUMBERS, 2):
+            self.check_pair(pair)
+        check_snapshots(self._loads)
+        self.wal_bytes += self._settled_lsn - self._began_lsn
+
+    def go_on(self) -> None:
+        """With a primary that the safekeepers' WAL has made, and a newer backup."""
+        cluster = self._cluster
+        self.settled(NUMBERS)
+        wal = assembled_wal(cluster, NUMBERS)
+        cluster.rebuild_primary(self._backup, wal)
+        shutil.rmtree(wal)
+        cluster.proposer.start(wait=False)
+        old, self._backup = self._backup, cluster.primary.base_backup()
+        old.delete()
+        self._began_lsn = self._primary_lsn()
+
+    def check_pair(self, pair: Sequence[int]) -> None:
+        cluster = self._cluster
+        absent = next(s for n, s in enumerate(cluster.safekeepers, 1) if n not in pair)
+        absent.kill()
+        settled = self.settled(pair)
+        where = f"restored from safekeepers {pair[0]} and {pair[1]}"
+        if settled < self._settled_lsn:
+            raise Violation(f"{where}: they settle at {settled:X}, below {self._settled_lsn:X}")
+        self._settled_lsn = settled
+        wal = assembled_wal(cluster, pair)
+        with recovered(self._backup, wal) as server:
+            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), RECOVERY_S)
+            check_served(server, self._loads, where)
+            check_standby(cluster.standby, server, self._loads)
+        shutil.rmtree(wal)
+        self.restores += 1
+        absent.start()
+
+    def settled(self, pair: Sequence[int]) -> int:
+        """Two of three must always be able to say where the log ends."""
+        said: list[str] = []
+        for _ in range(SETTLE_TRIES):
+            try:
+                return lsn_of(self._cluster.settle()["lsn"])
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                said.append(str(error))
+        states = [self._cluster.log_status(number) for number in pair]
+        raise Violation(f"safekeepers {pair} do not settle: {said[-1]}; {states}")
+
+    def close(self) -> None:
+        self._backup.delete()
