@@ -29,16 +29,17 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from tests.chaos.checker import NoProgress, Violation
 from tests.chaos.cluster import ChaosCluster
 from tests.chaos.kinds import KINDS, kinds_named
 from tests.chaos.load import Loads
 from tests.chaos.loop_disk import remove_leftover_mounts
-from tests.chaos.network import CannotRun, remove_leftovers, why_not
+from tests.chaos.network import remove_leftovers, why_not
 from tests.chaos.report import Report
 from tests.chaos.runner import Plan, Runner, kept_evidence
+from tests.chaos.verdicts import CannotRun, NoProgress, Violation
 
 DIRECTORY = "walkeeper_chaos_"
+KEPT = "walkeeper_kept_"
 
 
 def main() -> int:
@@ -80,7 +81,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the choice of faults (default: random)")
     parser.add_argument("--only", action="append", metavar="KIND", help="may be repeated")
     parser.add_argument(
-        "--check-every", type=int, default=60, metavar="N", help="faults between two checks"
+        "--check-every", type=int, default=80, metavar="N", help="faults between two checks"
     )
     parser.add_argument("--json", metavar="FILE", help="the figures for programs")
     parser.add_argument("--list", action="store_true", help="the kinds of faults")
@@ -88,11 +89,12 @@ def parsed() -> argparse.Namespace:
 
 
 def remove_old_runs() -> None:
-    """Of runs that were killed. What a failed run has kept on purpose stays."""
-    for pid in remove_leftovers():
-        prefix = str(Path(tempfile.gettempdir()) / f"{DIRECTORY}{pid}_")
-        remove_leftover_mounts(prefix)
-        for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY}{pid}_*"):
+    """Of runs that were killed. What a failed run has kept has another name."""
+    remove_leftovers()
+    for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY}*"):
+        pid = directory.name.removeprefix(DIRECTORY).partition("_")[0]
+        if not Path(f"/proc/{pid}").exists():
+            remove_leftover_mounts(f"{directory}/")
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -125,7 +127,9 @@ def run_in(directory: Path, plan: Plan, report: Report) -> None:
         signal.signal(signal.SIGTERM, before_term)
         tempfile.tempdir = before
     if report.exit_code and report.verdict != "interrupted":
-        report.verdict += f"\n{kept_evidence(directory)}\n"
+        kept = directory.with_name(directory.name.replace(DIRECTORY, KEPT))
+        directory.rename(kept)
+        report.verdict += f"\n{kept_evidence(kept)}\n"
     else:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.chaos.cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
 from tests.chaos.load import ACCOUNTS, BALANCE, BALANCES, SNAPSHOT, Loads
+from tests.chaos.verdicts import Violation
 from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import lsn_of
@@ -33,14 +34,6 @@ SELECT count(bt_index_check(c.oid, true)) FROM pg_index i JOIN pg_class c ON c.o
 WHERE c.relam = (SELECT oid FROM pg_am WHERE amname = 'btree') AND c.relpersistence = 'p'
     AND i.indrelid::regclass::text IN ('journal', 'transfers', 'accounts', 'large_records')
 """
-
-
-class Violation(Exception):
-    """Something acknowledged is lost, or two parts hold different WAL."""
-
-
-class NoProgress(Exception):
-    """Everything was well again, and still no commit returned."""
 
 
 def shown(ids: Iterable[int]) -> str:
@@ -140,13 +133,20 @@ class PrimaryIsLost:
         cluster.primary.kill()
         cluster.proposer.kill()
         for number in NUMBERS:
-            wait_until(lambda n=number: cluster.log_status(n), RECOVERY_S)
+            self._wait_for_log(number)
         self.segments += check_segments(cluster, primary=cluster.primary.data / "pg_wal")
         shutil.rmtree(cluster.primary.data)
         for pair in combinations(NUMBERS, 2):
             self.check_pair(pair)
         check_snapshots(self._loads)
         self.wal_bytes += self._settled_lsn - self._began_lsn
+
+    def _wait_for_log(self, number: int) -> None:
+        """No fault takes a disk away, so every safekeeper must open its log."""
+        keeper = self._cluster.safekeepers[number - 1]
+        wait_until(lambda: self._cluster.log_status(number) or not keeper.is_running, RECOVERY_S)
+        if not keeper.is_running:
+            raise Violation(f"{keeper.name} does not open its log: {keeper.output()[-1000:]}")
 
     def go_on(self) -> None:
         """With a primary that the safekeepers' WAL has made, and a newer backup."""

@@ -23,6 +23,7 @@ from tests.chaos.loop_disk import LoopDisk
 from tests.chaos.network import Network, Node
 from tests.chaos.servers import NamespacedServer
 from tests.chaos.steered_disk import SteeredDisk, compiled_library
+from tests.chaos.verdicts import DaemonBroke, Violation
 from tests.postgres_server import PostgresServer, initialised_directory
 from tests.waiting import NotInTime
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
@@ -52,10 +53,6 @@ STANDBY_SETTINGS = {
     # What attach writes into the primary: a standby waits for nobody.
     "synchronous_standby_names": "",
 }
-
-
-class DaemonBroke(Exception):
-    """A daemon ended, or said, what no fault explains."""
 
 
 class ChaosCluster(Cluster):
@@ -192,12 +189,13 @@ class ChaosCluster(Cluster):
             self._ended_at_s = None
 
     def check_safekeepers_run(self) -> None:
-        """None has ended by itself."""
+        """None has ended by itself: what it promised would be gone with it."""
         for safekeeper in self.safekeepers:
+            said = safekeeper.output()
+            if "Traceback" in said:
+                raise DaemonBroke(f"{safekeeper.name}: {said[-3000:]}")
             if not safekeeper.is_running:
-                raise DaemonBroke(f"{safekeeper.name} ended: {safekeeper.output()[-3000:]}")
-            if "Traceback" in safekeeper.output():
-                raise DaemonBroke(f"{safekeeper.name}: {safekeeper.output()[-3000:]}")
+                raise Violation(f"{safekeeper.name} ended by itself: {said[-3000:]}")
 
     def log_status(self, number: int) -> dict[str, Any] | None:
         """What safekeeper 1, 2 or 3 says of its log over HTTP; None if it does not answer."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import psycopg
 
-from tests.chaos.fault import FELT_S, Fault, NotFelt, named
+from tests.chaos.fault import FELT_S, Fault, named
+from tests.chaos.verdicts import NotFelt
 
 FORCED_BYTES = 6 << 20  # several segments: more than anybody has allocated ahead
 
@@ -27,6 +28,10 @@ class FullDisk(Fault):
         self.write_much()
         self.cluster.wait(self.all_refuse, FELT_S)
         return named(self.victims)
+
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
 
     def write_much(self) -> None:
         """So that new segments are needed. Not a transaction: it waits for nobody."""

@@ -19,17 +19,13 @@ from tests.chaos.cluster import NUMBERS, ChaosCluster
 FELT_S = 20.0
 
 
-class NotFelt(Exception):
-    """The fault was injected and nobody noticed."""
-
-
 class Fault:
     """One occasion of it."""
 
     name: ClassVar[str]
     hold: ClassVar[tuple[float, float]] = (0.3, 2.0)  # seconds, drawn between them
     long_hold_s: ClassVar[float | None] = None  # instead, one time in LONG
-    LONG: ClassVar[int] = 5
+    LONG: ClassVar[int] = 6
 
     def __init__(self, cluster: ChaosCluster, chance: random.Random) -> None:
         self.cluster, self.chance = cluster, chance
@@ -43,6 +39,11 @@ class Fault:
 
     def heal(self) -> None:
         """Nothing to do for faults that mend themselves."""
+
+    @property
+    def stops_commits(self) -> bool:
+        """Whether none may return while it lasts. Asked after `inject`."""
+        return False
 
     def some_safekeepers(self, count: int = 1) -> list[int]:
         return sorted(self.chance.sample(NUMBERS, count))

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos.verdicts import CannotRun
 from tests.waiting import wait_until
 
 PROGRAM_S = 20
@@ -53,10 +54,6 @@ NEEDED = {
     "mkfs.ext4": "e2fsprogs",
     "gcc": "gcc",
 }
-
-
-class CannotRun(Exception):
-    """This machine lacks something; the text says what."""
 
 
 def run(*command: str, text: str | None = None) -> str:
@@ -175,9 +172,9 @@ class Network:
     def narrow(self, node: Node) -> None:
         """All that goes to this node is late: by a fixed time where the kernel has netem, else
         through a narrow pipe, in which it queues."""
-        discipline = ("netem", "delay", f"{DELAY_MS}ms", "10ms")
-        if not self.has_delay:
-            discipline = ("tbf", "rate", "6mbit", "burst", "32kb", "latency", "300ms")  # type: ignore[assignment]
+        late = ("netem", "delay", f"{DELAY_MS}ms", "10ms")
+        narrow = ("tbf", "rate", "6mbit", "burst", "32kb", "latency", "300ms")
+        discipline = late if self.has_delay else narrow
         run("tc", "qdisc", "replace", "dev", node.link, "root", *discipline)
 
     def heal(self) -> None:
@@ -198,7 +195,7 @@ def _free_subnet() -> str:
 
 
 def remove_leftovers() -> list[int]:
-    """Of runs that are gone: processes, namespaces, links. Their pids."""
+    """Of runs that are gone: processes, namespaces, links. The runs' pids."""
     pids = {int(match[1]) for match in NAMESPACE.finditer(run("ip", "netns", "list"))}
     pids |= {int(match[2]) for match in LINK.finditer(run("ip", "-o", "link"))}
     gone = sorted(pid for pid in pids if not Path(f"/proc/{pid}").exists())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.chaos.fault import Fault, named
 from tests.chaos.network import Node
 
-PARTITION_S = (0.5, 4.0)
+PARTITION_S = (0.5, 3.0)
 # Longer than the proposer's TCP_USER_TIMEOUT to safekeepers (10 s) and to the primary (4 s).
 OUTLASTS_S = 12.0
 
@@ -39,6 +39,10 @@ class CutSafekeeper(NetworkFault):
             self.cluster.network.cut(self.proposer, node)
         return named(self.victims)
 
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
+
 
 class CutTwoSafekeepers(CutSafekeeper):
     """The proposer is alone with one."""
@@ -59,6 +63,10 @@ class DeafSafekeeper(NetworkFault):
             self.cluster.network.deafen(node, self.proposer)
         return named(self.victims)
 
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
+
 
 class DeafToSafekeeper(NetworkFault):
     """Its acknowledgements are lost; what the proposer sends arrives and is written."""
@@ -72,10 +80,18 @@ class DeafToSafekeeper(NetworkFault):
             self.cluster.network.deafen(self.proposer, node)
         return named(self.victims)
 
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
+
 
 class CutPrimary(NetworkFault):
     name = "cut_primary"
     long_hold_s = OUTLASTS_S
+
+    @property
+    def stops_commits(self) -> bool:
+        return True
 
     def inject(self) -> str:
         self.cluster.network.cut(self.proposer, self.primary)
@@ -88,6 +104,10 @@ class DeafPrimary(NetworkFault):
 
     name = "deaf_primary"
     long_hold_s = OUTLASTS_S
+
+    @property
+    def stops_commits(self) -> bool:
+        return True
 
     def inject(self) -> str:
         ends = [self.primary, self.proposer]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from tests.chaos.fault import Fault, NotFelt, named
+from tests.chaos.fault import Fault, named
+from tests.chaos.verdicts import NotFelt
 from tests.waiting import NotInTime
 from tests.with_postgres.cluster import Daemon
 
@@ -21,6 +22,10 @@ class KillSafekeeper(Fault):
         for number in self.victims:
             self.cluster.safekeepers[number - 1].kill()
         return named(self.victims)
+
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
 
     def heal(self) -> None:
         for number in self.victims:
@@ -68,6 +73,10 @@ class KillPrimary(Fault):
 
     name = "kill_primary"
     hold = (0.0, 1.0)
+
+    @property
+    def stops_commits(self) -> bool:
+        return True
 
     def inject(self) -> str:
         self.cluster.primary.kill()
@@ -119,7 +128,7 @@ class KillEverything(Fault):
 
 class FreezeSafekeeper(Fault):
     name = "freeze_safekeeper"
-    hold = (0.5, 3.0)
+    hold = (0.5, 2.5)
     long_hold_s = 12.0  # beyond the proposer's patience with a silent connection
     count = 1
 
@@ -128,6 +137,10 @@ class FreezeSafekeeper(Fault):
         for number in self.victims:
             self.cluster.safekeepers[number - 1].signal(signal.SIGSTOP)
         return named(self.victims)
+
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
 
     def heal(self) -> None:
         for number in self.victims:
@@ -145,6 +158,10 @@ class FreezeProposer(Fault):
 
     name = "freeze_proposer"
     hold = (0.5, LEASE_S + 1)
+
+    @property
+    def stops_commits(self) -> bool:
+        return True
 
     def inject(self) -> str:
         self.cluster.proposer.signal(signal.SIGSTOP)

@@ -94,7 +94,8 @@ class Report:
             f"{self.snapshots} snapshots of the accounts",
             f"the primary was lost {self.primaries_lost} times: {self.restores} restores from two "
             f"safekeepers checked, {self.segments_compared} pairs of segments compared",
-            f"{self.wal_bytes / 1e6:.0f} MB of WAL, {self.proposer_restarts} proposers started again",
+            f"{self.wal_bytes / 1e6:.0f} MB of WAL, a proposer was started again "
+            f"{self.proposer_restarts} times",
             f"lost: {'not known' if self.lost is None else self.lost}",
             f"{self.verdict} (exit code {self.exit_code})",
         ]

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.checker import NoProgress, PrimaryIsLost
+from tests.chaos.checker import PrimaryIsLost
 from tests.chaos.cluster import ChaosCluster, status_command
 from tests.chaos.fault import Fault
 from tests.chaos.load import Loads
 from tests.chaos.report import Occasion, Report
+from tests.chaos.verdicts import NoProgress, Violation
 from tests.waiting import NotInTime
 from tests.with_postgres.cluster import lsn_of
 
@@ -23,6 +24,7 @@ RESUMED_S = 30.0
 WHOLE_S = 60.0
 STANDBY_S = 60.0
 PAUSE_S = (0.1, 0.6)
+SILENT_AFTER_S = 0.3  # for what was on its way
 WAL_BETWEEN_CHECKS_MAX = 800 << 20
 
 
@@ -83,7 +85,10 @@ class Runner:
         began_s, commits, unknown = time.monotonic(), loads.acknowledged, loads.unknown
         try:
             hit = fault.inject()
+            injected_s = time.monotonic()
             cluster.hold(fault.hold_s)
+            if fault.stops_commits:
+                self._check_silence(injected_s + SILENT_AFTER_S, time.monotonic())
             fault.heal()
         except BaseException as error:
             error.add_note(f"during {kind.name}, after {time.monotonic() - began_s:.1f} s")
@@ -104,6 +109,11 @@ class Runner:
         self._report.occasions.append(occasion)
         self.say(f"{kind.name} {self._report.times(kind.name)}: {occasion.line()}")
         return occasion
+
+    def _check_silence(self, since_s: float, until_s: float) -> None:
+        """A commit that returns while nobody can acknowledge it was not replicated."""
+        if returned := self._loads.times_s(since_s, until_s):
+            raise Violation(f"{len(returned)} commits returned without a quorum")
 
     def _wait_for_commits(self, since_s: float) -> float:
         """When the first commit returned after that; NoProgress if there are none."""

@@ -107,6 +107,8 @@ class Journal:
 
         stop_began_s = time.monotonic()
         wait_until(all_ended, STOP_S)
+        if self._file:
+            self._file.close()
 
     def _write(self, number: int) -> None:
         ids = itertools.count(self._first_id + number * IDS_PER_WRITER)
