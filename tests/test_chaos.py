@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,13 +30,19 @@ from tests.waiting import wait_until
 from tests.with_postgres.cluster import lsn_of
 from tests.with_postgres.wal_files import segments, start_of
 
-WHY_NOT = why_not()
-needs_root = pytest.mark.skipif(WHY_NOT is not None, reason=f"{WHY_NOT}")
+needs_root = pytest.mark.usefixtures("network_works")
 SHORT_KINDS = ("power_cut_of_all", "cut_off_and_succeeded", "failing_sync", "two_full_disks")
 SHORT_S = 85
 SLOW_MS = 150
 SYNC = "import os, sys; d = os.open(sys.argv[1], os.O_RDWR); os.fdatasync(d)"
 WRITE = "import os, sys; d = os.open(sys.argv[1], os.O_RDWR); os.pwritev(d, [b'x', b'y'], 0)"
+
+
+@pytest.fixture(scope="module")
+def network_works() -> None:
+    """Skips with the reason where the runner refuses to run."""
+    if reason := why_not():
+        pytest.skip(reason)
 
 
 @pytest.fixture
@@ -54,6 +61,7 @@ def under(disk: SteeredDisk, program: str, file: Path) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="it is compiled when it is used: gcc")
 def test_a_steered_disk_is_slow_fails_and_lies_for_the_files_that_are_meant(
     steered: SteeredDisk, tmp_path: Path
 ) -> None:
@@ -210,9 +218,10 @@ def _a_byte_that_differs_turns_it_red(cluster: ChaosCluster) -> None:
 
 
 def _all_lose_their_power(cluster: ChaosCluster) -> None:
-    """While the primary dies for good."""
+    """While the primary dies for good; and the proposer, which has much of the WAL in memory."""
     for keeper in cluster.safekeepers:
         keeper.signal(signal.SIGSTOP)
+    cluster.proposer.kill()
     cluster.primary.kill()
     for number, keeper in zip(NUMBERS, cluster.safekeepers, strict=True):
         disk = cluster.disks[number - 1]

@@ -139,16 +139,20 @@ class Loads:
         primary.sql("CREATE EXTENSION IF NOT EXISTS amcheck")
 
     def __enter__(self) -> Self:
-        for load in [*self.journals, *self.snapshots]:
-            load.start()
+        for journal in self.journals:
+            journal.start()
+        for snapshots in self.snapshots:
+            snapshots.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
-        for load in [*self.journals, *self.snapshots]:
-            load.stop()
+        for journal in self.journals:
+            journal.stop()
+        for snapshots in self.snapshots:
+            snapshots.stop()
 
     @property
     def acknowledged(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import ClassVar
 
 from tests.chaos.fault import Fault, named
 from tests.chaos.verdicts import NotFelt
@@ -129,7 +130,7 @@ class KillEverything(Fault):
 class FreezeSafekeeper(Fault):
     name = "freeze_safekeeper"
     hold = (0.5, 2.5)
-    long_hold_s = 12.0  # beyond the proposer's patience with a silent connection
+    long_hold_s: ClassVar[float | None] = 12.0  # beyond the proposer's patience with a silent connection
     count = 1
 
     def inject(self) -> str:
@@ -189,7 +190,7 @@ class TakeOver(Fault):
     name = "take_over_from_alive"
     hold = (0.2, 1.0)
     freezes = False
-    options = ("--take-over",)
+    options: tuple[str, ...] = ("--take-over",)
 
     def inject(self) -> str:
         cluster = self.cluster

@@ -95,16 +95,16 @@ class Runner:
             raise
         healed_s = time.monotonic()
         resumed_s = self._wait_for_commits(healed_s)
-        stall_s = loads.longest_gap_s(began_s, resumed_s)
+        whole_s = self._wait_until_whole()
         occasion = Occasion(
             kind=kind.name,
             hit=hit,
             held_s=healed_s - began_s,
             commits=loads.acknowledged - commits,
             unknown=loads.unknown - unknown,
-            stall_s=stall_s,
+            stall_s=loads.longest_gap_s(began_s, whole_s),
             resumed_s=resumed_s - healed_s,
-            whole_s=self._wait_until_whole() - healed_s,
+            whole_s=whole_s - healed_s,
         )
         self._report.occasions.append(occasion)
         self.say(f"{kind.name} {self._report.times(kind.name)}: {occasion.line()}")
