@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -177,7 +176,6 @@ def test_the_checker_turns_red_for_a_lost_id_a_forked_byte_and_disks_that_lied(
             for steered in cluster.steered:
                 steered.lie()
             loads.journals[0].wait_for_more(300)
-            _all_lose_their_power(cluster)
             with pytest.raises(Violation):
                 disaster.play()
         assert all(steered.lied for steered in cluster.steered)
@@ -215,18 +213,3 @@ def _a_byte_that_differs_turns_it_red(cluster: ChaosCluster) -> None:
             check_segments(cluster, primary=None)
         opened.seek(9000)
         opened.write(right)
-
-
-def _all_lose_their_power(cluster: ChaosCluster) -> None:
-    """While the primary dies for good; and the proposer, which has much of the WAL in memory."""
-    for keeper in cluster.safekeepers:
-        keeper.signal(signal.SIGSTOP)
-    cluster.proposer.kill()
-    cluster.primary.kill()
-    for number, keeper in zip(NUMBERS, cluster.safekeepers, strict=True):
-        disk = cluster.disks[number - 1]
-        disk.power_cut()
-        keeper.kill()
-        disk.restore_power()
-        cluster.steered[number - 1].well()
-        keeper.start(wait=False)

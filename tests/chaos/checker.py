@@ -109,8 +109,9 @@ def by_writer(ids: Iterable[int]) -> dict[int, list[int]]:
 
 
 class PrimaryIsLost:
-    """The primary's directory is destroyed, with its proposer; an older backup is brought up to
-    date from each two safekeepers, checked, and from all three it becomes the new primary."""
+    """The primary's directory is destroyed, with its proposer, while every safekeeper loses its
+    power; an older backup is brought up to date from each two safekeepers and checked, and from all
+    three it becomes the new primary."""
 
     def __init__(self, cluster: ChaosCluster, loads: Loads) -> None:
         self._cluster, self._loads = cluster, loads
@@ -130,8 +131,10 @@ class PrimaryIsLost:
     def play(self) -> None:
         """The loads go on and find nobody; every safekeeper is up."""
         cluster = self._cluster
+        cluster.cut_power(NUMBERS)
         cluster.primary.kill()
         cluster.proposer.kill()
+        cluster.restore_power(NUMBERS)
         for number in NUMBERS:
             self._wait_for_log(number)
         self.segments += check_segments(cluster, primary=cluster.primary.data / "pg_wal")

@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,22 @@ class ChaosCluster(Cluster):
         elif time.monotonic() - self._ended_at_s > RESTART_S:
             self.proposer.start(wait=False)
             self._ended_at_s = None
+
+    def cut_power(self, numbers: Sequence[int]) -> None:
+        """These safekeepers are dead, and what they had not synced is gone."""
+        keepers = [self.safekeepers[number - 1] for number in numbers]
+        for keeper in keepers:  # no word more from any of them
+            keeper.signal(signal.SIGSTOP)
+        for number in numbers:
+            self.disks[number - 1].power_cut()
+        for keeper in keepers:
+            keeper.kill()
+
+    def restore_power(self, numbers: Sequence[int]) -> None:
+        """They start; nobody waits for them."""
+        for number in numbers:
+            self.disks[number - 1].restore_power()
+            self.safekeepers[number - 1].start(wait=False)
 
     def check_safekeepers_run(self) -> None:
         """None has ended by itself: what it promised would be gone with it."""

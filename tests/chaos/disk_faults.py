@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psycopg
 
 from tests.chaos.fault import FELT_S, Fault, named
-from tests.chaos.verdicts import NotFelt
+from tests.chaos.verdicts import NotFelt, Violation
+from tests.waiting import NotInTime
 
+ADMITTED_S = 5.0
 FORCED_BYTES = 6 << 20  # several segments: more than anybody has allocated ahead
 
 
@@ -88,24 +89,34 @@ class FailingSync(Fault):
     def inject(self) -> str:
         self.victim = self.some_safekeepers(1)[0]
         self.steered = self.cluster.steered[self.victim - 1]
+        failed = self.steered.failed
         self.order()
-        self.cluster.wait(self.has_failed, FELT_S)
-        status = self.cluster.log_status(self.victim)
-        self.flush_lsn = status["flush_lsn"] if status else None
+        try:
+            self.cluster.wait(lambda: self.steered.failed > failed, FELT_S)
+        except NotInTime as error:
+            raise NotFelt(f"{self.name}: sk{self.victim} asked nothing of its disk") from error
+        try:
+            self.cluster.wait(self.has_failed, ADMITTED_S)
+        except NotInTime as error:
+            raise Violation(f"sk{self.victim} goes on although its disk failed") from error
+        self.flush_lsn = self.status()["flush_lsn"]
         return named([self.victim])
 
     def order(self) -> None:
         self.steered.fail_syncs(match=self.match)
 
-    def has_failed(self) -> bool:
+    def status(self) -> dict[str, Any]:
         status = self.cluster.log_status(self.victim)
-        return bool(status and status["failure"])
+        assert status is not None, f"sk{self.victim} does not answer"
+        return status
+
+    def has_failed(self) -> bool:
+        return bool(self.status()["failure"])
 
     def heal(self) -> None:
-        status = self.cluster.log_status(self.victim)
-        assert status and status["failure"], f"it forgot its failure: {status}"
-        assert status["flush_lsn"] == self.flush_lsn, f"{self.flush_lsn=} {status}"
-        assert self.steered.failed, "nothing failed"
+        status = self.status()
+        if not status["failure"] or status["flush_lsn"] != self.flush_lsn:
+            raise Violation(f"sk{self.victim} went on after its disk failed: {status}")
         self.steered.well()
         safekeeper = self.cluster.safekeepers[self.victim - 1]
         # The exit code of one whose disk failed is its own affair; that it ends is not.
@@ -136,19 +147,11 @@ class PowerCut(Fault):
 
     def inject(self) -> str:
         self.victims = self.some_safekeepers(self.count)
-        keepers = [self.cluster.safekeepers[number - 1] for number in self.victims]
-        for keeper in keepers:  # no word more from any of them
-            keeper.signal(signal.SIGSTOP)
-        for number in self.victims:
-            self.cluster.disks[number - 1].power_cut()
-        for keeper in keepers:
-            keeper.kill()
+        self.cluster.cut_power(self.victims)
         return named(self.victims)
 
     def heal(self) -> None:
-        for number in self.victims:
-            self.cluster.disks[number - 1].restore_power()
-            self.cluster.safekeepers[number - 1].start(wait=False)
+        self.cluster.restore_power(self.victims)
 
 
 class PowerCutOfAll(PowerCut):

@@ -6,7 +6,7 @@ import signal
 from typing import ClassVar
 
 from tests.chaos.fault import Fault, named
-from tests.chaos.verdicts import NotFelt
+from tests.chaos.verdicts import Violation
 from tests.waiting import NotInTime
 from tests.with_postgres.cluster import Daemon
 
@@ -130,7 +130,8 @@ class KillEverything(Fault):
 class FreezeSafekeeper(Fault):
     name = "freeze_safekeeper"
     hold = (0.5, 2.5)
-    long_hold_s: ClassVar[float | None] = 12.0  # beyond the proposer's patience with a silent connection
+    # Beyond the proposer's patience with a silent connection.
+    long_hold_s: ClassVar[float | None] = 12.0
     count = 1
 
     def inject(self) -> str:
@@ -211,7 +212,7 @@ class TakeOver(Fault):
         try:
             code = self.old.ended(DEPOSED_S)
         except NotInTime as error:
-            raise NotFelt(f"{self.old.name} was not deposed: {self.old.output()}") from error
+            raise Violation(f"two lead: {self.old.name} goes on: {self.old.output()}") from error
         said = self.old.output()
         assert code == 1 and "deposed" in said, f"{self.old.name}: {code}: {said}"
 
