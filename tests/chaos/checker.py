@@ -29,10 +29,11 @@ from tests.with_postgres.wal_files import assert_same_wal
 SHOWN_MAX = 5
 RECOVERY_S = 120.0
 SETTLE_TRIES = 3
-INDEXES = """
+INDEXED = ("journal", "transfers", "accounts", "large_records")
+INDEXES = f"""
 SELECT count(bt_index_check(c.oid, true)) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
 WHERE c.relam = (SELECT oid FROM pg_am WHERE amname = 'btree') AND c.relpersistence = 'p'
-    AND i.indrelid::regclass::text IN ('journal', 'transfers', 'accounts', 'large_records')
+    AND i.indrelid::regclass::text IN {INDEXED}
 """
 
 
@@ -48,7 +49,8 @@ def check_served(server: PostgresServer, loads: Loads, where: str) -> None:
         promised = journal.acknowledged  # first: there may be more when the rows are read
         check_ids(journal, promised, journal.ids_in(server), where)
     check_bank(server, where)
-    server.sql(INDEXES)  # raises for a damaged one
+    checked = server.sql(INDEXES)  # raises for a damaged one
+    assert checked == len(INDEXED), f"{checked} of the indexes of {INDEXED} were checked"
 
 
 def check_ids(journal: Journal, promised: set[int], found: set[int], where: str) -> None:
