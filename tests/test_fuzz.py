@@ -12,8 +12,8 @@ import pytest
 
 from tests.fuzz.catalog import PLACES, load
 from tests.fuzz.contract import Target
+from tests.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.fuzz.mutation import search
-from tests.fuzz.runner import CORPUS, corpus_of
 from tests.fuzz.statistics import Run, table
 from walkeeper_cli import configuration_file, standby_names
 from walkeeper_common import fields, framing, pgwire, replication_commands, walformat
@@ -27,28 +27,28 @@ TRIES = 4000
 UNTOUCHED_TRIES = 150  # of each target; a run under libFuzzer makes millions
 
 
-def inputs_of(target: Target) -> list[bytes]:
+def first_inputs(target: Target) -> list[bytes]:
     """Kept and made by code, as a run begins."""
     made = [data for data in target.seeds() if len(data) <= target.bytes_max]
-    return [path.read_bytes() for path in corpus_of(target.name)] + made
+    return [*inputs_of(target.name).values(), *made]
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_kept_and_what_is_made_of_it_does_no_harm(name: str) -> None:
     target = load(name)
-    for path in corpus_of(name):
+    for called, data in inputs_of(name).items():
         try:
-            target.run(path.read_bytes())
+            target.run(data)
         except Exception as error:
-            raise AssertionError(f"{path}: {error}") from error
-    assert search(target, inputs_of(target), Random(name), tries=UNTOUCHED_TRIES) is None
+            raise AssertionError(f"{called}: {error}") from error
+    assert search(target, first_inputs(target), Random(name), tries=UNTOUCHED_TRIES) is None
 
 
 def test_the_kept_inputs_are_small_and_each_target_has_some() -> None:
-    sizes = {name: [p.stat().st_size for p in (CORPUS / name).iterdir()] for name in PLACES}
+    sizes = {name: [len(data) for data in corpus_of(name).values()] for name in PLACES}
     assert sum(sum(found) for found in sizes.values()) <= CORPUS_BYTES_MAX, f"{sizes=}"
     assert not [name for name, found in sizes.items() if len(found) < 5], f"{sizes=}"
-    assert {path.name for path in CORPUS.iterdir()} == set(PLACES)
+    assert {path.stem for path in CORPUS.iterdir()} == set(PLACES)
 
 
 # A defect of each kind that the targets are there for. Each is one that somebody could write.
@@ -215,7 +215,7 @@ def test_a_planted_defect_is_found(
     name: str, plant: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = load(name)
-    inputs = inputs_of(target)
+    inputs = first_inputs(target)
     plant(monkeypatch)
     assert search(target, inputs, Random(name), tries=TRIES) is not None
 
