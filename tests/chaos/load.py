@@ -168,6 +168,10 @@ class Loads:
             at_s for journal in self.journals for at_s in journal.times_s(since_s, until_s)
         )
 
+    def begun_and_returned(self, since_s: float, until_s: float) -> int:
+        """Commits of any load that lie in this time from beginning to end."""
+        return sum(journal.begun_and_returned(since_s, until_s) for journal in self.journals)
+
     def longest_gap_s(self, since_s: float, until_s: float) -> float:
         times = [since_s, *self.times_s(since_s, until_s), until_s]
         return max(later - earlier for earlier, later in itertools.pairwise(times))

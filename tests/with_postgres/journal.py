@@ -202,6 +202,10 @@ class Journal:
         times = (entry.at_s for entry in self.entries[first:last])
         return sorted(at_s for at_s in times if since_s <= at_s <= until_s)
 
+    def begun_and_returned(self, since_s: float, until_s: float) -> int:
+        """How many commits have both their beginning and their return in this time."""
+        return sum(since_s <= e.at_s - e.latency_s and e.at_s <= until_s for e in self.entries)
+
     def latency_s(self, fraction: float, since_s: float = 0.0) -> float:
         """latency_s(0.999): what all but one commit in a thousand stayed below."""
         values = sorted(entry.latency_s for entry in self.entries if entry.at_s >= since_s)
