@@ -52,7 +52,11 @@ def explore(
     try:
         while level:
             following: list[State] = []
-            for state in level:
+            for number, state in enumerate(level):
+                if seconds_max is not None and number % 1024 == 0:
+                    spent = time.monotonic() - started
+                    if spent > seconds_max:
+                        return result
                 origin = hash(state)
                 for action, after in world.successors(state):
                     result.steps += 1
@@ -73,8 +77,6 @@ def explore(
                 f"depth {result.depth}: {len(before)} states, {len(level)} new, "
                 f"{result.steps / spent:.0f} steps/s; {world.table.sizes}"
             )
-            if seconds_max is not None and spent > seconds_max:
-                return result
         result.is_exhausted = True
         return result
     finally:

@@ -79,6 +79,18 @@ def _shake(story: Story, proposer: ProposerNode, primary: Primary) -> None:
     for shock in shocks:
         shock()
         proposer = _wait_for_more(story, proposer)
+    _rest(story, proposer)
+
+
+def _rest(story: Story, proposer: ProposerNode) -> None:
+    """Nobody writes any more: what was written is committed everywhere all the same (rule 10)."""
+    story.writing = []
+    primary, acked = proposer.primary, story.oracles.acknowledged
+    end_lsn = primary.record_end(primary.flush_lsn)
+    stop_ms = story.world.now_ms + HEAL_S * 1000
+    story.world.run_until(stop_ms, stop=lambda: acked.end_lsn >= end_lsn and _are_equal(story))
+    if acked.end_lsn < end_lsn or not _are_equal(story):
+        raise NoProgress(f"{HEAL_S} s after the last record, not all of it is committed everywhere")
 
 
 def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:

@@ -321,6 +321,14 @@ class ProposerNode:
         if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
             end_lsn = acknowledged.end_below(settled.ballot)
             acknowledged.fail(f"{self.name} settled at {settled}, acknowledged was {end_lsn}")
+        for node in self.safekeepers:
+            if node.driver is not None and node.rank >= (settled.ballot, settled.consensus_lsn):
+                # From here on it is a promise like any other: a standby is promoted there.
+                store = node.driver.store
+                begin_lsn = Lsn(max(store.first_lsn, acknowledged.start_lsn))
+                wal = store.read(begin_lsn, settled.consensus_lsn)
+                acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
+                return
 
     def _judge_leader(self, start_lsn: Lsn) -> None:
         """The server that it streams from has the bytes of the log that it goes on from."""

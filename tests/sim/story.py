@@ -36,7 +36,7 @@ class Story:
         self.safekeepers = self._safekeepers()
         self.primary = Primary(world, "pg1", maker, self.oracles.acknowledged)
         self.primaries = [self.primary]
-        self.writing: list[Primary] = []  # none: the two that were started last
+        self.writing: list[Primary] | None = None  # None: the two that were started last
         self.proposers: list[ProposerNode] = []
         self.is_staged = False  # a plot directs the proposers, their supervisors hold still
         self._names = 0
@@ -108,7 +108,7 @@ class Story:
 
     def _write_for_ever(self) -> None:
         if not self.world.is_calm:  # else the plot says who writes
-            for primary in self.writing or self.primaries[-2:]:
+            for primary in self.primaries[-2:] if self.writing is None else self.writing:
                 primary.write()
         mean_ms = 1000 / self.world.options.records
         self.world.later(self.world.random.expovariate(1 / mean_ms), self._write_for_ever)
