@@ -2,6 +2,7 @@
 # make test       every test, those with a real PostgreSQL too
 # make check      style, types, import rules
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
+# make mutants    every rule taken out of the source once: who notices, after how much
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
 #                 (CHAOS='--minutes 5 --only power_cut' for less; python -m tests.chaos --help)
@@ -27,7 +28,7 @@ NEEDED += nft:nftables tc:iproute2 gcc:gcc gencat:libc6-dev mkfs.ext4:e2fsprogs 
 endif
 CHAOS ?= --rounds-per-fault 20
 
-.PHONY: install test check prove chaos fuzz clean system-packages
+.PHONY: install test check prove mutants chaos fuzz clean system-packages
 
 install: $(STAMP)
 
@@ -66,6 +67,9 @@ check: install
 
 prove: install
 	$(BIN)/python -m tests.explore --all --jobs 2
+
+mutants: install
+	$(BIN)/python -m tests.mutants --jobs 2
 
 $(VENV)/.fuzz: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'

@@ -1,0 +1,190 @@
+"""Rules 8 to 12: appends, acknowledgements, commits, and what PostgreSQL is told."""
+
+from __future__ import annotations
+
+from tests.mutants.electing import STARTS_AT_C
+from tests.mutants.mutant import PROPOSER, SAFEKEEPER, Edit, Mutant
+
+ACCEPTOR = SAFEKEEPER + "acceptor.py"
+ANSWERS = SAFEKEEPER + "answers.py"
+CONSENSUS = PROPOSER + "consensus.py"
+DRIVER = SAFEKEEPER + "driver.py"
+LEADERSHIP = PROPOSER + "leadership.py"
+PROGRESS = PROPOSER + "progress.py"
+
+APPENDING = (
+    Mutant(
+        "gap-is-written",
+        "8",
+        "an append starts exactly at the write position",
+        (Edit(ACCEPTOR, "        if append.begin_lsn != self.write_lsn:", "        if False:"),),
+    ),
+    Mutant(
+        "anybody-appends",
+        "8",
+        "an append comes behind ProposerElected on its own connection",
+        (
+            Edit(
+                ACCEPTOR,
+                "        if connection != self.appender or append.ballot != self.durable.ballot:",
+                "        if self.appender is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "ack-before-the-fsync",
+        "9",
+        "an acknowledgement comes behind the fdatasync that covers it",
+        (
+            Edit(
+                DRIVER,
+                "        self._is_writing = True\n        begin_lsn",
+                "        self._is_writing = True\n"
+                "        self.post(WalFlushed(group[0].begin_lsn + size))\n        begin_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "ack-of-what-is-written",
+        "9",
+        "flush_lsn is what a finished fdatasync covers, not what was written",
+        (
+            Edit(
+                ANSWERS,
+                "        flush_lsn=acceptor.flush_lsn,\n        durable_commit_lsn",
+                "        flush_lsn=acceptor.write_lsn,\n        durable_commit_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-reached-mark",
+        "9",
+        "the start of a term is marked as reached before the first ack there (with S = C)",
+        (
+            STARTS_AT_C,
+            Edit(
+                ACCEPTOR, "        if self.flush_lsn >= self._unreached_lsn:", "        if False:"
+            ),
+            Edit(
+                ACCEPTOR,
+                "            reached_lsn=cut(elected.history, start)[-1].start_lsn,\n",
+                "",
+            ),
+        ),
+        worlds=("restarts-four-terms",),
+    ),
+    Mutant(
+        "below-the-terms-start-counts",
+        "10",
+        "an acknowledgement below the term's start counts with 0",
+        (
+            Edit(
+                LEADERSHIP,
+                "if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN",
+                "if m is not None else ZERO_LSN",
+            ),
+        ),
+    ),
+    Mutant(
+        "feedback-is-vcl",
+        "seed flaw 1",
+        "`else 0`: the seed counts who is in an older epoch with VCL",
+        (
+            Edit(
+                LEADERSHIP,
+                "m.flush_lsn >= self.start_lsn else ZERO_LSN",
+                "m.flush_lsn >= self.start_lsn else self.start_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "vote-counts-as-ack",
+        "10",
+        "a safekeeper counts with 0 until it has answered in this term",
+        (
+            Edit(
+                LEADERSHIP,
+                "m for m in self.members if m.attached}\n        held",
+                "m for m in self.members}\n        held",
+            ),
+            Edit(
+                PROGRESS,
+                "        self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn",
+                "        self.flush_lsn, self.first_lsn = self.vote.flush_lsn, self.vote.first_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "greatest-ack-counts",
+        "10",
+        "an acknowledged value is replaced, not maxed, when a safekeeper attaches again",
+        (
+            Edit(
+                PROGRESS,
+                "        self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn",
+                "        self.first_lsn = self.vote.first_lsn",
+            ),
+            Edit(
+                PROGRESS,
+                "        self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0\n",
+                "        self.attached, self.silent_ticks = False, 0\n",
+            ),
+            Edit(
+                LEADERSHIP,
+                "        member.flush_lsn = response.flush_lsn\n",
+                "        member.flush_lsn = max(member.flush_lsn, response.flush_lsn)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-beyond-the-flush",
+        "11",
+        "an acceptor's commit_lsn is at most its flush_lsn",
+        (
+            Edit(
+                ACCEPTOR,
+                "        commit_lsn = min(self.told_commit_lsn, self.flush_lsn)",
+                "        commit_lsn = self.told_commit_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "received-is-reported",
+        "12",
+        "PostgreSQL is told of commit_lsn, not of what was received",
+        (
+            Edit(
+                LEADERSHIP,
+                "        lsn = min(self.commit_lsn, self.window.end_lsn)",
+                "        lsn = self.window.end_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "sent-is-counted",
+        "10, 12",
+        "what was sent to a safekeeper is not acknowledged by it",
+        (
+            Edit(
+                LEADERSHIP,
+                "            m.flush_lsn if m is not None and m.flush_lsn >=",
+                "            m.next_lsn if m is not None and m.next_lsn >=",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-heartbeats",
+        "10",
+        "a heartbeat goes out when commit_lsn moves, and every second",
+        (
+            Edit(
+                LEADERSHIP, "        return self.report() + beats", "        return self.report()"
+            ),
+            Edit(
+                CONSENSUS,
+                "                effects.append(self.leader.feeder.heartbeat(member))",
+                "                pass",
+            ),
+        ),
+    ),
+)

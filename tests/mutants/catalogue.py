@@ -1,0 +1,14 @@
+"""All mutants, in the order of the rules."""
+
+from __future__ import annotations
+
+from tests.mutants.appending import APPENDING
+from tests.mutants.electing import ELECTING
+from tests.mutants.failing import FAILING
+from tests.mutants.leading import LEADING
+from tests.mutants.quorums import QUORUMS
+from tests.mutants.reading import READING
+from tests.mutants.storing import STORING
+from tests.mutants.voting import VOTING
+
+MUTANTS = (*VOTING, *ELECTING, *APPENDING, *READING, *FAILING, *QUORUMS, *STORING, *LEADING)

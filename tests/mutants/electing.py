@@ -1,0 +1,180 @@
+"""Rules 5 to 7: where a term starts, where logs part, and the one cut that is made there."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
+
+ACCEPTOR = SAFEKEEPER + "acceptor.py"
+HISTORY = COMMON + "history.py"
+LEADERSHIP = PROPOSER + "leadership.py"
+WAL_STORE = SAFEKEEPER + "wal_store.py"
+
+STARTS_AT_C = Edit(LEADERSHIP, "start_lsn=donor.record_lsn,", "start_lsn=donor.flush_lsn,")
+
+ELECTING = (
+    Mutant(
+        "term-starts-at-c",
+        "5",
+        "a term starts at the donor's record end",
+        (STARTS_AT_C,),
+    ),
+    Mutant(
+        "nothing-of-the-acceptors-end",
+        "6",
+        "logs part at the latest where the common term ends in the acceptor's history",
+        (
+            Edit(
+                HISTORY,
+                "min(_end(proposer, common, LSN_MAX), _end(acceptor, common, flush_lsn), "
+                "flush_lsn)",
+                "min(_end(proposer, common, LSN_MAX), flush_lsn)",
+            ),
+        ),
+        worlds=("restarts-four-terms",),
+    ),
+    Mutant(
+        "nothing-of-the-proposers-end",
+        "6",
+        "logs part at the latest where the common term ends in the proposer's history",
+        (
+            Edit(
+                HISTORY,
+                "min(_end(proposer, common, LSN_MAX), _end(acceptor, common, flush_lsn), "
+                "flush_lsn)",
+                "min(_end(acceptor, common, flush_lsn), flush_lsn)",
+            ),
+        ),
+    ),
+    Mutant(
+        "point-of-divergence-is-believed",
+        "6",
+        "the acceptor computes the point of divergence as well",
+        (
+            Edit(
+                ACCEPTOR,
+                "        if start != elected.start_lsn:",
+                "        start = elected.start_lsn\n        if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "election-does-not-fence",
+        "7",
+        "ProposerElected fences every other connection",
+        (
+            Edit(
+                ACCEPTOR,
+                "        # Fenced already now: with an appender at work the log might never be "
+                "drained.\n        self.appender = None\n",
+            ),
+            Edit(
+                ACCEPTOR,
+                "        effects = self._promise(ask.ballot)\n        self.appender = None\n",
+                "        effects = self._promise(ask.ballot)\n",
+            ),
+            Edit(
+                ACCEPTOR,
+                "        self.appender, self.elected, self.voted_lsn = None, False, None\n",
+                "        self.elected, self.voted_lsn = False, None\n",
+            ),
+            Edit(
+                ACCEPTOR,
+                "        if connection != self.appender or append.ballot != self.durable.ballot:",
+                "        if self.appender is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "nothing-is-cut",
+        "seed flaw 3",
+        "what a leader's log does not have is truncated; it is overwritten in place",
+        (
+            Edit(
+                ACCEPTOR,
+                "            effects += [Persist(self.durable), TruncateWal(start)]",
+                "            effects += []",
+            ),
+        ),
+    ),
+    Mutant(
+        "cut-without-a-mark",
+        "7",
+        "a cut is marked before it begins",
+        (
+            Edit(
+                ACCEPTOR,
+                "            effects += [Persist(self.durable), TruncateWal(start)]",
+                "            effects += [TruncateWal(start)]",
+            ),
+        ),
+    ),
+    Mutant(
+        "history-before-the-cut",
+        "7",
+        "the history is persisted when the cut is finished, not before",
+        (
+            Edit(
+                ACCEPTOR,
+                "            self.durable = replace(self.durable, truncating_to=start)\n"
+                "            effects += [Persist(self.durable), TruncateWal(start)]\n",
+                "            late = TruncateWal(start)\n",
+            ),
+            Edit(
+                ACCEPTOR,
+                "        effects.append(Persist(self.durable))\n"
+                "        self.appender, self.elected",
+                "        effects.append(Persist(self.durable))\n"
+                '        if "late" in locals():\n            effects.append(late)\n'
+                "        self.appender, self.elected",
+            ),
+        ),
+    ),
+    Mutant(
+        "commit-stands-behind-the-cut",
+        "7",
+        "a cut below commit_lsn lowers it",
+        (
+            Edit(
+                ACCEPTOR,
+                "        self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)\n",
+                "        self.told_commit_lsn = self.commit_lsn\n",
+            ),
+            Edit(
+                ACCEPTOR,
+                "            commit_lsn=min(self.durable.commit_lsn, start),\n",
+                "            commit_lsn=self.durable.commit_lsn,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "readers-stay-behind-the-cut",
+        "7, 13",
+        "a cut below commit_lsn ends the readers that were sent more",
+        (
+            Edit(
+                ACCEPTOR,
+                "                effects.append(EndReaders(start))",
+                "                pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "nothing-guards-commits",
+        "7",
+        "no cut below the record end at the acceptor's own commit_lsn",
+        (
+            Edit(
+                ACCEPTOR,
+                "        if start != elected.start_lsn:",
+                "        start = elected.start_lsn\n        if False:",
+            ),
+            Edit(ACCEPTOR, "            if start < committed_record:", "            if False:"),
+        ),
+    ),
+    Mutant(
+        "cut-leaves-old-bytes",
+        "7",
+        "what is cut off is zeroed to the segment's end",
+        (Edit(WAL_STORE, "            self.zero_from(to_lsn)\n", "            pass\n"),),
+    ),
+)

@@ -1,0 +1,134 @@
+"""Rules 15 to 18: failed disks, full disks, lost promises, and where a record ends."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import PROPOSER, SAFEKEEPER, Edit, Mutant
+
+ACCEPTOR = SAFEKEEPER + "acceptor.py"
+DRIVER = SAFEKEEPER + "driver.py"
+GREETINGS = PROPOSER + "greetings.py"
+LEADERSHIP = PROPOSER + "leadership.py"
+WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
+WAL_STORE = SAFEKEEPER + "wal_store.py"
+
+NOT_A_MEMBER = Edit(
+    ACCEPTOR,
+    "        if configuration is None or self.member not in configuration.members:",
+    "        if configuration is None:",
+)
+ANY_INCARNATION = Edit(
+    GREETINGS, "    if name not in greeting.configuration.members:", "    if False:"
+)
+COUNTS_ANYBODY = Edit(
+    LEADERSHIP,
+    "        held = [by_name.get(name) for name in self.configuration.members]",
+    "        held = [m if m.attached else None for m in self.members]",
+)
+
+FAILING = (
+    Mutant(
+        "failed-fsync-is-forgotten",
+        "15",
+        "WAL whose fsync failed is never called durable",
+        (
+            Edit(
+                WAL_STORE,
+                '                self._failed = f"writing WAL at {lsn}: {error}"\n'
+                "                raise StorageError(self._failed) from error",
+                "                assert error",
+            ),
+        ),
+    ),
+    Mutant(
+        "failed-log-goes-on",
+        "15",
+        "a log whose disk failed acknowledges and votes no more",
+        (
+            Edit(
+                ACCEPTOR,
+                "        if self.failure is not None:\n            return []\n"
+                "        self.failure = text",
+                "        if text:\n            return []\n        self.failure = text",
+            ),
+            Edit(
+                WAL_STORE,
+                "        if self._failed is not None:\n"
+                '            raise StorageError(f"no more appends after a failure: '
+                '{self._failed}")\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "no-suspect-mark",
+        "15",
+        "a failure leaves the mark from where the WAL is suspect",
+        (
+            Edit(
+                ACCEPTOR,
+                "        self.durable = replace(self.durable, suspect_from=self.flush_lsn)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "suspect-mark-is-ignored",
+        "15",
+        "a restart truncates to the suspect mark",
+        (
+            Edit(
+                WAL_RECOVERY,
+                "    for bound in (facts.truncating_to, facts.suspect_from):",
+                "    for bound in (facts.truncating_to,):",
+            ),
+        ),
+    ),
+    Mutant(
+        "tail-is-not-rewritten",
+        "15, 9",
+        "a start after an unclean stop rewrites the tail and syncs it",
+        (Edit(WAL_RECOVERY, "    if not facts.clean_stop:\n", "    if facts.clean_stop:\n"),),
+    ),
+    Mutant(
+        "no-space-is-final",
+        "16",
+        "no space for a segment is no failure",
+        (Edit(DRIVER, "    if isinstance(error, SegmentNotAllocated):", "    if False:"),),
+    ),
+    Mutant(
+        "refused-write-counts",
+        "16, 8",
+        "a write that was refused leaves the write position where it was",
+        (
+            Edit(
+                ACCEPTOR,
+                "        self.flush_lsn = self.write_lsn = flush_lsn\n"
+                "        effects: list[Effect] = self._move_commit()",
+                "        self.flush_lsn = self.write_lsn\n"
+                "        effects: list[Effect] = self._move_commit()",
+            ),
+        ),
+    ),
+    Mutant(
+        "reborn-member-votes",
+        "17",
+        "a member that comes back with another incarnation may not vote",
+        (NOT_A_MEMBER, ANY_INCARNATION),
+    ),
+    Mutant(
+        "reborn-member-acknowledges",
+        "17",
+        "a member that comes back with another incarnation is not counted",
+        (NOT_A_MEMBER, ANY_INCARNATION, COUNTS_ANYBODY),
+    ),
+    Mutant(
+        "record-ends-with-the-wal",
+        "18",
+        "record_lsn is the end of the last complete record, not of the bytes",
+        (
+            Edit(
+                DRIVER,
+                "lambda: self.store.record_end(asked.flush_lsn).end_lsn, found)",
+                "lambda: asked.flush_lsn, found)",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,63 @@
+"""Looks for the killers of mutants: seeds from the same first one on, then the explorations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+
+from tests.explore.runs import ALL, SMALL
+from tests.mutants import killers
+from tests.mutants.attack import ExplorationKill, SimulatorKill, explore, planted, simulate
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.killers import Killers
+from tests.mutants.mutant import Mutant
+
+SEEDS_MAX = 10**6
+
+
+def find(
+    mutants: Sequence[Mutant],
+    *,
+    minutes: float,
+    jobs: int,
+    base: int,
+    by: str | None,
+    missing_only: bool,
+    tell: Callable[[str], None],
+) -> int:
+    """`minutes` for each mutant by each of both. 1 if one survives."""
+    kept, lock = killers.load(), Lock()
+    names = [mutant.name for mutant in MUTANTS]
+
+    def attack(mutant: Mutant) -> bool:
+        found = kept.get(mutant.name, Killers())
+        if by != "explore" and not (missing_only and found.simulator):
+            found = Killers(_by_seed(mutant, base, minutes * 60), found.exploration)
+        if by != "sim" and mutant.is_explored and not (missing_only and found.exploration):
+            found = Killers(found.simulator, _by_world(mutant, minutes * 60))
+        with lock:
+            killers.save(killers.load() | {mutant.name: found}, names)
+        shown = "; ".join(f"{kill} after {kill.took}, {kill.seconds} s" for kill in found.all)
+        tell(f"{mutant.name:36} {shown or 'SURVIVES'}")
+        return bool(found.all)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return 0 if all(list(pool.map(attack, mutants))) else 1
+
+
+def _by_seed(mutant: Mutant, base: int, seconds: float) -> SimulatorKill | None:
+    with planted(mutant) as tree:
+        return simulate(tree, first=base, count=SEEDS_MAX, seconds=seconds)
+
+
+def _by_world(mutant: Mutant, seconds: float) -> ExplorationKill | None:
+    """In the mutant's own worlds, else in the first of the small ones that finds it."""
+    worlds = mutant.worlds or tuple(SMALL)
+    with planted(mutant) as tree:
+        for world in worlds:
+            assert world in ALL, f"{mutant.name}: {world}"
+            kill = explore(tree, world, seconds=seconds / len(worlds))
+            if kill is not None:
+                return kill
+    return None

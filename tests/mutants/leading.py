@@ -1,0 +1,110 @@
+"""Our own, in what an elected proposer does."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import PROPOSER, Edit, Mutant
+
+CONSENSUS = PROPOSER + "consensus.py"
+FEEDING = PROPOSER + "feeding.py"
+LEADERSHIP = PROPOSER + "leadership.py"
+PRIMARY_CHECK = PROPOSER + "primary_check.py"
+
+LEADING = (
+    Mutant(
+        "nobody-is-fed-by-a-donor",
+        "feeding",
+        "a safekeeper behind the window is fed by a donor",
+        (
+            Edit(
+                FEEDING,
+                "        if member.attached and member.next_lsn < window.begin_lsn:",
+                "        if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "paused-for-good",
+        "leadership",
+        "a primary that was paused is read again when there is room",
+        (
+            Edit(
+                LEADERSHIP,
+                "        return [PauseStreaming() if is_full else ResumeStreaming()]",
+                "        return [PauseStreaming()] if is_full else []",
+            ),
+        ),
+    ),
+    Mutant(
+        "streams-from-the-terms-start",
+        "leadership",
+        "a new connection to the primary goes on where the last one ended",
+        (
+            Edit(
+                LEADERSHIP,
+                "        start = StartStreaming(self.window.end_lsn, self.feeder.timeline)",
+                "        start = StartStreaming(self.window.begin_lsn, self.feeder.timeline)",
+            ),
+        ),
+    ),
+    Mutant(
+        "what-all-lost-is-waited-for",
+        "leadership",
+        "half a record that all have lost needs a new election",
+        (
+            Edit(
+                LEADERSHIP,
+                "        if not enough or max(attached) >= self.window.begin_lsn:",
+                "        if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-link-still-counts",
+        "consensus",
+        "what a lost safekeeper had acknowledged is not counted until it attaches again",
+        (
+            Edit(
+                CONSENSUS,
+                "    def on_link_lost(self, member: Member) -> list[Effect]:\n"
+                "        member.lose()\n",
+                "    def on_link_lost(self, member: Member) -> list[Effect]:\n"
+                "        assert member\n",
+            ),
+            Edit(
+                CONSENSUS,
+                "    def on_link_up(self, member: Member) -> list[Effect]:\n"
+                "        member.lose()\n",
+                "    def on_link_up(self, member: Member) -> list[Effect]:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-verdict-is-a-pass",
+        "primary_check",
+        "a source that went away is no verdict",
+        (
+            Edit(
+                PRIMARY_CHECK,
+                "            self.verdict, self.text = Verdict.UNKNOWN, text\n",
+                "            self.verdict, self.text = Verdict.PASSED, text\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "settled-without-a-quorum",
+        "leadership",
+        "settle waits until an ack quorum has the log's end",
+        (
+            Edit(
+                LEADERSHIP,
+                "        if self.purpose is Purpose.ATTACH or self.commit_lsn < self.start_lsn:",
+                "        if self.purpose is Purpose.ATTACH:",
+            ),
+            Edit(
+                LEADERSHIP,
+                "        if len(knowing) < self.configuration.ack_quorum:\n"
+                "            return None\n",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,88 @@
+"""A mutant: one rule taken out of a copy of the shipping source, by exact edits.
+
+    plant(mutant, tree)         a copy of the source below `tree`, with the mutant in it
+
+An edit names text that stands in its file exactly once; if it does not any more, the mutant does
+not fit and is an error, never a mutant that was found.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("common", "proposer", "safekeeper")
+
+COMMON = "common/walkeeper_common/"
+PROPOSER = "proposer/walkeeper_proposer/"
+SAFEKEEPER = "safekeeper/walkeeper_safekeeper/"
+
+# What the exploration runs of the shipping source.
+EXPLORED = frozenset(
+    (
+        "acceptor", "answers", "readable", "durable", "history", "quorum",
+        "consensus", "leadership", "progress", "feeding", "greetings", "primary_check", "gate",
+        "campaign", "wal_window",
+    )
+)  # fmt: skip
+
+
+class DoesNotFit(Exception):
+    """The source has changed: the mutant has to be written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`old` becomes `new` in `file`."""
+
+    file: str
+    old: str
+    new: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """name     for the command line and killers.json
+    rule     of PROTOCOL.md section 4; `seed flaw N` of section 1; or the module whose idea it is
+    removed  what does not hold any more
+    edits    all of them are made; a rule that is guarded twice needs two
+    worlds   explorations that may find it (tests/explore/runs.py), if not one of the small ones
+    """
+
+    name: str
+    rule: str
+    removed: str
+    edits: tuple[Edit, ...]
+    worlds: tuple[str, ...] = ()
+
+    @property
+    def is_explored(self) -> bool:
+        """Whether the exploration runs what was edited; drivers and storage it does not run."""
+        return all(Path(edit.file).stem in EXPLORED for edit in self.edits)
+
+
+CONTROL = Mutant("control", "", "nothing: the shipping source", ())
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Copies what simulator and exploration need to the new folder `tree`, and edits it."""
+    without = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tree / package, ignore=without)
+    (tree / "tests").mkdir()
+    for path in (ROOT / "tests").glob("*.py"):
+        shutil.copy(path, tree / "tests")
+    for package in ("sim", "explore"):
+        shutil.copytree(ROOT / "tests" / package, tree / "tests" / package, ignore=without)
+    for edit in mutant.edits:
+        path = tree / edit.file
+        path.write_text(edited(mutant, edit, path.read_text()))
+
+
+def edited(mutant: Mutant, edit: Edit, text: str) -> str:
+    count = text.count(edit.old)
+    if count != 1:
+        raise DoesNotFit(f"{mutant.name}: {count} times in {edit.file}: {edit.old!r}")
+    return text.replace(edit.old, edit.new)

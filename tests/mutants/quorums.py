@@ -1,0 +1,92 @@
+"""Rules 19 and 20, and section 5: quorums, leaders that were deposed, primaries "
+"that are refused."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import COMMON, PROPOSER, Edit, Mutant
+
+CONSENSUS = PROPOSER + "consensus.py"
+GATE = PROPOSER + "gate.py"
+QUORUM = COMMON + "quorum.py"
+VOTES = "return len(self.members) - self.ack_quorum + 1"
+
+QUORUMS = (
+    Mutant(
+        "quorums-need-not-meet",
+        "19",
+        "v = n - a + 1",
+        (Edit(QUORUM, VOTES, "return max(1, len(self.members) - self.ack_quorum)"),),
+        ("two-proposers",),
+    ),
+    Mutant(
+        "majority-elects",
+        "19",
+        "v follows from a, it is not a majority",
+        (Edit(QUORUM, VOTES, "return len(self.members) // 2 + 1"),),
+    ),
+    Mutant(
+        "one-ack-too-few",
+        "19, 10",
+        "commit_lsn is element n - a of the ascending flush_lsns",
+        (
+            Edit(
+                QUORUM,
+                "return ascending[len(ascending) - ack_quorum]",
+                "return ascending[min(len(ascending) - ack_quorum + 1, len(ascending) - 1)]",
+            ),
+        ),
+        ("two-proposers",),
+    ),
+    Mutant(
+        "deposed-leader-bumps",
+        "20",
+        "a leader that sees a greater ballot stops for good and never bumps its own",
+        (
+            Edit(
+                CONSENSUS,
+                "    def _deposed(self, ballot: Ballot) -> list[Effect]:\n",
+                "    def _deposed(self, ballot: Ballot) -> list[Effect]:\n"
+                "        self.phase, self.leader = Phase.GREETING, None\n"
+                "        return self.become_backing_off()\n\n"
+                "    def _stopped_for_good(self, ballot: Ballot) -> list[Effect]:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "bytes-are-not-compared",
+        "section 5",
+        "the primary's bytes are compared with the log's",
+        (
+            Edit(
+                CONSENSUS,
+                "        self.check = PrimaryCheck(",
+                "        return self._check_passed()\n        self.check = PrimaryCheck(",
+            ),
+        ),
+    ),
+    Mutant(
+        "promoted-elsewhere",
+        "section 5",
+        "a primary on another timeline is refused",
+        (Edit(GATE, "    if primary.timeline > log.timeline:", "    if False:"),),
+    ),
+    Mutant(
+        "seal-is-ignored",
+        "section 5",
+        "a sealed log is written on with --resume only",
+        (Edit(GATE, "    if log.history[-1].sealed and not waivers.resume:", "    if False:"),),
+    ),
+    Mutant(
+        "votes-are-not-checked",
+        "section 5",
+        "the primary is compared again on the votes",
+        (
+            Edit(
+                CONSENSUS,
+                "        return self._start_check(*scope_of_vote(self.configuration, vote, link, "
+                "self.ballot))",
+                "        return self.become_leader()",
+            ),
+        ),
+    ),
+)

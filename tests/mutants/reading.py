@@ -1,0 +1,87 @@
+"""Rules 13 and 14: readers and retention."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
+
+ACCEPTOR = SAFEKEEPER + "acceptor.py"
+DRIVER = SAFEKEEPER + "driver.py"
+READABLE = SAFEKEEPER + "readable.py"
+LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, durable.restart_lsn, kept_lsn)"
+RECORD = "record = self.store.record_end(min(durable.commit_lsn, durable.restart_lsn))"
+
+READING = (
+    Mutant(
+        "readers-see-the-uncommitted",
+        "13",
+        "a reader without a ballot sees committed WAL only",
+        (Edit(READABLE, "        return log.commit_lsn", "        return log.flush_lsn"),),
+    ),
+    Mutant(
+        "any-ballot-reads",
+        "13",
+        "a pinned reader reads only while its ballot is the acceptor's",
+        (Edit(READABLE, "    if ballot != log.durable.ballot:\n        return None\n"),),
+    ),
+    Mutant(
+        "read-before-the-election",
+        "13",
+        "a pinned reader sees flush_lsn only when ProposerElected was processed",
+        (
+            Edit(
+                READABLE,
+                "    return log.flush_lsn if log.elected else log.voted_lsn",
+                "    return log.flush_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "read-is-not-checked-again",
+        "13",
+        "a pinned read is checked again when the bytes are there",
+        (
+            Edit(
+                ACCEPTOR,
+                "        if limit is None or limit < begin_lsn + len(read.payload):",
+                "        if False:",
+            ),
+            Edit(ACCEPTOR, "        if read.truncations != self.truncations:", "        if False:"),
+        ),
+    ),
+    Mutant(
+        "retention-forgets-restart-lsn",
+        "14",
+        "no segment goes that a member lacks",
+        (
+            Edit(DRIVER, LIMIT, "limit_lsn = min(horizon_lsn, durable.commit_lsn, kept_lsn)"),
+            Edit(DRIVER, RECORD, "record = self.store.record_end(durable.commit_lsn)"),
+        ),
+    ),
+    Mutant(
+        "retention-of-the-volatile",
+        "14",
+        "retention goes by the durable commit_lsn and restart_lsn",
+        (
+            Edit(
+                DRIVER,
+                "        durable = self.acceptor.durable\n        if durable.commit_lsn <=",
+                "        durable = replace(self.acceptor.durable, "
+                "commit_lsn=self.acceptor.commit_lsn,\n"
+                "                          restart_lsn=self.acceptor.restart_lsn)\n"
+                "        if durable.commit_lsn <=",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-record-start-is-kept",
+        "14",
+        "the start of the record at the durable commit_lsn is kept",
+        (
+            Edit(
+                DRIVER,
+                "self.store.remove_below(min(limit_lsn, record.start_lsn))",
+                "self.store.remove_below(limit_lsn)",
+            ),
+        ),
+    ),
+)

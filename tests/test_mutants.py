@@ -1,0 +1,82 @@
+"""Each rule is taken out of a copy of the source, and the killer that is known for it kills again.
+
+The whole table, with the control on every seed and world: `python -m tests.mutants`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import killers
+from tests.mutants.attack import simulate
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import CONTROL, DoesNotFit, Edit, Mutant, plant
+from tests.mutants.table import Row, control_of_seeds, row_of
+from tests.sim.search import BROKEN
+
+KEPT = killers.load()
+RULES = range(1, 21)
+OWN_MIN = 10
+OWN_PLACES = ("driver", "wal_store", "wal_recovery", "log_folder", "wal_window")
+AT_A_TIME = 2
+
+
+@pytest.fixture(scope="module")
+def rows() -> Iterator[dict[str, Future[Row]]]:
+    """By name; each mutant in a process of its own, some at a time."""
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield {m.name: pool.submit(partial(row_of, m, _quickest(m))) for m in MUTANTS}
+        pool.shutdown(cancel_futures=True)
+
+
+def _quickest(mutant: Mutant) -> list[killers.Kill]:
+    quickest = KEPT[mutant.name].quickest if mutant.name in KEPT else None
+    return [] if quickest is None else [quickest]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None:
+    assert _quickest(mutant), "nobody has found it yet: python -m tests.mutants --find --missing"
+    row = rows[mutant.name].result()
+    assert row.is_killed, f"{mutant.removed}: survives what killed it, {_quickest(mutant)[0]}"
+
+
+def test_the_source_as_it_is_survives_on_some_of_the_same_seeds() -> None:
+    """On all of them: the table."""
+    kills = (killer for mutant in MUTANTS for killer in _quickest(mutant))
+    seeds = {kill.seed for kill in kills if isinstance(kill, killers.SimulatorKill)}
+    line = control_of_seeds(sorted(seeds)[-12:])
+    assert line.is_green, line.found
+
+
+def test_every_rule_and_every_flaw_of_the_seed_document_has_a_mutant() -> None:
+    named = {number for m in MUTANTS for number in re.findall(r"\b\d+\b", m.rule)}
+    assert named >= {str(rule) for rule in RULES}
+    flaws = {m.rule for m in MUTANTS if m.rule.startswith("seed flaw")}
+    assert flaws == {f"seed flaw {number}" for number in (1, 2, 3)}
+    own = [m for m in MUTANTS if m.rule in OWN_PLACES]
+    assert len(own) >= OWN_MIN and len({m.name for m in MUTANTS}) == len(MUTANTS)
+
+
+def test_a_mutant_that_does_not_fit_any_more_is_an_error(tmp_path: Path) -> None:
+    edit = Edit("common/walkeeper_common/quorum.py", "no such line")
+    with pytest.raises(DoesNotFit, match=r"0 times in .*quorum\.py"):
+        plant(Mutant("stale", "19", "nothing", (edit,)), tmp_path / "tree")
+
+
+def test_code_that_breaks_is_no_kill(tmp_path: Path) -> None:
+    """Neither an assertion nor an error counts: only what an oracle saw does."""
+    file = "common/walkeeper_common/quorum.py"
+    line = "return len(self.members) - self.ack_quorum + 1"
+    broken = Mutant("broken", "19", "nothing", (Edit(file, line, f"assert False\n        {line}"),))
+    plant(broken, tmp_path / "broken")
+    assert simulate(tmp_path / "broken", first=0, count=2, seconds=30) is None
+    plant(CONTROL, tmp_path / "control")
+    assert simulate(tmp_path / "control", first=0, count=2, seconds=30) is None
+    assert BROKEN == 1
