@@ -17,7 +17,7 @@ from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 
 # In the order in which they are met: a module of walkeeper_cli.commands each.
-COMMANDS = ("safekeeper", "create", "proposer", "attach", "detach", "status", "settle")
+COMMANDS = ("safekeeper", "create", "proposer", "attach", "detach", "status", "settle", "up")
 INTERRUPTED = 130
 
 

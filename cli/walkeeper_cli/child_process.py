@@ -1,0 +1,174 @@
+"""A process of ours: started, seen to be ready, stopped, and gone when we are gone. A shell.
+
+    child = ChildProcess("safekeeper 1", walkeeper_command("safekeeper", …), log=path)
+    await child.start(timeout_s=30)      its `ready: …` line; Refused with what it said instead
+    code = await child.ended()
+
+Each child has a process group of its own, so that Ctrl-C reaches only us and the order of stopping
+is ours. On Linux the kernel also ends it when we are killed (PR_SET_PDEATHSIG), so that nothing
+holds the ports when the same command is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import pwd
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from walkeeper_common.errors import Refused
+
+READY = b"ready: "
+PR_SET_PDEATHSIG = 1
+STOP_S = 10.0
+LAST_WORDS_BYTES = 4096
+LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # of walkeeper_common.logs
+
+
+def walkeeper_command(*arguments: str) -> tuple[str, ...]:
+    """The same installation's `walkeeper`, however this one was started."""
+    return (sys.executable, "-P", "-m", "walkeeper_cli", *arguments)
+
+
+class ChildProcess:
+    """May be started again after it has ended; its stderr is appended to `log`.
+
+    `user`: whom it runs as (as root only). `death_signal`: what it gets when we are killed, and
+    what `stop` sends first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+        cwd: str | None = None,
+        death_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.name, self.command, self.log = name, tuple(command), log
+        # Our own options are not the child's, although both may come from the environment.
+        ours = {name for name in os.environ if name.startswith("WALKEEPER_")}
+        inherited = {name: value for name, value in os.environ.items() if name not in ours}
+        self._environment = {**inherited, **(environment or {})}
+        self._user, self._cwd, self._death_signal = user, cwd, death_signal
+        self._process: asyncio.subprocess.Process | None = None
+        self._log_start_bytes = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self, timeout_s: float) -> str:
+        """Launch it, and wait for what follows `ready: `. One that is not ready is ended."""
+        await self.launch()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.ready()
+        except TimeoutError:
+            await self.stop()
+            raise Refused(
+                f"{self.name} was not ready within {timeout_s:g} s: {self.last_words()}"
+            ) from None
+
+    async def launch(self) -> None:
+        """Start it; it may not be ready, and it may end at once."""
+        assert not self.is_running, f"{self.name} runs already"
+        with self.log.open("ab") as log:
+            self._log_start_bytes = log.tell()
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+                cwd=self._cwd,
+                process_group=0,
+                preexec_fn=_die_with_us(self._death_signal),
+                **as_user(self._user),
+            )
+
+    async def ready(self) -> str:
+        """What follows `ready: `; Refused if it ends before."""
+        assert self._process is not None and self._process.stdout is not None, self.name
+        while line := await self._process.stdout.readline():
+            if line.startswith(READY):
+                return line[len(READY) :].decode(errors="replace").strip()
+        code = await self._process.wait()
+        raise Refused(f"{self.name} {shown_exit(code)}: {self.last_words()}")
+
+    async def ended(self) -> int:
+        """Its exit code, negative for a signal, once it has ended."""
+        assert self._process is not None, f"{self.name} was never started"
+        return await self._process.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        """Nothing if it has ended."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, timeout_s: float = STOP_S) -> None:
+        """Ask, wait, and SIGKILL one that does not end. Nothing if it does not run."""
+        self.send(self._death_signal)
+        try:
+            async with asyncio.timeout(timeout_s if self.is_running else 0.1):
+                if self._process is not None:
+                    await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL to it and whatever it has started, and wait until it is gone."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+
+    def last_words(self) -> str:
+        """The last line that this run wrote to its log."""
+        try:
+            with self.log.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self._log_start_bytes, end - LAST_WORDS_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError as error:
+            return str(error)
+        words = [line.strip() for line in lines if line.strip()]
+        return LOG_PREFIX.sub("", words[-1]) if words else f"it wrote nothing to {self.log}"
+
+
+def shown_exit(code: int) -> str:
+    """`ended with code 1`, `was killed by SIGKILL`."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def as_user(user: str | None) -> dict[str, Any]:
+    """subprocess's arguments for another user; nothing for None."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _die_with_us(number: signal.Signals) -> Callable[[], None] | None:
+    """Runs in the child after its user was changed, which would have cleared the setting."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+
+    def ask_the_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != parent:  # killed between the fork and the line above
+            os._exit(1)
+
+    return ask_the_kernel

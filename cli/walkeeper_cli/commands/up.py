@@ -1,0 +1,52 @@
+"""`walkeeper up`: everything on one machine, for an existing PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from walkeeper_cli.options import Duration, config_option, dsn_option, option
+
+SAFEKEEPERS = 3
+
+
+@click.command("up", short_help="Everything on one machine, for an existing PostgreSQL.")
+@option(
+    "--data-dir", type=click.Path(file_okay=False), required=True, help="Where everything goes."
+)
+@dsn_option
+@option(
+    "--base-port",
+    type=click.IntRange(1, 65536 - SAFEKEEPERS),
+    default=5454,
+    show_default=True,
+    help=f"The first safekeeper's port on 127.0.0.1; the others have the next {SAFEKEEPERS - 1}.",
+)
+@option("--stay-attached", is_flag=True, help="Do not detach at the end: commits hang until then.")
+@option("--replace", is_flag=True, help="Replace a synchronous_standby_names that is not empty.")
+@option(
+    "--timeout",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="How long each part may take to get ready.",
+)
+@config_option
+def command(
+    data_dir: str, dsn: str, base_port: int, stay_attached: bool, replace: bool, timeout: float
+) -> int:
+    """Run three safekeepers and a proposer for an existing PostgreSQL, and attach it.
+
+    \b
+    Example:
+      walkeeper up --data-dir ~/walkeeper --dsn 'host=127.0.0.1 user=postgres'
+
+    Ctrl-C detaches, if it has attached, and stops. The same command resumes. A daemon that dies is
+    started again. One machine's disks are no quorum against the loss of that machine: it is for
+    trying walkeeper on a server of yours, and for development.
+    """
+    from walkeeper_cli.up import UpSettings, run
+
+    settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout)
+    return asyncio.run(run(settings))

@@ -1,0 +1,92 @@
+"""`walkeeper up`'s view: on a terminal a table that stays, elsewhere a line whenever it changes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from walkeeper_cli.primary_settings import standbys
+from walkeeper_cli.status import OK, verdict
+from walkeeper_common.errors import Refused
+from walkeeper_proposer.primary_sql import connected
+
+COLUMNS = ("term", "flush_lsn", "commit_lsn")
+
+
+class LiveStatus:
+    """`say` for what happened, `show` for how it stands now."""
+
+    def __init__(self) -> None:
+        # Lines of a log must not be folded, and paths in them are no markup.
+        self._console = Console(soft_wrap=True, markup=False, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._told = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """One line, above the table."""
+        self._console.print(text)
+
+    def show(self, document: dict[str, Any], primary: str) -> None:
+        """`document`: of `status --json`."""
+        sentence = f"{verdict(document)[1]}; {_settled_part(primary)}"
+        if not self._console.is_terminal:
+            if sentence != self._told:
+                self.say(f"status: {sentence}")
+        else:
+            self._live.update(Group(_table(document), _summary(document, primary)), refresh=True)
+        self._told = sentence
+
+
+def _settled_part(primary: str) -> str:
+    """Without the figure that changes all the time."""
+    return primary.partition(",")[0]
+
+
+def _table(document: dict[str, Any]) -> Table:
+    table = Table("safekeeper", "address", "state", *COLUMNS, "standbys", box=None, pad_edge=False)
+    for line in document["safekeepers"]:
+        well = line["reachable"] and not line["error"]
+        state = Text("ok", "green") if well else Text("DOWN", "bold red")
+        values = ["-" if line[name] is None else str(line[name]) for name in COLUMNS]
+        readers = ", ".join(standby["application_name"] for standby in line["standbys"]) or "-"
+        table.add_row(str(line["id"] or "-"), line["address"], state, *values, readers)
+    return table
+
+
+def _summary(document: dict[str, Any], primary: str) -> Text:
+    code, sentence = verdict(document)
+    text = Text(sentence, "green" if code == OK else "bold red")
+    text.append(f"\n{primary}\nCtrl-C detaches and stops", "none")
+    return text
+
+
+async def primary_line(dsn: str, name: str) -> str:
+    """How the primary sees its proposer: the one thing that no safekeeper knows."""
+    try:
+        async with connected(dsn) as sql:
+            rows = [row for row in await standbys(sql) if row.application_name.lower() == name]
+    except Refused as error:
+        return f"primary: DOWN ({error})"
+    if not rows:
+        return f"primary: {name} is not connected"
+    state = f"{rows[0].state or 'state hidden'} as {rows[0].sync_state or 'hidden'}"
+    behind = rows[0].behind_bytes
+    return f"primary: {name} {state}, {'-' if behind is None else behind} bytes behind"

@@ -1,0 +1,36 @@
+"""A daemon that dies is started again, after a pause that doubles while it keeps dying. Shell.
+
+systemd's Restart=always with RestartSteps= does the same for an installed walkeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from walkeeper_cli.child_process import ChildProcess, shown_exit
+from walkeeper_common.errors import Refused
+
+PAUSE_MIN_S = 0.5
+PAUSE_MAX_S = 30.0
+# One that has run for so long has not died of how it was started.
+STEADY_S = 60.0
+
+
+async def keep_running(child: ChildProcess, say: Callable[[str], None]) -> None:
+    """Until cancelled. `child` has been started; each death and each return is said."""
+    loop, pause_s = asyncio.get_running_loop(), PAUSE_MIN_S
+    while True:
+        started_s = loop.time()
+        code = await child.ended()
+        if loop.time() - started_s >= STEADY_S:
+            pause_s = PAUSE_MIN_S
+        why = "" if code < 0 else f": {child.last_words()}"
+        say(f"{child.name} {shown_exit(code)}{why}; starting it again in {pause_s:g} s")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        await child.launch()
+        try:
+            say(f"started again: {await child.ready()}")
+        except Refused:
+            continue  # it has ended; what it said is said above

@@ -1,0 +1,244 @@
+"""`walkeeper up`: three safekeepers, create, proposer and attach, for as long as it runs. A shell.
+
+    DIR/safekeeper1 … 3     data directories, as `walkeeper safekeeper --data-dir` has them
+    DIR/logs/NAME.log       what each daemon logs
+    DIR/attached            is there from before an attach of ours until after its detach
+    DIR/lock                held while it runs
+
+The order of starting is that of a careful operator: the server's settings are looked at before
+anything is made, and commits wait for the quorum only when there is one. Stopping is the reverse.
+If `up` itself is killed the kernel ends its daemons; `attached` then tells the next `up` that the
+server waits because of us, so that its Ctrl-C detaches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkeeper_cli.attach import AttachSettings, attach
+from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.create import CreateSettings, create
+from walkeeper_cli.detach import DetachSettings, detach
+from walkeeper_cli.live_status import LiveStatus, primary_line
+from walkeeper_cli.primary_requirements import refuse_unsuitable
+from walkeeper_cli.primary_settings import standby_names
+from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_cli.standby_names import includes
+from walkeeper_cli.status import gather
+from walkeeper_cli.supervision import keep_running
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.requests import LogQuery, LogState
+from walkeeper_proposer.primary_sql import connected
+
+LOG = "main"
+NAME = "walkeeper"  # of the proposer and of its slot
+SAFEKEEPERS = 3
+HOST = "127.0.0.1"
+ANSWER_S = 10.0
+WATCH_S = 1.0
+HANGING = "commits hang until the next `walkeeper up` or `walkeeper detach`"
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings:
+    """The command's flags."""
+
+    data_dir: str
+    dsn: str
+    base_port: int
+    stay_attached: bool = False
+    replace: bool = False
+    timeout_s: float = 60.0
+
+
+async def run(settings: UpSettings) -> int:
+    """Until SIGINT, SIGTERM or SIGHUP; returns the exit code."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with _locked(settings.data_dir) as directory, LiveStatus() as shown:
+        return await _Up(settings, directory, shown).run(stop)
+
+
+@contextlib.contextmanager
+def _locked(data_dir: str) -> Iterator[Path]:
+    """The directory. Two of us on it would be two safekeepers on each log."""
+    directory = Path(data_dir).absolute()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / "logs").mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Refused(f"--data-dir: {error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield directory
+    except BlockingIOError:
+        raise Refused(f"another `walkeeper up` runs on {directory}") from None
+    finally:
+        os.close(descriptor)
+
+
+class _Up:
+    """One run, from nothing to nothing."""
+
+    def __init__(self, settings: UpSettings, directory: Path, shown: LiveStatus) -> None:
+        self._settings, self._directory, self._shown = settings, directory, shown
+        ports = range(settings.base_port, settings.base_port + SAFEKEEPERS)
+        self._addresses = tuple((HOST, port) for port in ports)
+        self._safekeepers = [
+            self._daemon(
+                f"safekeeper {number}",
+                *("safekeeper", "--id", str(number), "--listen", f"{HOST}:{port}"),
+                *("--data-dir", str(directory / f"safekeeper{number}")),
+            )
+            for number, port in enumerate(ports, 1)
+        ]
+        members = ",".join(f"{host}:{port}" for host, port in self._addresses)
+        # The DSN may hold a password, and a command line can be read by everybody. An empty one
+        # counts as none in the environment.
+        dsn = {"WALKEEPER_DSN": settings.dsn} if settings.dsn else {}
+        self._proposer = self._daemon(
+            *("proposer", "proposer", "--safekeepers", members, *([] if dsn else ["--dsn", ""])),
+            **dsn,
+        )
+        self._mark = directory / "attached"
+        self._has_attached = False
+
+    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
+        log = self._directory / "logs" / f"{name.replace(' ', '')}.log"
+        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Everything up, kept up until `stop`, everything down."""
+        try:
+            if await _finished(self._start(), stop):
+                await self._keep(stop)
+        except BaseException:
+            # What an earlier run has attached stays as it was found: commits hung, and still do.
+            await self._end(keep_attached=not self._has_attached)
+            raise
+        return await self._end(keep_attached=self._settings.stay_attached)
+
+    async def _start(self) -> None:
+        say, timeout_s = self._shown.say, self._settings.timeout_s
+        async with connected(self._settings.dsn) as sql:
+            await refuse_unsuitable(sql, NAME)
+        for line in await asyncio.gather(*(c.start(timeout_s) for c in self._safekeepers)):
+            say(f"ready: {line}")
+        await self._make_or_resume()
+        say(f"ready: {await self._proposer.start(timeout_s)}")
+        await self._attach()
+
+    async def _attach(self) -> None:
+        """`attached` is written before the server is changed, and removed if it was not."""
+        if not await self._is_attached():
+            self._mark.touch(mode=0o600)
+        settings = self._settings
+        wish = AttachSettings(settings.dsn, NAME, settings.timeout_s, replace=settings.replace)
+        try:
+            self._shown.say(await attach(wish, self._shown.say))
+        except BaseException:
+            if not await self._is_attached():
+                self._mark.unlink(missing_ok=True)
+            raise
+        self._has_attached = self._mark.exists()
+
+    async def _is_attached(self) -> bool:
+        async with connected(self._settings.dsn) as sql:
+            return includes((await standby_names(sql)).setting, NAME)
+
+    async def _keep(self, stop: asyncio.Event) -> None:
+        """Restarts what dies and shows how it stands, until `stop`."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(keep_running(child, self._shown.say), name=child.name)
+                for child in (*self._safekeepers, self._proposer)
+            ]
+            tasks.append(group.create_task(self._watch(), name="status"))
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _watch(self) -> None:
+        """How the safekeepers and the primary stand, every second."""
+        while True:
+            document, primary = await asyncio.gather(
+                gather(self._addresses, LOG, ANSWER_S / 5), primary_line(self._settings.dsn, NAME)
+            )
+            self._shown.show(document, primary)
+            await asyncio.sleep(WATCH_S)
+
+    async def _end(self, *, keep_attached: bool) -> int:
+        """The reverse of starting. 1 if commits of the server are left waiting for nobody."""
+        code = 0
+        if self._mark.exists():
+            code = self._say_kept() if keep_attached else await self._detach()
+        for child in (self._proposer, *self._safekeepers):
+            await child.stop()
+        self._shown.say("stopped")
+        return code
+
+    def _say_kept(self) -> int:
+        self._shown.say(f"the server stays attached: its {HANGING}")
+        return 0
+
+    async def _detach(self) -> int:
+        self._shown.say("detaching")
+        try:
+            await detach(DetachSettings(self._settings.dsn, NAME), self._shown.say)
+        except WalkeeperError as error:
+            self._shown.say(f"could not detach: {error}. The server's {HANGING}")
+            return 1
+        self._mark.unlink()
+        return 0
+
+    async def _make_or_resume(self) -> None:
+        """A log that somebody was ever elected for is resumed; `create` would refuse it."""
+        answers = await asyncio.gather(*(self._state(address) for address in self._addresses))
+        if any(state.ballot.term for state in answers):
+            for number, state in enumerate(answers, 1):
+                if state.configuration is None:
+                    self._shown.say(
+                        f"warning: safekeeper {number} does not hold the log any more and is out "
+                        "of the quorum: its directory was wiped"
+                    )
+            self._shown.say(f"resuming the log in {self._directory}")
+            return
+        made = await create(
+            CreateSettings(self._addresses, self._settings.dsn, LOG, NAME, timeout_s=ANSWER_S)
+        )
+        self._shown.say(
+            f"created the log from {made.creation_lsn} on, ack quorum {made.ack_quorum}; slot "
+            f"{NAME} keeps the primary's WAL"
+        )
+
+    async def _state(self, address: tuple[str, int]) -> LogState:
+        try:
+            answer = await ask(address, LogQuery(LOG), ANSWER_S)
+        except Unreachable as error:
+            raise Refused(str(error)) from error
+        if not isinstance(answer, LogState):
+            raise Refused(f"safekeeper at {address[0]}:{address[1]} answered with {answer}")
+        return answer
+
+
+async def _finished(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:
+    """Whether it was done before `stop`; else it is cancelled. Raises what it raises."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return False
+    stopped.cancel()
+    task.result()
+    return True
