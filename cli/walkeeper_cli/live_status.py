@@ -38,6 +38,10 @@ class LiveStatus:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No more table: what it shows would not be true while everything stops."""
         self._live.stop()
 
     def say(self, text: str) -> None:
@@ -73,9 +77,8 @@ def _table(document: dict[str, Any]) -> Table:
 
 def _summary(document: dict[str, Any], primary: str) -> Text:
     code, sentence = verdict(document)
-    text = Text(sentence, "green" if code == OK else "bold red")
-    text.append(f"\n{primary}\nCtrl-C detaches and stops", "none")
-    return text
+    style = "green" if code == OK else "bold red"
+    return Text.assemble((sentence, style), f"\n{primary}\nCtrl-C detaches and stops")
 
 
 async def primary_line(dsn: str, name: str) -> str:

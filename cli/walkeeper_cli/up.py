@@ -178,6 +178,7 @@ class _Up:
 
     async def _end(self, *, keep_attached: bool) -> int:
         """The reverse of starting. 1 if commits of the server are left waiting for nobody."""
+        self._shown.end()
         code = 0
         if self._mark.exists():
             code = self._say_kept() if keep_attached else await self._detach()
