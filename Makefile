@@ -1,4 +1,5 @@
 # make install    .venv with walkeeper and all that its tests use; quick when nothing has changed
+# make demo       PostgreSQL, safekeepers and a proposer, killed and destroyed: nothing is lost
 # make test       every test, those with a real PostgreSQL too
 # make check      style, types, import rules
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
@@ -8,7 +9,8 @@
 #                 (CHAOS='--minutes 5 --only power_cut' for less; python -m tests.chaos --help)
 # make clean      removes what these made
 #
-# As root, missing Debian packages are installed by apt; as anybody else they are named.
+# As root, missing Debian packages are installed by apt; as anybody else they are named, and
+# `make demo` takes its PostgreSQL from a wheel.
 
 SHELL := /bin/bash
 PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -27,13 +29,15 @@ ifeq ($(shell id -u),0)
 NEEDED += nft:nftables tc:iproute2 gcc:gcc gencat:libc6-dev mkfs.ext4:e2fsprogs mount:mount
 endif
 CHAOS ?= --rounds-per-fault 20
+DEMO ?=
+LACKING ?= fail
 
-.PHONY: install test check prove mutants chaos fuzz clean system-packages
+.PHONY: install demo test check prove mutants chaos fuzz clean system-packages
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml Makefile
-	@$(MAKE) --no-print-directory system-packages
+	@$(MAKE) --no-print-directory system-packages LACKING=name
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -51,13 +55,17 @@ system-packages:
 	(( $${#missing[@]} )) || exit 0; \
 	missing=($$(printf '%s\n' "$${missing[@]}" | sort -u)); \
 	if (( EUID )) || ! command -v apt-get >/dev/null; then \
-		echo "missing: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; exit 1; \
+		echo "missing: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; \
+		[[ $(LACKING) == name && " $${missing[*]} " != *" python3-venv "* ]]; exit; \
 	fi; \
 	echo "installing $${missing[*]}"; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -qq --no-install-recommends "$${missing[@]}" >/dev/null
 
-test: install
+demo: install
+	@$(BIN)/walkeeper demo $(DEMO)
+
+test: install system-packages
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
 check: install
@@ -78,7 +86,7 @@ $(VENV)/.fuzz: $(STAMP)
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-chaos: install
+chaos: install system-packages
 	$(BIN)/python -m tests.chaos $(CHAOS)
 
 clean:

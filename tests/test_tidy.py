@@ -25,6 +25,7 @@ BANNED_NAMES = ("utils", "util", "helpers", "helper", "manager", "types", "core"
 UNREPEATABLE = re.compile(r"\b(time|random|secrets|datetime|uuid)\.\w+\(|\bos\.urandom\b")
 MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/create.py",
+    "cli/walkeeper_cli/demo/stage.py",
     "cli/walkeeper_cli/commands/status.py",
     "common/walkeeper_common/logs.py",
     "proposer/walkeeper_proposer/daemon.py",

@@ -17,7 +17,17 @@ from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 
 # In the order in which they are met: a module of walkeeper_cli.commands each.
-COMMANDS = ("safekeeper", "create", "proposer", "attach", "detach", "status", "settle", "up")
+COMMANDS = (
+    "safekeeper",
+    "create",
+    "proposer",
+    "attach",
+    "detach",
+    "status",
+    "settle",
+    "up",
+    "demo",
+)
 INTERRUPTED = 130
 
 
@@ -61,6 +71,10 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
     """Quorum-durable WAL for stock PostgreSQL: a commit returns when a majority of safekeepers
     has it on disk.
 
+    \b
+    See it at work on a server made for that, or try it on one of yours:
+      walkeeper demo
+      walkeeper up --data-dir ~/walkeeper --dsn 'host=127.0.0.1 user=postgres'
     \b
     Three safekeepers, one log, one proposer:
       walkeeper safekeeper --id 1 --data-dir /var/lib/walkeeper --listen 10.0.0.1:5454 …

@@ -68,6 +68,11 @@ class ChildProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
     async def start(self, timeout_s: float) -> str:
         """Launch it, and wait for what follows `ready: `. One that is not ready is ended."""
         await self.launch()
@@ -93,7 +98,7 @@ class ChildProcess:
                 env=self._environment,
                 cwd=self._cwd,
                 process_group=0,
-                preexec_fn=_die_with_us(self._death_signal),
+                preexec_fn=die_with_us(self._death_signal),
                 **as_user(self._user),
             )
 
@@ -160,7 +165,7 @@ def as_user(user: str | None) -> dict[str, Any]:
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
-def _die_with_us(number: signal.Signals) -> Callable[[], None] | None:
+def die_with_us(number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
     """Runs in the child after its user was changed, which would have cleared the setting."""
     if not sys.platform.startswith("linux"):
         return None

@@ -1,0 +1,186 @@
+"""A PostgreSQL server that the demo makes, runs and destroys. A shell.
+
+On loopback and with a password of its own, since other users of the machine can reach the port.
+fsync and full_page_writes are on: what is shown is worth nothing on a server without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import asyncpg
+
+from walkeeper_cli.child_process import ChildProcess
+from walkeeper_cli.demo.programs import Programs
+from walkeeper_common.errors import Refused
+
+HOST, USER = "127.0.0.1", "postgres"
+START_S = 60.0
+POLL_S = 0.05
+SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "shared_buffers": "32MB",
+    "max_connections": "40",
+    "max_wal_senders": "10",
+    "wal_keep_size": "64MB",
+    "logging_collector": "off",
+    "log_destination": "stderr",
+}
+
+
+def free_port() -> int:
+    """Free a moment ago: neither PostgreSQL nor the other side of a connection can be told 0."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class PostgreSQL:
+    """A data directory below the demo's, and the postmaster on it. `make` or `copy` fill it."""
+
+    def __init__(self, programs: Programs, directory: Path, name: str, password: str) -> None:
+        self.programs, self.name, self.password = programs, name, password
+        self.data, self.port = directory / name, free_port()
+        self.is_wanted = False  # from start to shut_down: if it does not answer then, it is down
+        self._process = ChildProcess(
+            f"PostgreSQL ({name})",
+            (str(programs.bindir / "postgres"), "-D", str(self.data)),
+            directory / "logs" / f"{name}.log",
+            environment={"LC_ALL": "C"},
+            user=programs.user,
+            cwd=str(directory),
+            death_signal=signal.SIGQUIT,
+        )
+
+    @property
+    def dsn(self) -> str:
+        """With the password: for the environment of a process, not for its command line."""
+        return f"host={HOST} port={self.port} user={USER} dbname=postgres password={self.password}"
+
+    async def make(self) -> None:
+        """initdb."""
+        directory = self.data.parent
+        secret = directory / "password"
+        secret.touch(mode=0o600)
+        secret.write_text(self.password)
+        self.programs.own(secret)
+        self._make_directory()
+        await self.programs.run(
+            "initdb",
+            *("-D", str(self.data), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(secret)),
+            *("-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"),
+            directory=directory,
+        )
+        secret.unlink()
+        self.configure({**SETTINGS, "port": str(self.port)})
+
+    async def copy(self, source: PostgreSQL) -> None:
+        """A base backup of a running server."""
+        self._make_directory()
+        await self.programs.run(
+            "pg_basebackup",
+            *("-h", HOST, "-p", str(source.port), "-U", USER, "-D", str(self.data)),
+            *("-c", "fast", "-X", "stream", "--no-sync"),
+            directory=self.data.parent,
+            PGPASSWORD=self.password,
+        )
+        self.configure({"port": str(self.port)})
+
+    def _make_directory(self) -> None:
+        self.data.mkdir(mode=0o700)
+        self.programs.own(self.data)
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """At the next start. postgresql.auto.conf, since that is where ALTER SYSTEM writes."""
+        with (self.data / "postgresql.auto.conf").open("a") as file:
+            for name, value in settings.items():
+                file.write(f"{name} = '{value.replace(chr(39), 2 * chr(39))}'\n")
+
+    async def start(self) -> None:
+        """Until it answers queries."""
+        self.is_wanted = True
+        await self._process.launch()
+        deadline_s = asyncio.get_running_loop().time() + START_S
+        while True:
+            try:
+                await (await self.connect()).close()
+                return
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                late = asyncio.get_running_loop().time() > deadline_s
+                if late or not self._process.is_running:
+                    words = self._process.last_words()
+                    raise Refused(f"{self._process.name} does not answer: {words}") from error
+            await asyncio.sleep(POLL_S)
+
+    async def connect(self) -> asyncpg.Connection:
+        """The caller closes it."""
+        return await asyncpg.connect(
+            host=HOST,
+            port=self.port,
+            user=USER,
+            password=self.password,
+            database="postgres",
+            timeout=10,
+            command_timeout=60,
+            server_settings={"application_name": "demo"},
+        )
+
+    async def value(self, query: str, *arguments: object) -> object:
+        """The first column of the first row. It never waits for synchronous replication."""
+        connection = await self.connect()
+        try:
+            await connection.execute("SET synchronous_commit = local")
+            return await connection.fetchval(query, *arguments)
+        finally:
+            await connection.close()
+
+    async def shut_down(self) -> None:
+        """As `pg_ctl -m fast stop` does."""
+        self.is_wanted = False
+        self._process.send(signal.SIGINT)
+        async with asyncio.timeout(START_S):
+            await self._process.ended()
+
+    async def kill(self) -> None:
+        """SIGKILL to the postmaster and to each of its processes."""
+        victims = self._children() if self._process.is_running else []
+        await self._process.kill()
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        while any(map(_runs, victims)):  # noqa: ASYNC110  (they are not our children)
+            await asyncio.sleep(POLL_S)
+
+    async def destroy(self) -> None:
+        """Kill it and delete its data directory."""
+        await self.kill()
+        await asyncio.to_thread(shutil.rmtree, self.data)
+
+    def _children(self) -> list[int]:
+        pid = self._process.pid
+        try:
+            return [int(child) for child in _proc(f"{pid}/task/{pid}/children").split()]
+        except OSError:
+            return []  # without /proc: they end by themselves when they miss their postmaster
+
+
+def _proc(name: str) -> str:
+    return Path("/proc", name).read_text()
+
+
+def _runs(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    try:
+        return _proc(f"{pid}/stat").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,131 @@
+"""The demo's run: set up, each step in order, and nothing left behind. A shell.
+
+A step is a module of `demo.steps` with a STEP; a later capability adds its own to the list here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkeeper_cli.demo.programs import Programs, find_programs
+from walkeeper_cli.demo.progress import Progress
+from walkeeper_cli.demo.stage import Stage
+from walkeeper_cli.demo.step import ClaimFailed, Step
+from walkeeper_cli.demo.steps import (
+    fed_standby,
+    killed_proposer,
+    killed_safekeeper,
+    lost_primary,
+    quorum_commit,
+)
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.logs import log_to_stderr
+
+STEPS: tuple[Step, ...] = (
+    quorum_commit.STEP,
+    killed_safekeeper.STEP,
+    killed_proposer.STEP,
+    fed_standby.STEP,
+    lost_primary.STEP,  # the last one: it leaves no primary
+)
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """The command's flags; without a directory, a temporary one."""
+
+    seconds: float = 20.0
+    directory: str | None = None
+    bindir: str | None = None
+
+
+def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
+    """The exit code: 0 if every claim holds. Refused: the one that does not, or what is missing."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]  # libpq would mix them into what the demo connects to
+    log_to_stderr("ERROR")  # that a killed safekeeper is out of reach is shown otherwise
+    directory = _empty_directory(settings.directory)
+    try:
+        code = asyncio.run(_interruptible(settings, directory, steps))
+    except WalkeeperError as error:
+        raise Refused(f"{error} (files and logs are in {directory})") from error
+    if settings.directory is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return code
+
+
+def _empty_directory(wanted: str | None) -> Path:
+    """One that PostgreSQL's user may traverse; what is inside has modes of its own."""
+    if wanted is None:
+        directory = Path(tempfile.mkdtemp(prefix="walkeeper_demo_"))
+    else:
+        directory = Path(wanted).absolute()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise Refused(f"--dir {directory} is not empty")
+        except OSError as error:
+            raise Refused(f"--dir: {error}") from error
+    if os.geteuid() == 0:
+        directory.chmod(0o755)
+    (directory / "logs").mkdir()
+    return directory
+
+
+async def _interruptible(settings: DemoSettings, directory: Path, steps: Sequence[Step]) -> int:
+    """Ctrl-C and SIGTERM end it as any error would, with everything cleaned up."""
+    task = asyncio.create_task(_show(settings, directory, steps), name="demo")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    return 0
+
+
+async def _show(settings: DemoSettings, directory: Path, steps: Sequence[Step]) -> None:
+    with Progress() as progress:
+        programs = await asyncio.to_thread(find_programs, settings.bindir, directory)
+        progress.console.print(_headline(programs, directory))
+        stage = Stage(programs, directory, settings.seconds)
+        try:
+            await stage.set_up(progress.say)
+            await _take_steps(stage, progress, steps)
+        finally:
+            await stage.close()
+    seconds = stage.load.now_s() - stage.began_s
+    progress.console.print(f"\n{len(steps)} claims proven in {seconds:.0f} s.", style="bold")
+
+
+async def _take_steps(stage: Stage, progress: Progress, steps: Sequence[Step]) -> None:
+    watching = asyncio.create_task(progress.watch(stage), name="progress")
+    try:
+        for number, step in enumerate(steps, 1):
+            progress.title(number, step.title)
+            try:
+                progress.proven(step.claim, await step.run(stage))
+            except WalkeeperError as error:
+                progress.failed(step.claim, str(error))
+                raise ClaimFailed(f"claim failed: {step.claim}: {error}") from error
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+def _headline(programs: Programs, directory: Path) -> str:
+    user = f" as user {programs.user}" if programs.user else ""
+    return (
+        f"walkeeper demo: PostgreSQL {programs.version} ({programs.origin}, {programs.bindir})"
+        f"{user}, three safekeepers and a proposer in {directory}"
+    )

@@ -1,0 +1,135 @@
+"""Everything that the demo runs: a primary, safekeepers, a proposer, load, a standby. A shell.
+
+Daemons are processes of the same commands that an operator uses; nothing is simulated. Each step
+finds the cluster as the one before left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from walkeeper_cli.attach import AttachSettings, attach
+from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.create import CreateSettings, create
+from walkeeper_cli.demo.load import TABLE, Load
+from walkeeper_cli.demo.postgresql import HOST, PostgreSQL, free_port
+from walkeeper_cli.demo.programs import Programs
+from walkeeper_cli.status import gather
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+
+CLUSTER, PROPOSER = "main", "walkeeper"
+SAFEKEEPERS = 3
+READY_S = 40.0
+ANSWER_S = 2.0
+POLL_S = 0.05
+T = TypeVar("T")
+
+
+class Stage:
+    """Made empty; `set_up` brings it up, `close` kills whatever runs."""
+
+    def __init__(self, programs: Programs, directory: Path, seconds: float) -> None:
+        self.programs, self.directory, self._seconds = programs, directory, seconds
+        self._password = secrets.token_hex(16)
+        self.primary = self._postgresql("primary")
+        self.standby = self._postgresql("standby")
+        self.ports = {number: free_port() for number in range(1, SAFEKEEPERS + 1)}
+        self.addresses = tuple((HOST, port) for port in self.ports.values())
+        self.safekeepers = {
+            number: self._daemon(
+                f"safekeeper {number}",
+                *("safekeeper", "--id", str(number), "--listen", f"{HOST}:{port}"),
+                *("--data-dir", str(self.safekeeper_directory(number))),
+            )
+            for number, port in self.ports.items()
+        }
+        members = ",".join(f"{host}:{port}" for host, port in self.addresses)
+        self.proposer = self._daemon(
+            "proposer", "proposer", "--safekeepers", members, WALKEEPER_DSN=self.primary.dsn
+        )
+        self.load = Load(self.primary)
+        self.began_s = self.load.now_s()
+        self._writing: asyncio.Task[None] | None = None
+
+    def _postgresql(self, name: str) -> PostgreSQL:
+        return PostgreSQL(self.programs, self.directory, name, self._password)
+
+    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
+        log = self.directory / "logs" / f"{name.replace(' ', '')}.log"
+        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
+
+    def safekeeper_directory(self, number: int) -> Path:
+        return self.directory / f"safekeeper{number}"
+
+    async def set_up(self, say: Callable[[str], None]) -> None:
+        """From nothing until commits wait for the quorum; the load is not yet running."""
+
+        async def primary() -> None:
+            await self.primary.make()
+            await self.primary.start()
+            await self.primary.value(TABLE)
+
+        safekeepers = [child.start(READY_S) for child in self.safekeepers.values()]
+        await asyncio.gather(primary(), *safekeepers)
+        await create(CreateSettings(self.addresses, self.primary.dsn, CLUSTER, PROPOSER))
+        await self.proposer.start(READY_S)
+        say(await attach(AttachSettings(self.primary.dsn, PROPOSER), say))
+
+    def start_load(self) -> None:
+        self._writing = asyncio.create_task(self.load.run(), name="load")
+
+    async def stop_load(self) -> None:
+        """No commit is under way any more; one that hung was not acknowledged."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
+            self._writing = None
+
+    async def let_it_run(self, share: float) -> None:
+        """For this part of the load's time."""
+        await asyncio.sleep(self._seconds * share)
+
+    async def status(self) -> dict[str, Any]:
+        """The document of `walkeeper status --json`."""
+        return await gather(self.addresses, CLUSTER, ANSWER_S)
+
+    async def flush_lsns(self) -> dict[int, Lsn]:
+        """Of the safekeepers that answer."""
+        lines = (await self.status())["safekeepers"]
+        return {line["id"]: Lsn.parse(line["flush_lsn"]) for line in lines if line["reachable"]}
+
+    async def commit_lsn(self) -> Lsn:
+        """Up to where a quorum is known to have the WAL."""
+        return Lsn.parse((await self.status())["cluster"]["commit_lsn"])
+
+    async def until(
+        self, what: str, look: Callable[[], Awaitable[T]], timeout_s: float = READY_S
+    ) -> T:
+        """The first true value of `look`; Refused names `what` if there is none in time."""
+        deadline_s = self.load.now_s() + timeout_s
+        while not (value := await look()):
+            if self.load.now_s() > deadline_s:
+                raise Refused(f"not within {timeout_s:g} s: {what}")
+            await asyncio.sleep(POLL_S)
+        return value
+
+    async def until_acknowledged(self, count: int, since_s: float) -> None:
+        """Until so many commits were begun and returned since then."""
+
+        async def enough() -> bool:
+            return len(self.load.since(since_s)) >= count
+
+        await self.until(f"{count} more commits", enough)
+
+    async def close(self) -> None:
+        """SIGKILL to everything."""
+        await self.stop_load()
+        for child in (self.proposer, *self.safekeepers.values()):
+            await child.kill()
+        for server in (self.primary, self.standby):
+            await server.kill()

