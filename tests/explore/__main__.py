@@ -19,15 +19,18 @@ import hashlib
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.explore.runs import ALL, SMALL
+from tests.explore.runs import ALL, LARGE, SMALL
 from tests.explore.search import Result, explore
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ROOT / "build/prove"
+PROGRESS_S = 30.0
 SOURCES = ("walkeeper_", "tests.explore", "tests.sim")
 
 
@@ -103,15 +106,23 @@ def kept(name: str) -> str | None:
 
 
 def run_apart(name: str) -> tuple[str, int, str]:
-    """In a process of its own, whose memory is given back."""
+    """In a process of its own, whose memory is given back; now and then says how far it is."""
     known = kept(name)
     if known is not None:
         return name, 0, known + " (kept)"
     words = [sys.executable, "-m", "tests.explore", "--run", name]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        return name, done.returncode, done.stdout[-4000:] + done.stderr
-    return name, 0, done.stdout.splitlines()[-1]
+    running = subprocess.Popen(
+        words, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert running.stdout is not None
+    lines, told_s = deque[str](maxlen=60), time.monotonic()
+    for line in running.stdout:
+        lines.append(line.rstrip())
+        if time.monotonic() - told_s > PROGRESS_S:
+            told_s = time.monotonic()
+            tell(f"  {name}: {lines[-1]}")
+    code = running.wait()
+    return name, code, "\n".join(lines) if code else lines[-1]
 
 
 def main() -> int:
@@ -128,10 +139,11 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.run is not None:
         return run_one(arguments.run, seconds=arguments.seconds, states=arguments.states)
-    names = ALL if arguments.all else SMALL
+    names = [*(LARGE if arguments.all else ()), *SMALL]
     worst = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for _, code, text in pool.map(run_apart, reversed(names)):
+        for done in as_completed([pool.submit(run_apart, name) for name in names]):
+            _, code, text = done.result()
             tell(text)
             worst = max(worst, code)
     return worst
