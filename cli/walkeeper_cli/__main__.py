@@ -27,6 +27,7 @@ COMMANDS = (
     "settle",
     "up",
     "demo",
+    "bench",
 )
 INTERRUPTED = 130
 

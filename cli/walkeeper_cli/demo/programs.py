@@ -37,8 +37,15 @@ class Programs:
     user: str | None
     origin: str
 
-    async def run(self, name: str, *arguments: str, directory: Path, **environment: str) -> None:
-        """One program to its end. Refused with its last line of output if it fails."""
+    async def run(
+        self,
+        name: str,
+        *arguments: str,
+        directory: Path,
+        timeout_s: float = PROGRAM_S,
+        **environment: str,
+    ) -> str:
+        """One program to its end: what it printed. Refused with its last line if it fails."""
         process = await asyncio.create_subprocess_exec(
             str(self.bindir / name),
             *arguments,
@@ -52,15 +59,17 @@ class Programs:
             **as_user(self.user),
         )
         try:
-            async with asyncio.timeout(PROGRAM_S):
+            async with asyncio.timeout(timeout_s):
                 output, _ = await process.communicate()
         except BaseException:
             process.kill()
             await process.wait()
             raise
+        said = output.decode(errors="replace")
         if process.returncode:
-            lines = output.decode(errors="replace").splitlines() or ["it said nothing"]
+            lines = said.splitlines() or ["it said nothing"]
             raise Refused(f"{name}: {lines[-1]}")
+        return said
 
     def own(self, path: Path) -> None:
         """Give a file or an empty directory to the user of the servers."""

@@ -1,0 +1,67 @@
+"""The primary of a benchmark, made once for all sides, and pgbench on it. A shell.
+
+fsync and full_page_writes are on. The settings are those of a small production server rather than a
+tuned one; checkpoints happen at set moments, so that no side gets another's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from walkeeper_cli.demo.postgresql import HOST, USER, PostgreSQL
+
+SETTINGS = {
+    "shared_buffers": "256MB",
+    "max_wal_size": "8GB",
+    "min_wal_size": "1GB",
+    "checkpoint_timeout": "1h",
+    "autovacuum": "off",
+    "wal_keep_size": "256MB",
+    "max_wal_senders": "12",
+    "max_connections": "60",
+}
+LATENCY = re.compile(r"latency average = ([\d.]+) ms")
+TPS = re.compile(r"^tps = ([\d.]+)", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What pgbench says. Connections are not counted."""
+
+    tps: float
+    latency_ms: float
+
+
+class BenchServer:
+    """`make` before everything else; pgbench's tables are there then."""
+
+    def __init__(self, server: PostgreSQL, scale: int) -> None:
+        self.server, self._scale = server, scale
+
+    async def make(self) -> None:
+        await self.server.make()
+        self.server.configure(SETTINGS)
+        await self.server.start()
+        await self._pgbench("-i", "-q", "-s", str(self._scale), seconds=600)
+
+    async def transactions(self, clients: int, seconds: int) -> Throughput:
+        """pgbench -N: one UPDATE of a random account, one SELECT, one INSERT, a commit."""
+        await self.server.value("CHECKPOINT")
+        threads = str(min(clients, 2))
+        said = await self._pgbench(
+            *("-N", "-n", "-c", str(clients), "-j", threads, "-T", str(seconds), "-M", "prepared"),
+            seconds=seconds + 60,
+        )
+        tps, latency = TPS.search(said), LATENCY.search(said)
+        assert tps and latency, said
+        return Throughput(float(tps.group(1)), float(latency.group(1)))
+
+    async def _pgbench(self, *arguments: str, seconds: float) -> str:
+        return await self.server.programs.run(
+            "pgbench",
+            *("-h", HOST, "-p", str(self.server.port), "-U", USER, *arguments, "postgres"),
+            directory=self.server.data.parent,
+            timeout_s=seconds,
+            PGPASSWORD=self.server.password,
+        )

@@ -1,0 +1,93 @@
+"""The disk under a benchmark: which file system, how long fdatasync takes, how often it flushes. A
+shell.
+
+On tmpfs fdatasync does nothing, so figures from there say nothing: it is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from walkeeper_common.errors import Refused
+
+SYNCS = 200
+BLOCK = b"w" * 8192
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+FLUSHES_FIELD = 15  # of /sys/dev/block/MAJOR:MINOR/stat, from 0: Documentation/block/stat.rst
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Where a directory is. `fdatasync_ms` is the median of rewriting 8 kB of an allocated file."""
+
+    file_system: str
+    device: str
+    fdatasync_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.file_system} on {self.device}, fdatasync {self.fdatasync_ms:.2f} ms"
+
+
+def disk_of(directory: Path) -> Disk:
+    """Refused on tmpfs."""
+    file_system, device = _mount_of(directory)
+    if file_system in IN_MEMORY:
+        raise Refused(
+            f"{directory} is on {file_system}, where fdatasync does nothing: name a directory on a "
+            "disk with --dir"
+        )
+    return Disk(file_system, device, _fdatasync_ms(directory))
+
+
+def _mount_of(directory: Path) -> tuple[str, str]:
+    """(type, device) of the mount with the longest path above it. Linux; elsewhere unknown."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return "unknown file system", "unknown device"
+    mounts = []
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount_point = left.split()[4].replace("\\040", " ")
+        file_system, device, *_ = right.split()
+        mounts.append((Path(mount_point), file_system, device))
+    above = [m for m in mounts if directory.resolve().is_relative_to(m[0])]
+    _, file_system, device = max(above, key=lambda mount: len(mount[0].parts))
+    return file_system, device
+
+
+def _fdatasync_ms(directory: Path) -> float:
+    path = directory / "fdatasync"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        for _ in range(64):
+            os.write(descriptor, BLOCK)
+        os.fsync(descriptor)
+        times_s = []
+        for number in range(SYNCS):
+            os.pwrite(descriptor, BLOCK, number % 64 * len(BLOCK))
+            began_s = time.perf_counter()
+            os.fdatasync(descriptor)
+            times_s.append(time.perf_counter() - began_s)
+        return 1000 * statistics.median(times_s)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def flushes(directory: Path) -> int | None:
+    """How many cache flushes the device of `directory` has finished; None if it does not count."""
+    number = os.stat(directory).st_dev
+    folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    for found in (folder / "stat", folder.resolve().parent / "stat"):
+        try:
+            fields = found.read_text().split()
+        except OSError:
+            continue
+        if len(fields) > FLUSHES_FIELD and int(fields[FLUSHES_FIELD]):
+            return int(fields[FLUSHES_FIELD])
+    return None

@@ -1,0 +1,109 @@
+"""The figures of a benchmark: a table for people, JSON for programs, a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from walkeeper_cli.bench.disk import Disk
+from walkeeper_cli.bench.pairs import Series
+from walkeeper_common.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run. `ours` and `theirs` are the sides whose ratio is told."""
+
+    title: str
+    disk: Disk
+    cpus: int
+    postgresql: str
+    rounds: int
+    sides: Sequence[str]
+    ours: str
+    theirs: str
+    series: Sequence[Series]
+
+    def headline(self) -> str:
+        return (
+            f"{self.title}; {', '.join(self.sides)} in turn, {self.rounds} rounds. PostgreSQL "
+            f"{self.postgresql}, {self.cpus} CPUs, {self.disk}"
+        )
+
+    def table(self) -> Table:
+        """A line a figure, medians; the ratio is the median of the rounds' own."""
+        table = Table(
+            title=self.headline(),
+            title_justify="left",
+            caption=f"ratio: {self.ours} to {self.theirs}, above 1 is better for {self.ours}",
+            caption_justify="left",
+        )
+        table.add_column("")
+        table.add_column("")
+        for side in self.sides:
+            table.add_column(side, justify="right")
+        table.add_column("ratio", justify="right")
+        for series in self.series:
+            cells = [f"{series.median(side):.4g}" if side in series.values else "-"
+                     for side in self.sides]  # fmt: skip
+            table.add_row(series.what, series.unit, *cells, self._ratio(series))
+        return table
+
+    def _ratio(self, series: Series) -> str:
+        if not {self.ours, self.theirs} <= series.values.keys():
+            return "-"
+        return f"{series.ratio(self.ours, self.theirs):.2f}"
+
+    def save_json(self, path: str) -> None:
+        document = {
+            "title": self.title,
+            "disk": asdict(self.disk),
+            "cpus": self.cpus,
+            "postgresql": self.postgresql,
+            "rounds": self.rounds,
+            "figures": [
+                {
+                    "what": series.what,
+                    "unit": series.unit,
+                    "values": series.values,
+                    "ratio": self._ratio(series),
+                }
+                for series in self.series
+            ],
+        }
+        _written(path, json.dumps(document, indent=1).encode() + b"\n")
+
+    def save_plot(self, path: str) -> None:
+        """A group of bars a figure, a dot a round; the file's suffix says the format."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise Refused("--plot needs matplotlib: pip install 'walkeeper[bench]'") from error
+        shown = [series for series in self.series if series.what and series.values]
+        figure = Figure(figsize=(4 * len(shown), 4.5), layout="constrained")
+        for number, series in enumerate(shown, 1):
+            axes = figure.add_subplot(1, len(shown), number)
+            for at, side in enumerate(self.sides):
+                if side in series.values:
+                    axes.bar(at, series.median(side))
+                    axes.plot([at] * self.rounds, series.values[side], "k.", markersize=4)
+            axes.set_xticks(range(len(self.sides)), self.sides, rotation=20, ha="right")
+            axes.set_title(f"{series.what}\n{self._ratio(series)}x")
+            axes.set_ylabel(series.unit)
+            axes.set_ylim(bottom=0)
+        figure.suptitle(self.headline(), wrap=True, fontsize=9)
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise Refused(f"--plot: {error}") from error
+
+
+def _written(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise Refused(f"--json: {error}") from error

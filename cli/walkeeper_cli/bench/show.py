@@ -1,0 +1,133 @@
+"""A benchmark's run: a primary and its sides are made, measured in turn, and destroyed. A shell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from walkeeper_cli.bench.bench_server import BenchServer
+from walkeeper_cli.bench.disk import Disk, disk_of
+from walkeeper_cli.bench.report import Report
+from walkeeper_cli.bench.rounds import Bench, take_turns
+from walkeeper_cli.bench.sides import Nobody, Receivers, Safekeepers, Side
+from walkeeper_cli.demo.postgresql import PostgreSQL
+from walkeeper_cli.demo.programs import Programs, find_programs
+from walkeeper_common.errors import Refused
+from walkeeper_common.logs import log_to_stderr
+
+INTERRUPTED = 130
+NEEDED = ("pgbench", "pg_receivewal")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """The flags that all benchmarks share."""
+
+    rounds: int = 3
+    scale: int = 20
+    directory: str | None = None
+    bindir: str | None = None
+    json: str | None = None
+    plot: str | None = None
+
+
+def run(settings: BenchSettings, make: Callable[[BenchServer], Bench]) -> int:
+    """The exit code. Refused: what is missing, or what did not start."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
+    log_to_stderr("ERROR")
+    directory = _directory(settings.directory)
+    try:
+        return asyncio.run(_interruptible(settings, directory, make))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _directory(parent: str | None) -> Path:
+    """One that PostgreSQL's user may traverse."""
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="walkeeper_bench_", dir=parent))
+    except OSError as error:
+        raise Refused(f"--dir: {error}") from error
+    (directory / "logs").mkdir()
+    if os.geteuid() == 0:
+        directory.chmod(0o755)
+    return directory
+
+
+async def _interruptible(
+    settings: BenchSettings, directory: Path, make: Callable[[BenchServer], Bench]
+) -> int:
+    task = asyncio.create_task(_measure(settings, directory, make), name="bench")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    return 0
+
+
+async def _measure(
+    settings: BenchSettings, directory: Path, make: Callable[[BenchServer], Bench]
+) -> None:
+    console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    disk = disk_of(directory)
+    programs = await asyncio.to_thread(find_programs, settings.bindir, directory)
+    for name in NEEDED:
+        if not os.access(programs.bindir / name, os.X_OK):
+            raise Refused(f"{programs.bindir} has no {name}; name another with --bindir")
+    server = PostgreSQL(programs, directory, "primary", secrets.token_hex(16))
+    primary = BenchServer(server, settings.scale)
+    progress.print(f"making a primary with pgbench's tables, scale {settings.scale}", style="dim")
+    try:
+        await primary.make()
+        sides: list[Side] = [
+            Nobody(), Receivers(server, directory), Safekeepers(server, directory)
+        ]  # fmt: skip
+        bench = make(primary)
+        try:
+            await take_turns(
+                bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
+            )
+        finally:
+            for side in sides:
+                for child in side.victims:
+                    await child.kill()
+    finally:
+        await server.kill()
+    _tell(_report(settings, bench, disk, programs, sides), settings, console)
+
+
+def _report(
+    settings: BenchSettings, bench: Bench, disk: Disk, programs: Programs, sides: list[Side]
+) -> Report:
+    names = [side.name for side in sides]
+    return Report(
+        title=bench.title,
+        disk=disk,
+        cpus=len(os.sched_getaffinity(0)),
+        postgresql=programs.version,
+        rounds=settings.rounds,
+        sides=names,
+        ours=names[-1],
+        theirs=names[-2],
+        series=bench.series,
+    )
+
+
+def _tell(report: Report, settings: BenchSettings, console: Console) -> None:
+    console.print(report.table())
+    if settings.json:
+        report.save_json(settings.json)
+    if settings.plot:
+        report.save_plot(settings.plot)

@@ -1,0 +1,162 @@
+"""Who acknowledges the primary's commits: nobody, three pg_receivewal, or three safekeepers. A
+shell.
+
+    async with side.attached():      its processes run, have caught up, and commits wait for them
+
+One primary serves all sides in turn; only one side's processes run at a time. All of it is on the
+same disk, each receiver in a directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+from walkeeper_cli.attach import AttachSettings, attach
+from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.create import CreateSettings, create
+from walkeeper_cli.demo.postgresql import HOST, USER, PostgreSQL, free_port
+from walkeeper_common.errors import Refused
+
+RECEIVERS = 3
+QUORUM = 2
+READY_S = 60.0
+POLL_S = 0.05
+CAUGHT_UP = """
+    SELECT count(*) FROM pg_stat_replication
+    WHERE application_name = ANY ($1) AND state = 'streaming'
+      AND flush_lsn >= pg_current_wal_flush_lsn() - 1048576"""
+
+
+class Side(Protocol):
+    """`victims`: processes of which one is killed by `bench failover`."""
+
+    name: str
+    victims: list[ChildProcess]
+
+    def attached(self) -> contextlib.AbstractAsyncContextManager[None]: ...
+
+
+class Nobody:
+    """Commits wait for the primary's own disk."""
+
+    name = "no replication"
+
+    def __init__(self) -> None:
+        self.victims: list[ChildProcess] = []
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        yield
+
+
+class Receivers:
+    """Three `pg_receivewal --synchronous`, any two of which acknowledge."""
+
+    name = "pg_receivewal"
+
+    def __init__(self, server: PostgreSQL, directory: Path) -> None:
+        self._server = server
+        self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
+        self.victims = [self._receiver(directory, name) for name in self._names]
+
+    def _receiver(self, directory: Path, name: str) -> ChildProcess:
+        programs, target = self._server.programs, directory / name
+        target.mkdir(mode=0o700)
+        programs.own(target)
+        connection = f"host={HOST} port={self._server.port} user={USER} application_name={name}"
+        return ChildProcess(
+            name,
+            (
+                *(str(programs.bindir / "pg_receivewal"), "-d", connection, "-D", str(target)),
+                *("--synchronous", "--no-password", "--slot", name),
+            ),
+            directory / "logs" / f"{name}.log",
+            environment={"PGPASSWORD": self._server.password, "LC_ALL": "C"},
+            user=programs.user,
+            cwd=str(directory),
+        )
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        server = self._server
+        for name in self._names:
+            await server.value(
+                "SELECT pg_create_physical_replication_slot($1, true) WHERE NOT EXISTS "
+                "(SELECT FROM pg_replication_slots WHERE slot_name = $1)",
+                name,
+            )
+        try:
+            for victim in self.victims:
+                await victim.launch()
+            await _caught_up(server, self._names)
+            await _wait_for(server, f"ANY {QUORUM} ({', '.join(self._names)})")
+            yield
+        finally:
+            await _wait_for(server, "")
+            for victim in self.victims:
+                await victim.stop()
+
+
+class Safekeepers:
+    """Three safekeepers and a proposer."""
+
+    name = "walkeeper"
+
+    def __init__(self, server: PostgreSQL, directory: Path) -> None:
+        self._server, self._directory = server, directory
+        self._addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
+        self.victims = [
+            self._daemon(
+                f"safekeeper{number}",
+                *("safekeeper", "--id", str(number), "--listen", f"{host}:{port}"),
+                *("--data-dir", str(directory / f"safekeeper{number}")),
+            )
+            for number, (host, port) in enumerate(self._addresses, 1)
+        ]
+        members = ",".join(f"{host}:{port}" for host, port in self._addresses)
+        self._proposer = self._daemon(
+            "proposer", "proposer", "--safekeepers", members, WALKEEPER_DSN=server.dsn
+        )
+        self._is_created = False
+
+    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
+        log = self._directory / "logs" / f"{name}.log"
+        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        server = self._server
+        await asyncio.gather(*(child.start(READY_S) for child in self.victims))
+        try:
+            if not self._is_created:
+                await create(CreateSettings(self._addresses, server.dsn, "main", "walkeeper"))
+                self._is_created = True
+            await self._proposer.start(READY_S)
+            await _caught_up(server, ["walkeeper"])
+            await attach(AttachSettings(server.dsn, "walkeeper"), lambda _: None)
+            yield
+        finally:
+            await _wait_for(server, "")
+            for child in (self._proposer, *self.victims):
+                await child.stop()
+
+
+async def _wait_for(server: PostgreSQL, names: str) -> None:
+    """Sets synchronous_standby_names; sessions know it when they see the reload."""
+    await server.value(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    await server.value("SELECT pg_reload_conf()")
+    while await server.value("SHOW synchronous_standby_names") != names:  # noqa: ASYNC110
+        await asyncio.sleep(POLL_S)
+
+
+async def _caught_up(server: PostgreSQL, names: list[str]) -> None:
+    try:
+        async with asyncio.timeout(READY_S):
+            while await server.value(CAUGHT_UP, names) != len(names):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise Refused(f"{', '.join(names)} did not catch up within {READY_S:g} s") from None

@@ -1,0 +1,91 @@
+"""What a benchmark says: ratios within a round, the disk it ran on, table, JSON and plot."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from walkeeper_cli.bench import disk
+from walkeeper_cli.bench.disk import Disk, disk_of, flushes
+from walkeeper_cli.bench.pairs import Series, order_of
+from walkeeper_cli.bench.report import Report
+from walkeeper_common.errors import Refused
+
+SIDES = ("no replication", "pg_receivewal", "walkeeper")
+
+
+def series_of(ours: list[float], theirs: list[float], *, more: bool = True) -> Series:
+    series = Series("8 clients", "TPS", more)
+    for our, their in zip(ours, theirs, strict=True):
+        series.add("walkeeper", our)
+        series.add("pg_receivewal", their)
+    return series
+
+
+def report_of(*series: Series) -> Report:
+    made_up = Disk("ext4", "/dev/sda1", 0.25)
+    return Report("pgbench", made_up, 2, "15.18", 3, SIDES, "walkeeper", "pg_receivewal", series)
+
+
+def test_the_ratio_is_taken_within_each_round() -> None:
+    """A machine that is ten times as fast in one round does not make a side ten times as fast."""
+    series = series_of([100, 1000, 110], [50, 500, 100])
+    assert series.ratio("walkeeper", "pg_receivewal") == 2
+    assert series.median("walkeeper") == 110
+
+
+def test_more_than_one_is_better_also_where_less_is_better() -> None:
+    latency = series_of([2, 2, 2], [3, 3, 3], more=False)
+    assert latency.ratio("walkeeper", "pg_receivewal") == 1.5
+
+
+def test_sides_take_turns_in_both_orders() -> None:
+    assert order_of(SIDES, 0) == list(SIDES) == order_of(SIDES, 2)
+    assert order_of(SIDES, 1) == list(reversed(SIDES))
+
+
+def test_a_disk_in_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_mount_of", lambda _: ("tmpfs", "tmpfs"))
+    with pytest.raises(Refused, match=r"is on tmpfs, where fdatasync does nothing.*--dir"):
+        disk_of(tmp_path)
+
+
+def test_the_mount_is_the_one_with_the_longest_path_above() -> None:
+    assert disk._mount_of(Path("/proc/self"))[0] == "proc"
+
+
+def test_a_disk_is_measured_and_nothing_stays_there(tmp_path: Path) -> None:
+    try:
+        found = disk_of(tmp_path)
+    except Refused as refused:
+        assert "tmpfs" in str(refused)
+        return
+    assert found.fdatasync_ms > 0 and found.file_system and not list(tmp_path.iterdir())
+    assert flushes(tmp_path) is None or flushes(tmp_path) > 0  # type: ignore[operator]
+
+
+def test_the_table_tells_figures_and_ratio_and_what_was_not_measured() -> None:
+    console = Console(width=140, record=True, file=StringIO())
+    console.print(report_of(series_of([100, 120, 110], [50, 60, 55])).table())
+    text = console.export_text()
+    assert "ext4 on /dev/sda1, fdatasync 0.25 ms" in text
+    row = next(line for line in text.splitlines() if "8 clients" in line)
+    assert [cell.strip() for cell in row.split("│")[2:-1]] == ["TPS", "-", "55", "110", "2.00"]
+
+
+def test_json_and_plot_hold_every_round(tmp_path: Path) -> None:
+    report = report_of(series_of([100, 120, 110], [50, 60, 55]))
+    report.save_json(str(tmp_path / "figures.json"))
+    document = json.loads((tmp_path / "figures.json").read_text())
+    assert document["figures"][0]["values"]["walkeeper"] == [100, 120, 110]
+    assert document["figures"][0]["ratio"] == "2.00"
+    report.save_plot(str(tmp_path / "figures.svg"))
+    assert "</svg>" in (tmp_path / "figures.svg").read_text()
+    with pytest.raises(Refused, match=r"--json: .*missing"):
+        report.save_json(str(tmp_path / "missing" / "figures.json"))
+    with pytest.raises(Refused, match=r"--plot: "):
+        report.save_plot(str(tmp_path / "figures.nothing"))
