@@ -31,18 +31,19 @@ from tests.explore.search import Result, explore
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ROOT / "build/prove"
 PROGRESS_S = 30.0
+LEFT_OUT = {"tests.explore.__main__", "tests.explore.runs"}  # names alone
 SOURCES = ("walkeeper_", "tests.explore", "tests.sim")
 
 
-def fingerprint() -> str:
-    """Of all that a result depends on: the sources that are in memory here."""
-    digest = hashlib.sha256()
+def result_file(world: str) -> Path:
+    """Named by all that a result depends on: the bounds, and the sources that are in memory here."""
+    digest = hashlib.sha256(str(ALL[world]).encode())
     names = (name for name in sys.modules if name.startswith(SOURCES))
-    for name in sorted(name for name in names if name != "tests.explore.__main__"):
+    for name in sorted(set(names) - LEFT_OUT):
         file = sys.modules[name].__file__
         assert file is not None, f"{name=}"
         digest.update(Path(file).read_bytes())
-    return digest.hexdigest()[:12]
+    return KEPT / f"{world}-{digest.hexdigest()[:12]}.json"
 
 
 def tell(text: str) -> None:
@@ -92,13 +93,12 @@ def keep(name: str, result: Result) -> None:
     KEPT.mkdir(parents=True, exist_ok=True)
     facts = asdict(result) | {"bounds": asdict(result.bounds), "row": row(name, result)}
     facts["collision"] = result.collision
-    path = KEPT / f"{name}-{fingerprint()}.json"
-    path.write_text(json.dumps(facts, indent=1) + "\n")
+    result_file(name).write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def kept(name: str) -> str | None:
     """The row of a run that was finished with these very sources, and found nothing."""
-    path = KEPT / f"{name}-{fingerprint()}.json"
+    path = result_file(name)
     if not path.exists():
         return None
     facts = json.loads(path.read_text())
