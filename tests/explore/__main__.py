@@ -36,7 +36,7 @@ SOURCES = ("walkeeper_", "tests.explore", "tests.sim")
 
 
 def result_file(world: str) -> Path:
-    """Named by all that a result depends on: the bounds, and the sources that are in memory here."""
+    """Named by what a result depends on: the bounds, and the sources that are in memory here."""
     digest = hashlib.sha256(str(ALL[world]).encode())
     names = (name for name in sys.modules if name.startswith(SOURCES))
     for name in sorted(set(names) - LEFT_OUT):
