@@ -70,7 +70,7 @@ test: install system-packages
 
 check: install
 	$(BIN)/ruff check .
-	$(BIN)/mypy common proposer safekeeper cli
+	$(BIN)/mypy common proposer safekeeper spark cli
 	$(BIN)/lint-imports
 
 prove: install

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("common", "proposer", "safekeeper", "cli")
+PRODUCT = ("common", "proposer", "safekeeper", "spark", "cli")
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 500
 COLUMNS_MAX = 100

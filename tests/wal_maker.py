@@ -75,6 +75,10 @@ class WalMaker:
             body = struct.pack("<BB", 255, len(payload)) + payload
         else:
             body = struct.pack("<BI", 254, len(payload)) + payload
+        return self.record_body(body, info, rmid)
+
+    def record_body(self, body: bytes, info: int, rmid: int) -> Made:
+        """Appends one record with these bytes behind its header."""
         self._begin_page(0)
         start = self.end_lsn
         head = struct.pack("<IIQBBxx", 24 + len(body), 0, self._previous, info, rmid)

@@ -1,0 +1,210 @@
+"""What to read of an archive, in the order of the log. Reads names, histories and a few headers.
+
+    make_plan(files, timeline=None, start_lsn=None, end_lsn=None) -> Plan
+
+One file for each segment: of the newest timeline on the path to the one asked for (default: the
+newest there is), a whole file before a partial one. What is missing, doubled or foreign becomes a
+`Problem`, which the reader raises or reports. A range of LSNs chooses segments; the reader cuts
+off records outside of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
+from walkeeper_common.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
+from walkeeper_history.archive_names import ArchivedFile, archived_file
+from walkeeper_history.errors import DamagedWal, HistoryError
+from walkeeper_history.timelines import Stretch, guessed_history, parse_history
+from walkeeper_history.versions import MAJORS
+from walkeeper_history.wal_files import WalFiles
+
+SAMPLES_MAX = 5  # segments whose headers say which cluster this is
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that keeps WAL from being read; `end_lsn` is where reading goes on, if it does."""
+
+    file: str
+    start_lsn: int | None
+    end_lsn: int | None
+    reason: str
+    fatal: bool = True
+    """Whether the WAL before it may not be the whole answer; a torn end of the log is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment. Records in [begin_lsn, end_lsn) of those that start in it are asked for."""
+
+    path: str
+    timeline: int
+    first_lsn: int
+    segment_bytes: int
+    system_id: int | None
+    begin_lsn: int
+    end_lsn: int
+    limit_lsn: int
+    """Where the path leaves this file's timeline; nothing at or beyond it is read."""
+    is_partial: bool
+    is_last: bool
+
+    @property
+    def name(self) -> str:
+        number, per_log = self.first_lsn // self.segment_bytes, (1 << 32) // self.segment_bytes
+        return f"{self.timeline:08X}{number // per_log:08X}{number % per_log:08X}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    timeline: int
+    segment_bytes: int
+    system_id: int | None
+    segments: tuple[PlannedSegment, ...]
+    problems: tuple[Problem, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What the long headers of an archive agree upon."""
+
+    segment_bytes: int
+    system_id: int
+
+
+def list_archive(files: WalFiles) -> list[ArchivedFile]:
+    """The files with WAL, all of one log; HistoryError if there are none, or of several logs."""
+    found = [file for path, size in files.list_files() if (file := archived_file(path, size))]
+    if not any(file.segment for file in found):
+        raise HistoryError(f"{files.shown('')}: no WAL segments in it")
+    archives = sorted({file.archive for file in found if file.segment})
+    if len(archives) > 1:
+        shown = ", ".join(files.shown(archive) for archive in archives[:5])
+        raise HistoryError(f"several WAL archives below; name one of them: {shown}")
+    return [file for file in found if file.archive == archives[0]]
+
+
+def make_plan(
+    files: WalFiles,
+    *,
+    timeline: int | None = None,
+    start_lsn: int | None = None,
+    end_lsn: int | None = None,
+) -> Plan:
+    """See the module. Costs one listing, the history file, and up to five first pages."""
+    archived = list_archive(files)
+    segments = [file for file in archived if file.segment]
+    timelines = {file.timeline for file in segments}
+    target = max(timelines) if timeline is None else timeline
+    problems: list[Problem] = []
+    path = _path_to(files, archived, timelines, target, problems)
+    cluster = _cluster_of(files, segments)
+    chosen = _choose(segments, path, cluster.segment_bytes)
+    begin, end = start_lsn or 0, int(LSN_MAX) if end_lsn is None else end_lsn
+    wanted = [
+        item
+        for item in chosen
+        if item[0] + cluster.segment_bytes > begin and item[0] < end and item[0] < item[2]
+    ]
+    if not wanted:
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
+    last = chosen[-1][0]
+    planned = tuple(
+        PlannedSegment(
+            file.path, file.timeline, first, cluster.segment_bytes, cluster.system_id,
+            max(begin, first), min(end, first + cluster.segment_bytes, limit), limit,
+            file.is_partial, first == last,
+        )
+        for first, file, limit in wanted
+    )  # fmt: skip
+    problems += _gaps(planned, files)
+    return Plan(target, cluster.segment_bytes, cluster.system_id, planned, tuple(problems))
+
+
+def _path_to(
+    files: WalFiles,
+    archived: Iterable[ArchivedFile],
+    timelines: set[int],
+    target: int,
+    problems: list[Problem],
+) -> tuple[Stretch, ...]:
+    if target not in timelines:
+        known = ", ".join(map(str, sorted(timelines)))
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target}; there are: {known}")
+    if target == 1:
+        return (Stretch(1, int(LSN_MAX)),)
+    for file in archived:
+        if file.segment is None and file.timeline == target:
+            text = files.read(file.path).tobytes().decode(errors="replace")
+            return parse_history(text, target, files.shown(file.path))
+    if min(timelines) < target:
+        name = f"{target:08X}.history"
+        problems.append(Problem(files.shown(name), None, None, f"{name} is missing", fatal=False))
+    return guessed_history(timelines, target)
+
+
+def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
+    """By a majority of a few segments from all over the archive, so that one may be foreign."""
+    step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
+    sampled = [*segments[::step][: SAMPLES_MAX - 1], segments[-1]]
+    votes = _votes(files, sampled)
+    votes = votes or _votes(files, segments)
+    if not votes:
+        shown = files.shown(segments[0].path)
+        raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
+    return votes.most_common(1)[0][0]
+
+
+def _votes(files: WalFiles, segments: Iterable[ArchivedFile]) -> Counter[_Cluster]:
+    votes: Counter[_Cluster] = Counter()
+    for file in dict.fromkeys(segments):
+        front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+        if len(front) < LONG_HEADER_BYTES:
+            continue
+        header = page_header(front)
+        known = header.magic in MAJORS or header.magic >> 8 == 0xD1
+        if not known or not header.info & LONG_HEADER:
+            continue
+        if header.system_id is None or not is_segment_size(header.segment_bytes or 0):
+            continue
+        votes[_Cluster(header.segment_bytes or 0, header.system_id)] += 1
+    return votes
+
+
+def _choose(
+    segments: list[ArchivedFile], path: tuple[Stretch, ...], segment_bytes: int
+) -> list[tuple[int, ArchivedFile, int]]:
+    """(first LSN, file, limit) of each segment on the path."""
+    order = {stretch.timeline: number for number, stretch in enumerate(path)}
+    limits = {stretch.timeline: stretch.end_lsn for stretch in path}
+    best: dict[int, tuple[tuple[int, bool, int, int], ArchivedFile]] = {}
+    for file in segments:
+        if file.timeline not in order:
+            continue
+        assert file.segment is not None, f"{file=}"
+        offset = int(file.segment[16:], 16) * segment_bytes
+        if offset >= 1 << 32:
+            raise DamagedWal(f"{file.path}: not a name of a segment of {segment_bytes} bytes")
+        first = (int(file.segment[8:16], 16) << 32) + offset
+        if first >= limits[file.timeline]:
+            continue  # what a former primary wrote after it was left
+        rank = (order[file.timeline], not file.is_partial, file.end_lsn or 0, file.size)
+        if first not in best or rank > best[first][0]:
+            best[first] = rank, file
+    return [(first, best[first][1], limits[best[first][1].timeline]) for first in sorted(best)]
+
+
+def _gaps(segments: tuple[PlannedSegment, ...], files: WalFiles) -> list[Problem]:
+    found = []
+    for before, after in pairwise(segments):
+        missing = before.first_lsn + before.segment_bytes
+        if after.first_lsn != missing:
+            count = (after.first_lsn - missing) // before.segment_bytes
+            text = f"{count} segments are missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
+            found.append(Problem(files.shown(before.path), missing, after.first_lsn, text))
+    return found

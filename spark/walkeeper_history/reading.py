@@ -1,0 +1,343 @@
+"""Records of a planned archive, segment by segment, whatever state its files are in.
+
+    reader = SegmentReader(files)
+    for batch in (reading := reader.read(plan.segments, index)): ...
+    reading.problems, reading.summary
+
+Contract: a record is read with the segment in which it starts. What is damaged is left out and
+named: reading goes on at the next page that is WAL of its place, where its header says that a
+record starts. A record that a crash left unfinished (an OVERWRITE_CONTRECORD page follows) is no
+damage, and neither is the end of the log in the last segment. A batch is valid until the next one
+is asked for. One reader serves one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
+from walkeeper_history.plan import PlannedSegment, Problem
+from walkeeper_history.segment import (
+    LONG_HEADER_EXCESS,
+    PAGE_PAYLOAD_BYTES,
+    SLACK_BYTES,
+    Bytes,
+    Column,
+    Pages,
+    copy_payload,
+    end_lsn_at,
+    inspect_pages,
+    lsn_at,
+    offset_of,
+    page_at,
+    page_offset,
+    payload_bytes,
+)
+from walkeeper_history.spill import read_spill
+from walkeeper_history.versions import WalVersion, version_of
+from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.walk import Buffers, Stop, Walk, Walked, WalkRequest, engine
+
+SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
+
+_REASONS = {
+    Stop.ZERO: "invalid record length at {lsn}: wanted 24, got 0",
+    Stop.LENGTH: "invalid record length at {lsn}",
+    Stop.PREV_LINK: "record with incorrect prev-link at {lsn}",
+    Stop.CRC: "incorrect resource manager data checksum in record at {lsn}",
+    Stop.HEADERS: "block headers that do not add up in record at {lsn}",
+    Stop.INCOMPLETE: "the record at {lsn} is not all there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one segment with their block references; offsets are into `payload`."""
+
+    segment: PlannedSegment
+    version: WalVersion
+    payload: Bytes
+    records: Column
+    blocks: Column
+    page_timelines: Column
+
+    def start_lsn(self) -> Column:
+        """int64, as are all LSNs in columns."""
+        segment = self.segment
+        return lsn_at(self.records["offset"], segment.first_lsn, segment.segment_bytes)
+
+    def end_lsn(self) -> Column:
+        ends = self.records["offset"].astype(np.int64) + self.records["length"] + 7 & ~7
+        return end_lsn_at(ends, self.segment.first_lsn, self.segment.segment_bytes)
+
+    def timeline(self) -> Column:
+        """What the page says in which a record starts."""
+        offsets = self.records["offset"].astype(np.int64)
+        pages = (offsets + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
+        timelines: Column = self.page_timelines[pages]
+        return timelines
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was read of a segment. LSNs are None without a record."""
+
+    segment: PlannedSegment
+    file_bytes: int = 0
+    version: WalVersion | None = None
+    record_count: int = 0
+    record_bytes: int = 0
+    fpi_bytes: int = 0
+    start_lsn: int | None = None
+    """Of the first record; `prev_lsn` is the one before it, `last_lsn` the start of the last."""
+    prev_lsn: int | None = None
+    last_lsn: int | None = None
+    end_lsn: int | None = None
+    status: str = "complete"
+    """complete, switched (by an XLOG_SWITCH), open (the log ends in it), damaged or foreign."""
+
+
+class SegmentReader:
+    """Holds the buffers that reading takes: about 64 MB for segments of 16 MiB."""
+
+    def __init__(
+        self,
+        files: WalFiles,
+        *,
+        engine_name: str = "auto",
+        check_crc: bool = True,
+        buffers: Buffers | None = None,
+    ) -> None:
+        self.files, self.check_crc = files, check_crc
+        self.walk: Walk = engine(engine_name)
+        self.buffers = buffers or Buffers()
+        self._payload = np.empty(0, np.uint8)
+
+    def read(self, segments: Sequence[PlannedSegment], index: int) -> Reading:
+        """`segments[index]`; the ones behind it are looked at for the rest of its last record."""
+        return Reading(self, segments, index)
+
+    def payload(self, size: int) -> Bytes:
+        """A buffer of at least `size` bytes and slack; what it held before is kept."""
+        if len(self._payload) < size + SLACK_BYTES:
+            grown = np.empty(size + SLACK_BYTES, np.uint8)
+            grown[: len(self._payload)] = self._payload
+            self._payload = grown
+        return self._payload
+
+
+class Reading:
+    """One pass over one segment. Iterate it once; then problems and summary are complete."""
+
+    def __init__(
+        self, reader: SegmentReader, segments: Sequence[PlannedSegment], index: int
+    ) -> None:
+        self._reader, self._segments, self._index = reader, segments, index
+        self.segment = segments[index]
+        self.shown = reader.files.shown(self.segment.path)
+        self.problems: list[Problem] = []
+        self.summary = Summary(self.segment)
+
+    def __iter__(self) -> Iterator[Batch]:
+        segment = self.segment
+        data = self._reader.files.read(segment.path)
+        self.summary.file_bytes = len(data)
+        self._check_size(len(data))
+        data = data[: segment.segment_bytes]
+        pages = self._pages(data)
+        if pages is None:
+            return
+        self._version = self.summary.version = version_of(pages.magic)
+        self._held = payload_bytes(len(data))
+        copy_payload(data, self._reader.payload(self._held + SPILL_BYTES_USUAL))
+        self._end = self._held
+        if segment.end_lsn < segment.first_lsn + segment.segment_bytes:
+            self._end = min(self._held, offset_of(segment.end_lsn - segment.first_lsn))
+        self._breaks = [*pages.breaks(), pages.count]
+        self._available = self._held
+        self._spilled = False
+        yield from self._runs(pages)
+
+    def _check_size(self, size: int) -> None:
+        segment = self.segment
+        if size == segment.segment_bytes or (size < segment.segment_bytes and segment.is_partial):
+            return
+        text = f"{size} bytes, but segments are {segment.segment_bytes} bytes long"
+        self._report(None, None, text, fatal=not segment.is_last)
+
+    def _pages(self, data: Bytes) -> Pages | None:
+        """None if nothing of the file can be read."""
+        segment = self.segment
+        pages = inspect_pages(data, segment.first_lsn)
+        pages.good[:] &= pages.timeline <= segment.timeline
+        if pages.count and pages.good[0]:
+            header = page_header(data[:LONG_HEADER_BYTES].tobytes())
+            if segment.system_id is not None and header.system_id != segment.system_id:
+                self.summary.status = "foreign"
+                expected = f"WAL of cluster {header.system_id} among that of {segment.system_id}"
+                self._report(segment.first_lsn, self._behind(), expected)
+                return None
+            if header.segment_bytes != segment.segment_bytes:
+                text = f"a segment of {header.segment_bytes} bytes by its header"
+                self._report(segment.first_lsn, None, text)
+        if not pages.good.any():
+            self._stopped(segment.first_lsn, "no page is WAL of this place", 0, pages, torn=False)
+            return None
+        return pages
+
+    def _runs(self, pages: Pages) -> Iterator[Batch]:
+        """Stretches of pages that continue each other, one after the other."""
+        page: int | None = 0
+        previous: int | None = None
+        while page is not None and page < pages.count and page_offset(page) < self._end:
+            if not pages.good[page]:
+                lsn = self.segment.first_lsn + page * WAL_PAGE_BYTES
+                reason = f"the page at {Lsn(lsn)} is not WAL of its place"
+                page, previous = self._stopped(lsn, reason, page, pages, torn=False), None
+                continue
+            next_break = next(number for number in self._breaks if number > page)
+            run = _Run(page_offset(next_break) if next_break < pages.count else self._held)
+            run.at = pages.entry_offset(page)
+            run.previous = previous if pages.overwrites[page] else None
+            yield from self._run(run, pages)
+            previous = run.previous
+            if run.stop is Stop.SWITCH:
+                self.summary.status = "switched"
+                return
+            if run.stop is Stop.END:
+                page = next_break
+                continue
+            if run.stop is Stop.INCOMPLETE and next_break < pages.count:
+                page = next_break
+                if not pages.good[page]:
+                    lsn, reason = self._describe(run)
+                    page = self._stopped(lsn, reason, page, pages, torn=True)
+                continue
+            if run.stop is Stop.INCOMPLETE and run.overwritten:
+                return
+            lsn, reason = self._describe(run)
+            behind = min(page_at(run.at) + 1, pages.count)
+            page = self._stopped(lsn, reason, behind, pages, torn=run.stop is not Stop.ZERO)
+            previous = None
+
+    def _run(self, run: _Run, pages: Pages) -> Iterator[Batch]:
+        """The records of one run, in as many batches as the buffers make of it."""
+        while run.at < min(run.end, self._end):
+            available = self._available if run.end == self._held else run.end
+            walked = self._walk(run, available)
+            run.stop, run.at = walked.stop, walked.stop_offset
+            if batch := self._batch(walked, pages):
+                yield batch
+            if len(walked.records):
+                run.previous = self._lsn(int(walked.records["offset"][-1]))
+            if run.stop is Stop.INCOMPLETE and run.end == self._held and self._is_whole():
+                if not self._spilled:
+                    self._read_spill(run, pages.magic)
+                    continue
+                run.overwritten, run.why = self._spill_overwritten, self._spill_reason
+            if run.stop is not Stop.FULL:
+                return
+        run.stop = run.stop if run.stop is Stop.SWITCH else Stop.END
+
+    def _walk(self, run: _Run, available: int) -> Walked:
+        segment = self.segment
+        request = WalkRequest(
+            payload=self._reader.payload(available),
+            begin=run.at,
+            end=min(run.end, self._end),
+            available=available,
+            first_lsn=segment.first_lsn,
+            segment_bytes=segment.segment_bytes,
+            prev_lsn=run.previous,
+            check_crc=self._reader.check_crc,
+            image_compressed_mask=self._version.image_compressed_mask,
+        )
+        return self._reader.walk(request, self._reader.buffers)
+
+    def _is_whole(self) -> bool:
+        return self._held == payload_bytes(self.segment.segment_bytes)
+
+    def _read_spill(self, run: _Run, magic: int) -> None:
+        spill = read_spill(self._reader.files, self._segments, self._index, magic)
+        self._available = self._held + len(spill.data)
+        self._reader.payload(self._available)[self._held : self._available] = spill.data
+        self._spilled = True
+        self._spill_overwritten, self._spill_reason = spill.overwritten, spill.reason
+
+    def _batch(self, walked: Walked, pages: Pages) -> Batch | None:
+        """What was walked, less what lies before the range asked for. Counts it."""
+        records, blocks = walked.records, walked.blocks
+        segment = self.segment
+        if len(records) and segment.begin_lsn > segment.first_lsn:
+            before = offset_of(segment.begin_lsn - segment.first_lsn)
+            skipped = int(np.searchsorted(records["offset"], before))
+            if skipped:
+                blocks = blocks[np.searchsorted(blocks["record"], skipped) :]
+                blocks["record"] -= skipped
+                records = records[skipped:]
+        if not len(records):
+            return None
+        payload = self._reader.payload(self._available)
+        batch = Batch(segment, self._version, payload, records, blocks, pages.timeline)
+        summary = self.summary
+        if summary.start_lsn is None:
+            summary.start_lsn = int(batch.start_lsn()[0])
+            summary.prev_lsn = int(records["prev_lsn"][0])
+        last = Batch(segment, self._version, payload, records[-1:], blocks, pages.timeline)
+        summary.last_lsn, summary.end_lsn = int(last.start_lsn()[0]), int(last.end_lsn()[0])
+        summary.record_count += len(records)
+        summary.record_bytes += int(records["length"].sum(dtype=np.int64))
+        summary.fpi_bytes += int(records["fpi_length"].sum(dtype=np.int64))
+        return batch
+
+    def _describe(self, run: _Run) -> tuple[int, str]:
+        """Where a run went wrong, and how."""
+        lsn = self._lsn(run.at)
+        reason = _REASONS[run.stop].format(lsn=Lsn(lsn))
+        return lsn, f"{reason}: {run.why}" if run.why else reason
+
+    def _stopped(self, lsn: int, reason: str, page: int, pages: Pages, *, torn: bool) -> int | None:
+        """Records end at `lsn`. Where to go on: the first good page from `page` on; None: nowhere.
+
+        In the last segment of the log, with nothing good behind, that is its end; `torn` if there
+        is more there than zeros.
+        """
+        later = page + np.flatnonzero(pages.good[page:])
+        if len(later):
+            resumed = int(later[0])
+            self._report(lsn, self.segment.first_lsn + resumed * WAL_PAGE_BYTES, reason)
+            return resumed
+        self.summary.status = "open"
+        if not self.segment.is_last:
+            self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
+        elif torn:
+            self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)
+        return None
+
+    def _lsn(self, offset: int) -> int:
+        segment, place = self.segment, np.array([offset], np.int64)
+        return int(lsn_at(place, segment.first_lsn, segment.segment_bytes)[0])
+
+    def _behind(self) -> int:
+        return self.segment.first_lsn + self.segment.segment_bytes
+
+    def _report(self, start: int | None, end: int | None, text: str, *, fatal: bool = True) -> None:
+        if fatal and self.summary.status != "foreign":
+            self.summary.status = "damaged"
+        self.problems.append(Problem(self.shown, start, end, text, fatal))
+
+
+class _Run:
+    """Where a walk over a run is."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.at = 0
+        self.previous: int | None = None
+        self.stop = Stop.END
+        self.overwritten = False
+        self.why = ""

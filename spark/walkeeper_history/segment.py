@@ -1,0 +1,153 @@
+"""A WAL segment as one stretch of records: its page headers checked, then taken out. Pure.
+
+    inspect_pages(data, first_lsn)    every page header at once: which pages are WAL of this place
+    payload_of(data)                  the bytes between the headers, contiguous
+    lsn_at, end_lsn_at, offset_of     payload offset ↔ LSN
+
+Both header sizes are multiples of 8, so a record that was aligned to 8 in the file is so in the
+payload, and every record is contiguous there. The same in 13 to 18 (xlog_internal.h); the place of
+a byte is PostgreSQL's XLogBytePosToRecPtr. A record belongs to the segment in which it starts; the
+payload of its rest, at the front of the segments that follow, is appended ("spill").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES
+from walkeeper_common.walpages import (
+    ALL_FLAGS,
+    FIRST_IS_CONTRECORD,
+    FIRST_IS_OVERWRITE_CONTRECORD,
+    LONG_HEADER,
+    LONG_HEADER_BYTES,
+    SHORT_HEADER_BYTES,
+)
+
+Bytes = npt.NDArray[np.uint8]
+Column = npt.NDArray[Any]
+
+PAGE_PAYLOAD_BYTES = WAL_PAGE_BYTES - SHORT_HEADER_BYTES
+# A first page holds 16 bytes less: counted from there, all pages are alike.
+LONG_HEADER_EXCESS = LONG_HEADER_BYTES - SHORT_HEADER_BYTES
+# Behind a payload, so that whole words can be read at its end.
+SLACK_BYTES = 64
+
+_HEADER = np.dtype(
+    {
+        "names": ["magic", "info", "timeline", "page_lsn", "rem_len"],
+        "formats": ["<u2", "<u2", "<u4", "<u8", "<u4"],
+        "offsets": [0, 2, 4, 8, 16],
+        "itemsize": SHORT_HEADER_BYTES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The page headers of a segment. `good`: the page is WAL of this place in this log."""
+
+    magic: int
+    info: Column
+    timeline: Column
+    rem_len: Column
+    good: npt.NDArray[np.bool_]
+    overwrites: npt.NDArray[np.bool_]
+    """The record before was never finished; another one starts with this page."""
+
+    @property
+    def count(self) -> int:
+        return len(self.good)
+
+    def entry_offset(self, page: int) -> int:
+        """Where in the payload the first record starts that is met from `page` on."""
+        skipped = 0
+        if self.info[page] & FIRST_IS_CONTRECORD:
+            skipped = (int(self.rem_len[page]) + 7) & ~7
+        return page_offset(page) + skipped
+
+    def breaks(self) -> list[int]:
+        """Pages that do not continue the one before: damaged ones, and those that overwrite."""
+        found: list[int] = np.flatnonzero(~self.good | self.overwrites).tolist()
+        return found
+
+
+def inspect_pages(data: Bytes, first_lsn: int) -> Pages:
+    """The headers of whole pages; `first_lsn` is where the segment belongs."""
+    count = len(data) // WAL_PAGE_BYTES
+    headers: Column = np.ndarray(
+        shape=(count,), dtype=_HEADER, buffer=data.data, strides=(WAL_PAGE_BYTES,)
+    )
+    info = headers["info"].copy()
+    expected = np.arange(count, dtype=np.uint64) * np.uint64(WAL_PAGE_BYTES) + np.uint64(first_lsn)
+    is_first = np.arange(count) == 0
+    good = (headers["page_lsn"] == expected) & (info & ~np.uint16(ALL_FLAGS) == 0)
+    good &= ((info & LONG_HEADER) != 0) == is_first
+    magics = headers["magic"][good]
+    # One version wrote a segment. A first page of another magic is as damaged as any other.
+    values, counts = np.unique(magics, return_counts=True)
+    magic = int(values[counts.argmax()]) if len(values) else 0
+    good &= headers["magic"] == magic
+    overwrites = good & ((info & FIRST_IS_OVERWRITE_CONTRECORD) != 0)
+    return Pages(
+        magic, info, headers["timeline"].copy(), headers["rem_len"].copy(), good, overwrites
+    )
+
+
+def payload_bytes(size: int) -> int:
+    """How many bytes of payload the first `size` bytes (whole pages) of a segment hold."""
+    pages = size // WAL_PAGE_BYTES
+    return pages * PAGE_PAYLOAD_BYTES - LONG_HEADER_EXCESS if pages else 0
+
+
+def copy_payload(data: Bytes, into: Bytes) -> int:
+    """Whole pages of a segment without their headers, to the front of `into`; how many bytes."""
+    pages = len(data) // WAL_PAGE_BYTES
+    if not pages:
+        return 0
+    first = WAL_PAGE_BYTES - LONG_HEADER_BYTES
+    total = payload_bytes(len(data))
+    into[:first] = data[LONG_HEADER_BYTES:WAL_PAGE_BYTES]
+    rest = data[WAL_PAGE_BYTES : pages * WAL_PAGE_BYTES].reshape(pages - 1, WAL_PAGE_BYTES)
+    into[first:total].reshape(pages - 1, PAGE_PAYLOAD_BYTES)[:] = rest[:, SHORT_HEADER_BYTES:]
+    return total
+
+
+def page_offset(page: int) -> int:
+    """The payload offset of a page's first byte behind its header."""
+    return page * PAGE_PAYLOAD_BYTES - LONG_HEADER_EXCESS if page else 0
+
+
+def page_at(offset: int) -> int:
+    """The page that holds a payload offset."""
+    return (offset + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
+
+
+def offset_of(position: int) -> int:
+    """The payload offset of a byte at `position` in the segment; the next byte's for a header."""
+    page, within = divmod(position, WAL_PAGE_BYTES)
+    header = SHORT_HEADER_BYTES if page else LONG_HEADER_BYTES
+    return page_offset(page) + max(within - header, 0)
+
+
+def lsn_at(offsets: Column, first_lsn: int, segment_bytes: int) -> Column:
+    """The LSN of payload offsets, as int64; those past the segment's end are the spill's."""
+    held = payload_bytes(segment_bytes)
+    places = offsets.astype(np.int64)
+    segments = places // held
+    places = places - segments * held + LONG_HEADER_EXCESS
+    lsns: Column = places // PAGE_PAYLOAD_BYTES * WAL_PAGE_BYTES
+    lsns += places % PAGE_PAYLOAD_BYTES + SHORT_HEADER_BYTES
+    lsns += segments * segment_bytes + first_lsn
+    return lsns
+
+
+def end_lsn_at(ends: Column, first_lsn: int, segment_bytes: int) -> Column:
+    """EndRecPtr of records that end (aligned to 8) at payload offsets: where a record ends with its
+    page, that is the page's boundary, not the place behind the next header."""
+    lsns: Column = lsn_at(ends.astype(np.int64) - 8, first_lsn, segment_bytes) + 8
+    return lsns

@@ -1,0 +1,103 @@
+"""The rest of a record that starts in one segment and ends in those after it.
+
+Contract: the first page of the segment behind says how many bytes are to come; that many are read
+and no more, from as many segments as it takes (a record can be 1 GB). What is not there, or is
+not WAL of its place, ends it early: the walk then finds the record incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
+from walkeeper_history.plan import PlannedSegment
+from walkeeper_history.segment import (
+    Bytes,
+    copy_payload,
+    inspect_pages,
+    page_at,
+    page_offset,
+    payload_bytes,
+)
+from walkeeper_history.wal_files import WalFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """`data` follows a segment's payload. `overwritten`: the record was never finished."""
+
+    data: Bytes
+    overwritten: bool
+    reason: str
+    """Why there is no more of it, if the record turns out to be longer."""
+
+
+def read_spill(
+    files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
+) -> Spill:
+    """What of the last record of `segments[index]` lies behind that segment."""
+    pieces = list(_pieces(files, segments, index, magic))
+    _, overwritten, reason = pieces[-1]
+    return Spill(np.concatenate([data for data, _, _ in pieces]), overwritten, reason)
+
+
+def _pieces(
+    files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
+) -> Iterator[tuple[Bytes, bool, str]]:
+    """(payload, overwritten, why it ends here) of each segment that the record reaches."""
+    nothing = np.empty(0, np.uint8)
+    while True:
+        before, index = segments[index], index + 1
+        first_lsn = before.first_lsn + before.segment_bytes
+        if index >= len(segments) or segments[index].first_lsn != first_lsn:
+            yield nothing, False, f"the segment at {Lsn(first_lsn)} is missing"
+            return
+        path = segments[index].path
+        shown = files.shown(path)
+        front = files.read_front(path, WAL_PAGE_BYTES)
+        pages = inspect_pages(front, first_lsn)
+        if not pages.count or not pages.good[0] or pages.magic != magic:
+            yield nothing, False, f"{shown} does not start with WAL of its place"
+            return
+        if pages.overwrites[0]:
+            yield nothing, True, ""
+            return
+        header = page_header(front[:LONG_HEADER_BYTES].tobytes())
+        if before.system_id is not None and header.system_id != before.system_id:
+            yield nothing, False, f"{shown} is of another cluster, {header.system_id}"
+            return
+        if not header.info & FIRST_IS_CONTRECORD:
+            yield nothing, False, f"{shown} does not continue the record"
+            return
+        held = payload_bytes(before.segment_bytes)
+        wanted = min(header.rem_len, held)
+        if wanted > payload_bytes(WAL_PAGE_BYTES):
+            front = files.read_front(path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
+            pages = inspect_pages(front, first_lsn)
+        data, overwritten, reason = _good_part(front, first_lsn, wanted, shown)
+        done = overwritten or bool(reason) or header.rem_len <= held
+        yield data, overwritten, reason or f"the record is longer than {shown} says"
+        if done:
+            return
+
+
+def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> tuple[Bytes, bool, str]:
+    """Up to the first page that does not continue the one before."""
+    pages = inspect_pages(front, first_lsn)
+    payload = np.empty(payload_bytes(len(front)), np.uint8)
+    copy_payload(front, payload)
+    for page in pages.breaks():
+        limit = page_offset(page)
+        if limit >= wanted:
+            break
+        if pages.overwrites[page]:
+            return payload[:limit], True, ""
+        lsn = Lsn(first_lsn + page * WAL_PAGE_BYTES)
+        return payload[:limit], False, f"{shown}: the page at {lsn} is not WAL of its place"
+    if len(payload) < wanted:
+        return payload, False, f"{shown} is cut off"
+    return payload[:wanted], False, ""
