@@ -1,0 +1,139 @@
+"""Every segment of a plan, read by several threads, handed over in the order of the log.
+
+    for made, summary in sweep(files, plan, make, on_problem=…): ...
+
+`make` gets a segment's Reading, iterates it and returns what is wanted of it. Contract: at most
+two segments a thread are in memory; each problem goes to `on_problem`, in order, before what was
+read of its segment; that the segments' records are one chain is checked here, since no segment
+knows of the one before it. `raise_fatal` is the on_problem of whoever wants all or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import DamagedWal
+from walkeeper_history.plan import Plan, Problem
+from walkeeper_history.reading import Reading, SegmentReader, Summary
+from walkeeper_history.wal_files import WalFiles
+
+Made = TypeVar("Made")
+OnProblem = Callable[[Problem], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """How to read. `threads` None: one for each CPU that this process may use."""
+
+    engine_name: str = "auto"
+    check_crc: bool = True
+    threads: int | None = None
+
+
+def raise_fatal(problem: Problem) -> None:
+    """For callers that want the whole answer or none."""
+    if problem.fatal:
+        raise DamagedWal(f"{problem.file}: {problem.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Made(Generic[Made]):
+    made: Made
+    summary: Summary
+    problems: list[Problem]
+
+
+def sweep(
+    files: WalFiles,
+    plan: Plan,
+    make: Callable[[Reading], Made],
+    *,
+    on_problem: OnProblem = raise_fatal,
+    options: SweepOptions = SweepOptions(),
+) -> Iterator[tuple[Made, Summary]]:
+    """See the module."""
+    for problem in plan.problems:
+        on_problem(problem)
+    own = threading.local()
+
+    def read(index: int) -> _Made[Made]:
+        if not hasattr(own, "reader"):
+            own.reader = SegmentReader(
+                files, engine_name=options.engine_name, check_crc=options.check_crc
+            )
+        reading: Reading = own.reader.read(plan.segments, index)
+        return _Made(make(reading), reading.summary, reading.problems)
+
+    chain = _Chain()
+    for done in _in_order(read, len(plan.segments), options.threads or _usable_cpus()):
+        for problem in [*done.problems, *chain.problems(done.summary, files)]:
+            on_problem(problem)
+        yield done.made, done.summary
+
+
+def _in_order(
+    read: Callable[[int], _Made[Made]], count: int, threads: int
+) -> Iterator[_Made[Made]]:
+    if threads == 1 or count == 1:
+        yield from map(read, range(count))
+        return
+    waiting: deque[Future[_Made[Made]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="segments") as pool:
+        try:
+            for index in range(count):
+                waiting.append(pool.submit(read, index))
+                if len(waiting) == 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class _Chain:
+    """Whether the first record of a segment links to the last one before it."""
+
+    def __init__(self) -> None:
+        self._before: Summary | None = None
+        self._broken = False
+
+    def problems(self, summary: Summary, files: WalFiles) -> list[Problem]:
+        before, segment = self._before, summary.segment
+        if before is not None:
+            behind = before.segment.first_lsn + before.segment.segment_bytes
+            self._broken |= behind != segment.first_lsn
+        self._broken |= summary.status == "foreign"
+        if summary.start_lsn is None:
+            self._broken |= summary.status in ("damaged", "open")
+            self._before = self._before and _moved(self._before, segment.first_lsn, segment)
+            return []
+        found = []
+        if before is not None and not self._broken and before.last_lsn != summary.prev_lsn:
+            text = (
+                f"record with incorrect prev-link at {Lsn(summary.start_lsn)}: it follows "
+                f"{Lsn(summary.prev_lsn or 0)}, but the record before is at "
+                f"{Lsn(before.last_lsn or 0)}"
+            )
+            path = files.shown(segment.path)
+            found.append(Problem(path, summary.start_lsn, summary.start_lsn, text))
+        self._before, self._broken = summary, summary.status in ("damaged", "open")
+        return found
+
+
+def _moved(before: Summary, first_lsn: int, segment: object) -> Summary:
+    """A segment without a record's start passes on what the one before ended with."""
+    from dataclasses import replace
+
+    return replace(before, segment=replace(before.segment, first_lsn=first_lsn))

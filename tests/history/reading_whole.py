@@ -1,0 +1,33 @@
+"""Short forms for tests: a whole archive's statistics and problems in one call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from walkeeper_history.plan import Plan, Problem, make_plan
+from walkeeper_history.reading import Reading
+from walkeeper_history.stats import Stats
+from walkeeper_history.sweep import SweepOptions, sweep
+from walkeeper_history.wal_files import open_files
+
+
+def stats_of_segment(reading: Reading) -> Stats:
+    stats = Stats()
+    for batch in reading:
+        stats.add_batch(batch)
+    return stats
+
+
+def whole_stats(
+    directory: Path, *, engine: str = "auto", timeline: int | None = None, check_crc: bool = True
+) -> tuple[Stats, Plan, list[Problem]]:
+    files = open_files(str(directory))
+    plan = make_plan(files, timeline=timeline)
+    problems: list[Problem] = []
+    total = Stats()
+    options = SweepOptions(engine_name=engine, check_crc=check_crc, threads=1)
+    for stats, _ in sweep(
+        files, plan, stats_of_segment, on_problem=problems.append, options=options
+    ):
+        total.add(stats)
+    return total, plan, problems
