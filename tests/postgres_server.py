@@ -46,10 +46,23 @@ SETTINGS: Mapping[str, str] = {
     "log_replication_commands": "on",
 }
 _initialised: dict[tuple[str, ...], Path] = {}
+_chosen: list[Path] = []
+
+
+@contextlib.contextmanager
+def installation(binaries: Path) -> Iterator[None]:
+    """Programs are those in `binaries`, with the libraries beside it, for as long as it lasts."""
+    _chosen.append(binaries)
+    try:
+        yield
+    finally:
+        _chosen.pop()
 
 
 def binary_directory() -> Path:
-    """Debian's newest /usr/lib/postgresql/N/bin, else where pg_ctl is found."""
+    """The chosen installation's, Debian's newest, else where pg_ctl is found."""
+    if _chosen:
+        return _chosen[-1]
     versions = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
     if newest := sorted(versions, key=lambda path: int(path.parts[-3])):
         return newest[-1].parent
@@ -70,7 +83,8 @@ def server_user() -> str | None:
 def server_environment() -> dict[str, str]:
     """Ours without PG* variables, so that no developer's settings reach a test."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return {**kept, "LC_ALL": "C", "PGCONNECT_TIMEOUT": "10"}
+    chosen = {"LD_LIBRARY_PATH": str(_chosen[-1].parent / "lib")} if _chosen else {}
+    return {**kept, **chosen, "LC_ALL": "C", "PGCONNECT_TIMEOUT": "10"}
 
 
 def run_as_server_user(
@@ -124,18 +138,19 @@ def own(path: Path) -> None:
 
 def initialised_directory(options: tuple[str, ...]) -> Path:
     """What initdb made for these options, once per process."""
-    if options not in _initialised:
+    key = (str(binary_directory()), *options)
+    if key not in _initialised:
         directory = make_directory("walkeeper_initdb_")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         run_as_server_user(
             [
                 program("initdb"),
                 *("-D", str(directory / "data"), "-U", "postgres", "-A", "trust"),
-                *("-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", *options),
+                *("-E", "UTF8", "--locale=C", "--no-sync", *options),
             ]
         )
-        _initialised[options] = directory / "data"
-    return _initialised[options]
+        _initialised[key] = directory / "data"
+    return _initialised[key]
 
 
 class PostgresServer:
