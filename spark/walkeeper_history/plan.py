@@ -152,18 +152,27 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     """By a majority of a few segments from all over the archive, so that one may be foreign."""
     step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
     sampled = [*segments[::step][: SAMPLES_MAX - 1], segments[-1]]
-    votes = _votes(files, sampled)
-    votes = votes or _votes(files, segments)
+    broken: list[HistoryError] = []
+    votes = _votes(files, sampled, broken)
+    votes = votes or _votes(files, segments, broken)
+    if not votes and broken:
+        raise broken[0]
     if not votes:
         shown = files.shown(segments[0].path)
         raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
     return votes.most_common(1)[0][0]
 
 
-def _votes(files: WalFiles, segments: Iterable[ArchivedFile]) -> Counter[_Cluster]:
+def _votes(
+    files: WalFiles, segments: Iterable[ArchivedFile], broken: list[HistoryError]
+) -> Counter[_Cluster]:
     votes: Counter[_Cluster] = Counter()
     for file in dict.fromkeys(segments):
-        front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+        try:
+            front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+        except HistoryError as error:
+            broken.append(error)
+            continue
         if len(front) < LONG_HEADER_BYTES:
             continue
         header = page_header(front)

@@ -20,6 +20,7 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
+from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import PlannedSegment, Problem
 from walkeeper_history.segment import (
     LONG_HEADER_EXCESS,
@@ -144,7 +145,11 @@ class Reading:
 
     def __iter__(self) -> Iterator[Batch]:
         segment = self.segment
-        data = self._reader.files.read(segment.path)
+        try:
+            data = self._reader.files.read(segment.path)
+        except HistoryError as error:
+            self._report(segment.first_lsn, self._behind(), str(error))
+            return
         self.summary.file_bytes = len(data)
         self._check_size(len(data))
         data = data[: segment.segment_bytes]

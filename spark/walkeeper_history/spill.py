@@ -14,6 +14,7 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
+from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import PlannedSegment
 from walkeeper_history.segment import (
     Bytes,
@@ -40,7 +41,11 @@ def read_spill(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
 ) -> Spill:
     """What of the last record of `segments[index]` lies behind that segment."""
-    pieces = list(_pieces(files, segments, index, magic))
+    pieces: list[tuple[Bytes, bool, str]] = []
+    try:
+        pieces.extend(_pieces(files, segments, index, magic))
+    except HistoryError as error:
+        pieces.append((np.empty(0, np.uint8), False, str(error)))
     _, overwritten, reason = pieces[-1]
     return Spill(np.concatenate([data for data, _, _ in pieces]), overwritten, reason)
 

@@ -1,0 +1,274 @@
+"""Archives are found as they lie: names, layouts, compressions, timelines, and what is wrong."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from tests.history.reading_whole import whole_stats
+from tests.wal_maker import WalMaker
+from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_history.archive_names import archived_file
+from walkeeper_history.errors import DamagedWal, HistoryError
+from walkeeper_history.plan import make_plan
+from walkeeper_history.timelines import Stretch, parse_history
+from walkeeper_history.wal_files import LocalFiles, open_files
+
+MB = 1 << 20
+SHA = hashlib.sha1(b"x").hexdigest()
+FIRST = "000000010000000000000001"
+
+
+def packed(codec: str) -> Callable[[bytes], bytes]:
+    def pack(data: bytes) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            stream.write(data)
+        return bytes(sink.getvalue())
+
+    return pack
+
+
+def filled(maker: WalMaker, size: int) -> WalMaker:
+    while maker.end_lsn - maker.start_lsn < size:
+        maker.record(maker._random.choice((0, 40, 900, 9000)))
+    return maker
+
+
+def made_stream(size: int = 5 * MB // 2, **settings: int) -> WalMaker:
+    return filled(WalMaker(Random(9), segment_bytes=MB, **settings), size)
+
+
+def files_of(maker: WalMaker) -> dict[str, bytes]:
+    found = {}
+    for begin in range(int(maker.start_lsn), int(maker.end_lsn), MB):
+        data = maker.read(Lsn(begin), min(Lsn(begin + MB), maker.end_lsn))
+        found[segment_name(maker.timeline, Lsn(begin), MB)] = data.ljust(MB, b"\0")
+    return found
+
+
+def lay(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+LAYOUTS: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
+    "pg_wal": lambda name, data: (name, data),
+    "pg_receivewal gzip": lambda name, data: (f"{name}.gz", gzip.compress(data)),
+    "pg_receivewal lz4": lambda name, data: (f"{name}.lz4", packed("lz4")(data)),
+    "walkeeper": lambda name, data: (
+        f"main/7000/{name[:8]}/{name}.zst",
+        packed("zstd")(data),
+    ),
+    "barman": lambda name, data: (f"srv/wals/{name[:16]}/{name}", gzip.compress(data)),
+    "barman bzip2": lambda name, data: (f"srv/wals/{name[:16]}/{name}", bz2.compress(data)),
+    "pgbackrest": lambda name, data: (
+        f"archive/demo/15-1/{name[:16]}/{name}-{SHA}.gz",
+        gzip.compress(data),
+    ),
+    "wal-g": lambda name, data: (f"wal_005/{name}.lz4", packed("lz4")(data)),
+    "wal-g brotli": lambda name, data: (f"wal_005/{name}.br", packed("brotli")(data)),
+    "xz": lambda name, data: (f"{name}.xz", lzma.compress(data)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_archive_is_read_as_it_lies(tmp_path: Path, layout: str) -> None:
+    maker = made_stream()
+    lay(tmp_path, dict(LAYOUTS[layout](name, data) for name, data in files_of(maker).items()))
+    stats, plan, problems = whole_stats(tmp_path)
+    assert int(stats.counts.sum()) == len(maker.records)
+    assert stats.end_lsn == maker.records[-1].end_lsn
+    assert len(plan.segments) == 3 and not problems
+
+
+def test_names_that_are_no_wal_are_passed_over() -> None:
+    for name in (
+        f"{FIRST}.00000028.backup",
+        f"{FIRST}_delta.lz4",
+        "archive_status/" + FIRST + ".done",
+        f"archive_status/{FIRST}",
+        "xlog.db",
+        f"{FIRST}.tmp",
+        FIRST.replace("1", "G"),
+        f"{FIRST}.gpg",
+    ):
+        assert archived_file(name, MB) is None, name
+
+
+def test_partial_files_are_known_by_all_their_names() -> None:
+    for name, end in (
+        (f"{FIRST}.partial", None),
+        (f"{FIRST}.gz.partial", None),
+        (f"{FIRST}.partial.zst", None),
+        (f"{FIRST}.0000000000123456.partial.zst", 0x123456),
+        (f"{FIRST}.partial-{SHA}.gz", None),
+    ):
+        found = archived_file(name, 1)
+        assert found and found.is_partial and found.end_lsn == end, name
+        assert found.segment == FIRST
+
+
+def test_a_whole_segment_is_read_before_its_partial_one(tmp_path: Path) -> None:
+    maker = made_stream()
+    names = files_of(maker)
+    lay(tmp_path, {**names, **{f"{name}.partial": b"" for name in names}})
+    _, plan, problems = whole_stats(tmp_path)
+    assert not problems and not any(segment.is_partial for segment in plan.segments)
+
+
+def test_the_longer_of_two_tails_is_read(tmp_path: Path) -> None:
+    maker = made_stream()
+    names = files_of(maker)
+    last = max(names)
+    tail = names.pop(last)
+    short, long = (f"{last}.{end:016X}.partial" for end in (0x300000, int(maker.end_lsn)))
+    lay(tmp_path, {**names, long: tail, short: tail[:8192].ljust(MB, b"\0")})
+    stats, _, problems = whole_stats(tmp_path)
+    assert int(stats.counts.sum()) == len(maker.records) and not problems
+
+
+def test_a_new_timeline_is_followed_from_where_the_old_one_was_left(tmp_path: Path) -> None:
+    maker = made_stream()
+    switch = maker.records[len(maker.records) // 2].end_lsn
+    old = files_of(maker)
+    maker.forget_after(switch)
+    maker.timeline = 2
+    kept = len(maker.records)
+    filled(maker, 5 * MB // 2)
+    begin = switch.round_down(MB)
+    new = {
+        segment_name(2, Lsn(lsn), MB): maker.read(
+            Lsn(lsn), min(Lsn(lsn + MB), maker.end_lsn)
+        ).ljust(MB, b"\0")
+        for lsn in range(int(begin), int(maker.end_lsn), MB)
+    }
+    history = {"00000002.history": f"1\t{switch}\tno recovery target\n".encode()}
+    lay(tmp_path, {**old, **new, **history})
+    stats, plan, problems = whole_stats(tmp_path)
+    assert int(stats.counts.sum()) == len(maker.records) and not problems
+    assert [segment.timeline for segment in plan.segments] == [1, 2, 2]
+    # The new timeline's first segment was never archived: the old one's part of it will do.
+    (tmp_path / min(new)).unlink()
+    stats, plan, problems = whole_stats(tmp_path)
+    assert plan.segments[1].timeline == 1 and plan.segments[1].end_lsn == switch
+    assert [problem.fatal for problem in problems if problem.fatal]
+    first_half = make_plan(open_files(str(tmp_path)), end_lsn=int(switch))
+    assert sum(1 for _ in first_half.segments) == 2
+    assert kept <= int(stats.counts.sum()) < len(maker.records)
+
+
+def test_a_history_that_does_not_make_sense_is_damage() -> None:
+    assert parse_history("1\t0/5000\tx\n\n2 0/6000 y", 3, "f")[-1] == Stretch(3, (1 << 64) - 1)
+    for text in ("1", "x\t0/1", "3\t0/1", "2\t0/9\n1\t0/10", "1\t0/9\n2\t0/8", "1\tzero"):
+        with pytest.raises(DamagedWal, match=r"0003\.history: line"):
+            parse_history(text, 3, "00000003.history")
+
+
+def test_several_archives_below_are_refused_by_name(tmp_path: Path) -> None:
+    maker = made_stream()
+    lay(tmp_path / "a" / "wals" / FIRST[:16], files_of(maker))
+    lay(tmp_path / "b" / "wals" / FIRST[:16], files_of(maker))
+    with pytest.raises(HistoryError, match=r"a/wals.*b/wals"):
+        whole_stats(tmp_path)
+    assert not whole_stats(tmp_path / "a")[2]
+
+
+def test_a_missing_segment_is_named(tmp_path: Path) -> None:
+    names = files_of(made_stream(4 * MB))
+    lay(tmp_path, names)
+    (tmp_path / sorted(names)[1]).unlink()
+    _, _, problems = whole_stats(tmp_path)
+    gap = next(problem for problem in problems if "segments are missing" in problem.reason)
+    assert (gap.start_lsn, gap.end_lsn, gap.fatal) == (2 * MB, 3 * MB, True)
+
+
+def test_a_segment_of_another_cluster_is_named_and_left_out(tmp_path: Path) -> None:
+    names = files_of(made_stream(4 * MB))
+    lay(tmp_path, names)
+    other = WalMaker(Random(1), segment_bytes=MB, system_id=5, start_lsn=Lsn(2 * MB))
+    foreign = sorted(names)[1]
+    (tmp_path / foreign).write_bytes(files_of(filled(other, MB))[foreign])
+    _, _, problems = whole_stats(tmp_path)
+    assert any("of cluster 5 among" in problem.reason for problem in problems)
+    assert all(problem.fatal for problem in problems)
+
+
+def test_a_segment_of_another_branch_of_the_same_cluster_is_noticed(tmp_path: Path) -> None:
+    maker = made_stream(4 * MB)
+    names = files_of(maker)
+    lay(tmp_path, names)
+    maker.forget_after(maker.records[20].end_lsn)
+    replaced = sorted(names)[2]
+    (tmp_path / replaced).write_bytes(files_of(filled(maker, 4 * MB))[replaced])
+    _, _, problems = whole_stats(tmp_path)
+    assert any(problem.fatal for problem in problems)
+
+
+def test_encrypted_archives_are_a_clear_error(tmp_path: Path) -> None:
+    for name, data in (
+        (f"{FIRST}-{SHA}.gz", b"Salted__12345678rest"),
+        (f"{FIRST}.lz4", b"\xfe\x01\x77rest of it, whatever it is"),
+        (FIRST, b"-----BEGIN PGP MESSAGE-----"),
+    ):
+        directory = tmp_path / name
+        lay(directory, {name: data})
+        with pytest.raises(HistoryError, match="encrypted"):
+            whole_stats(directory)
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".lz4", ".zst", ".bz2", ".xz"])
+def test_files_cut_off_anywhere_are_problems_and_nothing_worse(tmp_path: Path, suffix: str) -> None:
+    pack = {
+        "": bytes, ".gz": gzip.compress, ".lz4": packed("lz4"), ".zst": packed("zstd"),
+        ".bz2": bz2.compress, ".xz": lzma.compress,
+    }[suffix]  # fmt: skip
+    maker = made_stream()
+    names = files_of(maker)
+    whole = {name + suffix: pack(data) for name, data in names.items()}
+    middle = sorted(whole)[1]
+    for kept in (0, 1, 7, 20, 8191, len(whole[middle]) // 2, len(whole[middle]) - 1):
+        directory = lay(tmp_path / f"{kept}", {**whole, middle: whole[middle][:kept]})
+        stats, _, problems = whole_stats(directory)
+        if suffix and kept == len(whole[middle]) - 1:
+            continue  # of some packings the last byte is not needed
+        assert any(problem.fatal and middle in problem.file for problem in problems), kept
+        assert int(stats.counts.sum()) < len(maker.records)
+
+
+def test_one_file_can_be_read_alone(tmp_path: Path) -> None:
+    names = files_of(made_stream())
+    lay(tmp_path, names)
+    stats, plan, _ = whole_stats(tmp_path / max(names))
+    assert len(plan.segments) == 1 and int(stats.counts.sum())
+
+
+def test_a_range_takes_the_records_that_start_in_it(tmp_path: Path) -> None:
+    maker = made_stream()
+    lay(tmp_path, files_of(maker))
+    files = LocalFiles(tmp_path)
+    from walkeeper_history.reading import SegmentReader
+
+    begin, end = (maker.records[k].start_lsn for k in (50, -50))
+    plan = make_plan(files, start_lsn=int(begin), end_lsn=int(end))
+    reader = SegmentReader(files)
+    found = [
+        lsn
+        for index in range(len(plan.segments))
+        for batch in reader.read(plan.segments, index)
+        for lsn in batch.start_lsn().tolist()
+    ]
+    assert found == [int(made.start_lsn) for made in maker.records[50:-50]]
