@@ -41,7 +41,16 @@ from walkeeper_history.segment import (
 from walkeeper_history.spill import read_spill
 from walkeeper_history.versions import WalVersion, version_of
 from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.walk import Buffers, Stop, Walk, Walked, WalkRequest, engine
+from walkeeper_history.walk import (
+    RMGR_XLOG,
+    XLOG_SWITCH,
+    Buffers,
+    Stop,
+    Walk,
+    Walked,
+    WalkRequest,
+    engine,
+)
 
 SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
 
@@ -72,8 +81,14 @@ class Batch:
         return lsn_at(self.records["offset"], segment.first_lsn, segment.segment_bytes)
 
     def end_lsn(self) -> Column:
+        """Of an XLOG_SWITCH, which is the last of its batch, the end of the segment it ends in."""
         ends = self.records["offset"].astype(np.int64) + self.records["length"] + 7 & ~7
-        return end_lsn_at(ends, self.segment.first_lsn, self.segment.segment_bytes)
+        size = self.segment.segment_bytes
+        lsns = end_lsn_at(ends, self.segment.first_lsn, size)
+        last = self.records[-1:]
+        if len(last) and _is_switch(int(last["info"][0]), int(last["rmid"][0])):
+            lsns[-1] = -(-lsns[-1] // size) * size
+        return lsns
 
     def timeline(self) -> Column:
         """What the page says in which a record starts."""
@@ -81,6 +96,10 @@ class Batch:
         pages = (offsets + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
         timelines: Column = self.page_timelines[pages]
         return timelines
+
+
+def _is_switch(info: int, rmid: int) -> bool:
+    return rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH
 
 
 @dataclass(slots=True)
@@ -210,7 +229,7 @@ class Reading:
             run.previous = previous if pages.overwrites[page] else None
             yield from self._run(run, pages)
             previous = run.previous
-            if run.stop is Stop.SWITCH:
+            if run.stop is Stop.SWITCH or self._begins_with_switch(run, pages):
                 self.summary.status = "switched"
                 return
             if run.stop is Stop.END:
@@ -228,6 +247,17 @@ class Reading:
             behind = min(page_at(run.at) + 1, pages.count)
             page = self._stopped(lsn, reason, behind, pages, torn=run.stop is not Stop.ZERO)
             previous = None
+
+    def _begins_with_switch(self, run: _Run, pages: Pages) -> bool:
+        """Whether nothing but the end of an XLOG_SWITCH is in this segment.
+
+        That record is a bare header of 24 bytes; 8 or 16 of them may lie here, behind the page's.
+        """
+        rest = int(pages.rem_len[0])
+        if run.stop is not Stop.ZERO or rest not in (8, 16) or run.at != rest:
+            return False
+        info, rmid = self._reader.payload(rest)[rest - 8 : rest - 6].tolist()
+        return bool(pages.good[0]) and _is_switch(info, rmid)
 
     def _run(self, run: _Run, pages: Pages) -> Iterator[Batch]:
         """The records of one run, in as many batches as the buffers make of it."""

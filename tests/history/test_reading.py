@@ -17,7 +17,7 @@ from tests.history.made_wal import (
     random_body,
     write_segments,
 )
-from tests.wal_maker import WalMaker, random_wal
+from tests.wal_maker import WalMaker, random_wal, up_to_page_end
 from walkeeper_history.plan import PlannedSegment, Problem
 from walkeeper_history.reading import Batch, SegmentReader
 from walkeeper_history.segment import (
@@ -96,13 +96,26 @@ def test_every_complete_record_is_found_once(tmp_path: Path, seed: int, engine: 
     rows, problems = read_all(MemoryFiles(tmp_path), segments, engine)
     expected = [(made.start_lsn, made.end_lsn) for made in maker.records if made.complete]
     found = [(row[0], row[1]) for row in rows]
-    # A switch ends with its segment for whoever writes; its record ends behind its 24 bytes.
-    ends = dict(found)
-    assert [start for start, _ in found] == [start for start, _ in expected]
-    for made in maker.records:
-        if made.complete and made.info != 0x40:
-            assert ends[made.start_lsn] == made.end_lsn
+    assert found == expected
     assert not [problem for problem in problems if problem.fatal]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("short_by", [8, 16])
+def test_a_switch_may_end_in_a_segment_of_which_it_is_all(
+    tmp_path: Path, short_by: int, engine: str
+) -> None:
+    maker = WalMaker(Random(1), segment_bytes=SEGMENT_BYTES)
+    while maker.end_lsn % SEGMENT_BYTES < SEGMENT_BYTES - 8192:
+        maker.record(3000)
+    maker.record(up_to_page_end(maker, short_by=short_by))
+    made = maker.switch()
+    assert made.end_lsn - maker.start_lsn == 2 * SEGMENT_BYTES
+    maker.record(100)
+    segments = planned(maker, write_segments(maker, tmp_path))
+    rows, problems = read_all(MemoryFiles(tmp_path), segments, engine)
+    expected = [(made.start_lsn, made.end_lsn) for made in maker.records]
+    assert [row[:2] for row in rows] == expected and not problems
 
 
 @MANY
