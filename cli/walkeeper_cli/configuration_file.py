@@ -16,23 +16,29 @@ from typing import Any
 import click
 
 
-def load_defaults(path: str, command: click.Command) -> dict[str, str]:
-    """The file's values for one command: its own table before the top level."""
+def load_defaults(
+    path: str, command: click.Command, group: click.Group | None = None
+) -> dict[str, str]:
+    """The file's values for one command: its own table before the top level.
+
+    A command within a group has the group's table, with the options of all that are in it.
+    """
+    owner: click.Command = group or command
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)
     except (OSError, ValueError, RecursionError) as error:  # ValueError: also numbers too long
         raise click.UsageError(f"--config {path}: {error}") from error
     common = {k: v for k, v in document.items() if not isinstance(v, dict)}
-    own = document.get(command.name or "", {})
+    own = document.get(owner.name or "", {})
     if not isinstance(own, dict):
-        raise click.UsageError(f"--config {path}: {command.name} is a command: [{command.name}]")
-    parameters = _parameters(command)
+        raise click.UsageError(f"--config {path}: {owner.name} is a command: [{owner.name}]")
+    parameters, known = _parameters(command), _parameters(owner)
     for key in own:
-        if _name(key) not in parameters:
-            raise click.UsageError(f"--config {path}: [{command.name}] has no option {key!r}")
+        if _name(key) not in known:
+            raise click.UsageError(f"--config {path}: [{owner.name}] has no option {key!r}")
     _refuse_unknown(path, document, common)
-    given = {k: v for k, v in common.items() if _name(k) in parameters} | own
+    given = {k: v for k, v in (common | own).items() if _name(k) in parameters}
     return {parameters[_name(key)]: _as_written(path, key, value) for key, value in given.items()}
 
 
@@ -50,7 +56,9 @@ def _name(key: str) -> str:
 
 def _parameters(command: click.Command) -> dict[str, str]:
     """What click calls each option, by the name that people give it."""
-    return {
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    below = {name: param for each in inner for name, param in _parameters(each).items()}
+    return below | {
         _name(flag.removeprefix("--")): param.name
         for param in command.params
         for flag in param.opts

@@ -152,7 +152,9 @@ def unavailable(declaration: str, **keywords: Any) -> Callable[[Function], Funct
 def _read_configuration(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     path = value or ctx.meta.get(CONFIG)
     if path and not ctx.resilient_parsing:
-        ctx.default_map = {**(ctx.default_map or {}), **load_defaults(path, ctx.command)}
+        above = ctx.parent.command if ctx.parent and ctx.parent.parent else None
+        group = above if isinstance(above, click.Group) else None
+        ctx.default_map = {**(ctx.default_map or {}), **load_defaults(path, ctx.command, group)}
 
 
 def _keep_log_level(ctx: click.Context, param: click.Parameter, value: str | None) -> str:

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
@@ -35,6 +35,11 @@ class SweepOptions:
     engine_name: str = "auto"
     check_crc: bool = True
     threads: int | None = None
+    skipped: frozenset[int] = frozenset()
+    """Segments by their first LSN that are not read, for whoever has had them."""
+
+
+DEFAULT = SweepOptions()
 
 
 def raise_fatal(problem: Problem) -> None:
@@ -56,7 +61,7 @@ def sweep(
     make: Callable[[Reading], Made],
     *,
     on_problem: OnProblem = raise_fatal,
-    options: SweepOptions = SweepOptions(),
+    options: SweepOptions = DEFAULT,
 ) -> Iterator[tuple[Made, Summary]]:
     """See the module."""
     for problem in plan.problems:
@@ -72,22 +77,23 @@ def sweep(
         return _Made(make(reading), reading.summary, reading.problems)
 
     chain = _Chain()
-    for done in _in_order(read, len(plan.segments), options.threads or _usable_cpus()):
+    wanted = [i for i, s in enumerate(plan.segments) if s.first_lsn not in options.skipped]
+    for done in _in_order(read, wanted, options.threads or _usable_cpus()):
         for problem in [*done.problems, *chain.problems(done.summary, files)]:
             on_problem(problem)
         yield done.made, done.summary
 
 
 def _in_order(
-    read: Callable[[int], _Made[Made]], count: int, threads: int
+    read: Callable[[int], _Made[Made]], wanted: list[int], threads: int
 ) -> Iterator[_Made[Made]]:
-    if threads == 1 or count == 1:
-        yield from map(read, range(count))
+    if threads == 1 or len(wanted) <= 1:
+        yield from map(read, wanted)
         return
     waiting: deque[Future[_Made[Made]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="segments") as pool:
         try:
-            for index in range(count):
+            for index in wanted:
                 waiting.append(pool.submit(read, index))
                 if len(waiting) == 2 * threads:
                     yield waiting.popleft().result()
@@ -117,7 +123,10 @@ class _Chain:
         self._broken |= summary.status == "foreign"
         if summary.start_lsn is None:
             self._broken |= summary.status in ("damaged", "open")
-            self._before = self._before and _moved(self._before, segment.first_lsn, segment)
+            if before is not None:  # passed on: no record starts in this segment
+                self._before = replace(
+                    before, segment=replace(before.segment, first_lsn=segment.first_lsn)
+                )
             return []
         found = []
         if before is not None and not self._broken and before.last_lsn != summary.prev_lsn:
@@ -130,10 +139,3 @@ class _Chain:
             found.append(Problem(path, summary.start_lsn, summary.start_lsn, text))
         self._before, self._broken = summary, summary.status in ("damaged", "open")
         return found
-
-
-def _moved(before: Summary, first_lsn: int, segment: object) -> Summary:
-    """A segment without a record's start passes on what the one before ended with."""
-    from dataclasses import replace
-
-    return replace(before, segment=replace(before.segment, first_lsn=first_lsn))

@@ -1,0 +1,89 @@
+"""`walkeeper history`: what archived WAL says. Its work is done by walkeeper_history, which needs
+more than the rest of walkeeper (numpy, pyarrow); that is imported when a command runs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from walkeeper_cli.history_options import Source, source_options
+from walkeeper_cli.options import config_option, option
+
+
+@click.group("history", short_help="Read archived WAL: statistics, tables.")
+def command() -> None:
+    """Read archived WAL of PostgreSQL 13 to 18, also one that was never attached to walkeeper.
+
+    \b
+    --path is a directory or an object store's URL with segments, compressed or not, as they lie:
+    walkeeper's archive, pg_wal, pg_receivewal's, Barman's, pgBackRest's or WAL-G's directory.
+      walkeeper history stats  --path /var/lib/postgresql/15/main/pg_wal
+      walkeeper history tables --path s3://backups/main/wals --output /data/wal --table xacts
+    """
+
+
+@command.command("stats", short_help="Records and bytes by resource manager.")
+@source_options
+@option("--per-record", is_flag=True, help="A line for each kind of record.")
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@config_option
+def stats(source: Source, per_record: bool, as_json: bool) -> int:
+    """Count records and their bytes, as pg_waldump --stats does (--stats=record with --per-record),
+    for all versions and for compressed archives, and faster.
+
+    \b
+    Example:
+      walkeeper history stats --path /srv/wal --start-lsn 0/3000000 --per-record
+    """
+    from walkeeper_cli.history_reading import opened
+    from walkeeper_cli.history_stats import document, gather
+    from walkeeper_history.stats import format_stats
+
+    with opened(source) as archive:
+        found = gather(archive)
+        rows = found.by_record() if per_record else found.by_rmgr()
+        if as_json:
+            click.echo(json.dumps(document(found, rows, archive)))
+        else:
+            for line in format_stats(found, rows):
+                click.echo(line)
+        return archive.exit_code
+
+
+@command.command("tables", short_help="Write Parquet, one file a segment.")
+@source_options
+@option(
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where the tables go: DIR/TABLE/SEGMENT.parquet.",
+)
+@option(
+    "--table", "names", default="records", show_default=True, metavar="NAME,…",
+    help="records, blocks, stats, xacts, checkpoints, locks, relations, messages, segments, "
+    "problems; or all.",
+)  # fmt: skip
+@option("--columns", metavar="NAME,…", help="Only these, in this order; of one table.")
+@option("--again", is_flag=True, help="Also segments whose file is there and complete.")
+@option("--quiet", is_flag=True, help="Show no progress.")
+@config_option
+def tables(
+    source: Source, output: str, names: str, columns: str | None, again: bool, quiet: bool
+) -> int:
+    """Write tables as Parquet, one file a segment.
+
+    Run again over an archive that has grown, it writes what is new: a file is made once its
+    segment is complete, and appears whole or not at all.
+
+    \b
+    Example:
+      walkeeper history tables --path /srv/wal --output /data/wal --table records,xacts
+    """
+    from walkeeper_cli.history_reading import opened
+    from walkeeper_cli.history_tables import write
+
+    with opened(source) as archive:
+        write(archive, output, names.split(","), columns, again=again, quiet=quiet)
+        return archive.exit_code

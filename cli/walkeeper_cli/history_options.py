@@ -1,0 +1,121 @@
+"""The options that all of `walkeeper history` has: which WAL, and how to read it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from walkeeper_cli.options import ParamType, option
+from walkeeper_common.lsn import Lsn
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_parse_time = datetime.fromisoformat
+ON_ERROR = ("fail", "skip", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What of which archive is read, and what happens where it is damaged."""
+
+    path: str
+    start_lsn: Lsn | None
+    end_lsn: Lsn | None
+    start_time: datetime | None
+    end_time: datetime | None
+    timeline: int | None
+    on_error: str
+    verify: str
+    engine: str
+    jobs: int | None
+
+
+class LsnText(ParamType):
+    """`0/16B3748`."""
+
+    name = "lsn"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Lsn:
+        try:
+            return value if isinstance(value, Lsn) else Lsn.parse(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is not an LSN such as 0/16B3748", param, ctx)
+
+
+class Time(ParamType):
+    """`2024-05-01 12:30:00+02`; UTC unless it says otherwise."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = _parse_time(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2024-05-01 12:30:00+02", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class Timeline(ParamType):
+    """A number; as in names of files, also eight hexadecimal digits."""
+
+    name = "timeline"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        text = str(value).strip()
+        try:
+            number = int(text, 16 if len(text) == 8 else 10)
+        except ValueError:
+            number = 0
+        if not 0 < number < 1 << 32:
+            self.fail(f"{value!r} is not a timeline such as 2 or 00000002", param, ctx)
+        return number
+
+
+_OPTIONS = (
+    option(
+        "--path", required=True, metavar="URL",
+        help="A directory, a segment, or s3://…, gs://…, az://….",
+    ),
+    option("--start-lsn", type=LsnText(), metavar="LSN", help="Records that start here or later."),
+    option("--end-lsn", type=LsnText(), metavar="LSN", help="Records that start before this."),
+    option(
+        "--start-time", type=Time(), metavar="TIME",
+        help="From the first commit at this time or later.",
+    ),
+    option("--end-time", type=Time(), metavar="TIME", help="Up to the last commit before this."),
+    option("--timeline", type=Timeline(), metavar="TLI", help="The newest, unless told otherwise."),
+    option(
+        "--on-error", type=click.Choice(ON_ERROR), default="fail", show_default=True,
+        help="Damaged or missing WAL: stop; read on with a warning; read on and exit 1 at the end.",
+    ),
+    option(
+        "--verify", type=click.Choice(["crc", "none"]), default="crc", show_default=True,
+        help="Whether every record's CRC is checked.",
+    ),
+    option(
+        "--engine", type=click.Choice(["auto", "numba", "numpy"]), default="auto", hidden=True,
+        help="What walks over records.",
+    ),
+    option("--jobs", "-j", type=click.IntRange(1, 256), metavar="N", help="Threads; one a CPU."),
+)  # fmt: skip
+
+
+def source_options(function: Function) -> Callable[..., Any]:
+    """All of them, handed over as one `source`."""
+    fields = tuple(Source.__dataclass_fields__)
+
+    @functools.wraps(function)
+    def gathered(**values: Any) -> Any:
+        source = Source(**{name: values.pop(name) for name in fields})
+        return function(source=source, **values)
+
+    wrapped: Callable[..., Any] = gathered
+    for add in reversed(_OPTIONS):
+        wrapped = add(wrapped)
+    return wrapped

@@ -1,0 +1,79 @@
+"""An archive as the commands of `walkeeper history` read it: opened, planned, its problems told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import click
+
+from walkeeper_cli.history_options import Source
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.lsn import Lsn
+
+NEEDED = "walkeeper history needs numpy and pyarrow: pip install 'walkeeper[spark]'"
+
+try:
+    from walkeeper_history.plan import Plan, Problem, make_plan
+    from walkeeper_history.reading import Reading, Summary
+    from walkeeper_history.sweep import SweepOptions, raise_fatal, sweep
+    from walkeeper_history.times import lsn_range
+    from walkeeper_history.wal_files import WalFiles, open_files
+except ModuleNotFoundError as error:
+    if error.name not in ("numpy", "pyarrow"):
+        raise
+    raise WalkeeperError(NEEDED) from error
+
+Made = TypeVar("Made")
+
+
+class Archive:
+    """What is read of it, and the problems that were met."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.files: WalFiles = open_files(source.path)
+        self.options = SweepOptions(
+            engine_name=source.engine, check_crc=source.verify == "crc", threads=source.jobs
+        )
+        start: int | None = source.start_lsn
+        end: int | None = source.end_lsn
+        if source.start_time or source.end_time:
+            whole = make_plan(self.files, timeline=source.timeline)
+            start, end = lsn_range(
+                self.files, whole, source.start_time, source.end_time, (start, end)
+            )
+        self.plan: Plan = make_plan(
+            self.files, timeline=source.timeline, start_lsn=start, end_lsn=end
+        )
+        self.problems: list[Problem] = []
+
+    @property
+    def exit_code(self) -> int:
+        fatal = any(problem.fatal for problem in self.problems)
+        return 1 if fatal and self.source.on_error == "report" else 0
+
+    def on_problem(self, problem: Problem) -> None:
+        """As --on-error says; what is read on from is told on stderr."""
+        if self.source.on_error == "fail":
+            raise_fatal(problem)
+        if problem not in self.problems:
+            self.problems.append(problem)
+            if problem.fatal:
+                click.echo(f"walkeeper: warning: {shown(problem)}", err=True)
+
+    def sweep(self, make: Callable[[Reading], Made]) -> Iterator[tuple[Made, Summary]]:
+        return sweep(self.files, self.plan, make, on_problem=self.on_problem, options=self.options)
+
+
+def shown(problem: Problem) -> str:
+    """One line: file, what is wrong, and where reading goes on."""
+    went_on = f" (read on at {Lsn(problem.end_lsn)})" if problem.end_lsn is not None else ""
+    return f"{problem.file}: {problem.reason}{went_on}"
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[Archive]:
+    """An archive for the length of one command."""
+    yield Archive(source)

@@ -1,0 +1,51 @@
+"""`walkeeper history stats`: gathered, and as a document for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from walkeeper_cli.history_reading import Archive
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.reading import Reading
+from walkeeper_history.stats import Stats, StatsRow
+
+_SUMS = ("count", "record_size", "fpi_size", "combined_size")
+
+
+def gather(archive: Archive) -> Stats:
+    total = Stats()
+    for stats, _ in archive.sweep(_of_segment):
+        total.add(stats)
+    return total
+
+
+def _of_segment(reading: Reading) -> Stats:
+    stats = Stats()
+    for batch in reading:
+        stats.add_batch(batch)
+    return stats
+
+
+def document(stats: Stats, rows: list[StatsRow], archive: Archive) -> dict[str, Any]:
+    """Columns as those of pg_get_wal_stats; LSNs as PostgreSQL writes them."""
+    totals = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    return {
+        "start_lsn": None if stats.start_lsn is None else str(Lsn(stats.start_lsn)),
+        "end_lsn": None if stats.end_lsn is None else str(Lsn(stats.end_lsn)),
+        "timeline": archive.plan.timeline,
+        "rows": [_row(row, totals) for row in rows],
+        "total": totals,
+        "problems": [
+            {"file": problem.file, "reason": problem.reason, "fatal": problem.fatal}
+            for problem in archive.problems
+        ],
+    }
+
+
+def _row(row: StatsRow, totals: dict[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {"resource_manager/record_type": row.name}
+    for name in _SUMS:
+        value = getattr(row, name)
+        found[name] = value
+        found[f"{name}_percentage"] = 100.0 * value / totals[name] if totals[name] else 0.0
+    return found

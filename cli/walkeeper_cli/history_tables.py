@@ -1,0 +1,74 @@
+"""`walkeeper history tables`: Parquet, with progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from walkeeper_cli.history_reading import Archive
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.parquet import write_table
+from walkeeper_history.tables import TABLE_NAMES, table
+
+
+def write(
+    archive: Archive,
+    output: str,
+    names: list[str],
+    columns: str | None,
+    *,
+    again: bool,
+    quiet: bool,
+) -> None:
+    """One table after the other, each over all segments."""
+    chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]
+    if columns and len(chosen) != 1:
+        raise click.UsageError("--columns is for one table; name it with --table")
+    for name in chosen:
+        _write_one(archive, name, Path(output), columns, again=again, quiet=quiet)
+
+
+def _write_one(
+    archive: Archive, name: str, output: Path, columns: str | None, *, again: bool, quiet: bool
+) -> None:
+    made = table(name, [column.strip() for column in columns.split(",")] if columns else None)
+    progress = _Progress(name, len(archive.plan.segments), quiet=quiet)
+    try:
+        for written in write_table(
+            archive.files,
+            archive.plan,
+            made,
+            output,
+            again=again,
+            on_problem=archive.on_problem,
+            options=archive.options,
+        ):
+            progress.add(written.rows, kept=written.kept)
+    except OSError as error:
+        raise HistoryError(f"{output}: {error.strerror or error}") from error
+    finally:
+        progress.end()
+
+
+class _Progress:
+    """A line that counts segments: kept up to date on a terminal, else written at the end."""
+
+    def __init__(self, name: str, total: int, *, quiet: bool) -> None:
+        self._name, self._total, self._quiet = name, total, quiet
+        self._done = self._kept = self._rows = 0
+        self._live = sys.stderr.isatty()
+
+    def add(self, rows: int, *, kept: bool) -> None:
+        self._done, self._kept, self._rows = self._done + 1, self._kept + kept, self._rows + rows
+        if self._live and not self._quiet:
+            click.echo(f"\r{self._line()}", nl=False, err=True)
+
+    def end(self) -> None:
+        if not self._quiet:
+            click.echo(f"\r{self._line()}" if self._live else self._line(), err=True)
+
+    def _line(self) -> str:
+        kept = f", {self._kept} of them from an earlier run" if self._kept else ""
+        return f"{self._name}: {self._done} of {self._total} segments, {self._rows} rows{kept}"

@@ -1,0 +1,114 @@
+"""Tables as Parquet, one file a segment: again is the same, and cheap.
+
+    write_table(files, plan, table, directory) -> Iterator[Written]
+
+    directory/<table>/<segment>.parquet      the name begins with the timeline
+
+Contract: a file appears whole under its name or not at all. It says in its metadata what it was
+made of; one that was made of a complete segment with the same columns and range is kept, so that a
+second run over a growing archive reads only what is new. A segment in which the log ended, or with
+a problem, is read again. Problems are told each time they are met, and not for kept files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from walkeeper_history.plan import Plan, PlannedSegment
+from walkeeper_history.reading import Reading
+from walkeeper_history.sweep import DEFAULT, OnProblem, SweepOptions, raise_fatal, sweep
+from walkeeper_history.tables import Table
+from walkeeper_history.wal_files import WalFiles
+
+FORMAT = 1  # raised when the same WAL would give other rows
+_METADATA = b"walkeeper"
+COMPRESSION = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One segment's file. `kept`: it was there, made of the same."""
+
+    segment: PlannedSegment
+    path: Path
+    rows: int
+    kept: bool
+
+
+def parquet_path(directory: Path, table: Table, segment: PlannedSegment) -> Path:
+    return directory / table.name / f"{segment.name}.parquet"
+
+
+def write_table(
+    files: WalFiles,
+    plan: Plan,
+    table: Table,
+    directory: Path,
+    *,
+    again: bool = False,
+    on_problem: OnProblem = raise_fatal,
+    options: SweepOptions = DEFAULT,
+) -> Iterator[Written]:
+    """Writes as it is iterated, in the order of the log; `again` keeps no file."""
+
+    def write(reading: Reading) -> Written:
+        segment = reading.segment
+        path = parquet_path(directory, table, segment)
+        rows = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        batches = list(table.batches(reading))
+        complete = reading.summary.status in ("complete", "switched") and not reading.problems
+        made_of = _made_of(table, segment, complete=complete)
+        schema = table.schema.with_metadata({_METADATA: json.dumps(made_of).encode()})
+        try:
+            with pq.ParquetWriter(partial, schema, compression=COMPRESSION) as writer:
+                for batch in batches:
+                    rows += batch.num_rows
+                    writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return Written(segment, path, rows, kept=False)
+
+    kept = [] if again else [s for s in plan.segments if _is_made(directory, table, s)]
+    for segment in kept:
+        path = parquet_path(directory, table, segment)
+        yield Written(segment, path, pq.read_metadata(path).num_rows, kept=True)
+    # The sweep still knows the kept ones: the rest of a last record lies in the segment behind.
+    skipped = frozenset(segment.first_lsn for segment in kept)
+    for written, _ in sweep(
+        files, plan, write, on_problem=on_problem, options=replace(options, skipped=skipped)
+    ):
+        yield written
+
+
+def _made_of(table: Table, segment: PlannedSegment, *, complete: bool) -> dict[str, object]:
+    return {
+        "format": FORMAT,
+        "columns": table.schema.names,
+        "system_id": segment.system_id,
+        "segment_bytes": segment.segment_bytes,
+        "begin_lsn": segment.begin_lsn,
+        "end_lsn": segment.end_lsn,
+        "complete": complete,
+    }
+
+
+def _is_made(directory: Path, table: Table, segment: PlannedSegment) -> bool:
+    """Whether the file is there, whole, and made of this very segment when it was complete."""
+    if segment.is_partial:
+        return False
+    try:
+        metadata = pq.read_metadata(parquet_path(directory, table, segment)).metadata or {}
+        made_of = json.loads(metadata.get(_METADATA, b"{}"))
+    except (OSError, pa.ArrowException, ValueError):
+        return False
+    return bool(made_of == _made_of(table, segment, complete=True))

@@ -1,0 +1,96 @@
+"""Where in the log a time is: LSNs of commits at and before it.
+
+Contract: commit times follow the log but for small inversions, so segments are halved to find the
+one where a time is reached, and looked at one by one from a few segments earlier. Reads
+O(log n) segments, and those without a commit beside them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.events import commit_times, transactions_of
+from walkeeper_history.plan import Plan
+from walkeeper_history.reading import SegmentReader
+from walkeeper_history.segment import Column
+from walkeeper_history.view import View
+from walkeeper_history.wal_files import WalFiles
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+Bound = int | None
+# Segments with commits, before the one that was found, that are looked at for an inversion.
+INVERTED_SEGMENTS = 3
+
+
+def lsn_range(
+    files: WalFiles,
+    plan: Plan,
+    start: datetime | None,
+    end: datetime | None,
+    within: tuple[Bound, Bound] = (None, None),
+) -> tuple[Bound, Bound]:
+    """The LSNs between which commits of [start, end) lie, no wider than `within`."""
+    search = _Search(files, plan)
+    low, high = within
+    if start is not None:
+        found = search.first_at(_microseconds(start))
+        if found is None:
+            raise HistoryError(f"{files.shown('')}: no transaction ended at {start} or later")
+        low = found[0] if low is None else max(low, found[0])
+    if end is not None:
+        found = search.first_at(_microseconds(end))
+        if found is not None:
+            high = found[0] if high is None else min(high, found[0])
+    return low, high
+
+
+def _microseconds(time: datetime) -> int:
+    passed = time - _EPOCH
+    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+
+
+class _Search:
+    """Looks at segments once; keeps what it saw."""
+
+    def __init__(self, files: WalFiles, plan: Plan) -> None:
+        self._reader = SegmentReader(files)
+        self._plan = plan
+        self._seen: dict[int, tuple[Column, Column]] = {}
+
+    def first_at(self, time: int) -> tuple[int, int] | None:
+        """(start, time) of the first record that ends a transaction at `time` or later."""
+        low, high = 0, len(self._plan.segments)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._with_any(middle, high)
+            if found is None or self._ended(found)[0].max() >= time:
+                high = middle
+            else:
+                low = found + 1
+        for _ in range(INVERTED_SEGMENTS):
+            low = next((i for i in range(low - 1, -1, -1) if len(self._ended(i)[0])), 0)
+        for index in range(low, len(self._plan.segments)):
+            times, lsns = self._ended(index)
+            reached = np.flatnonzero(times >= time)
+            if len(reached):
+                return int(lsns[reached[0]]), int(times[reached[0]])
+        return None
+
+    def _with_any(self, index: int, end: int) -> int | None:
+        """The first segment from `index` on, below `end`, in which a transaction ended."""
+        return next((i for i in range(index, end) if len(self._ended(i)[0])), None)
+
+    def _ended(self, index: int) -> tuple[Any, Any]:
+        if index not in self._seen:
+            times, lsns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+            for batch in self._reader.read(self._plan.segments, index):
+                view = transactions_of(View(batch))
+                values, known = commit_times(view)
+                times.append(values[known])
+                lsns.append(view.start_lsn[known])
+            self._seen[index] = np.concatenate(times), np.concatenate(lsns)
+        return self._seen[index]

@@ -1,0 +1,167 @@
+"""`walkeeper history stats` and `tables` as people run them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from struct import pack
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.history.made_wal import write_segments
+from tests.history.test_archives import MB, files_of, lay, made_stream
+from tests.wal_maker import WalMaker
+from walkeeper_cli.__main__ import run
+from walkeeper_history.plan import make_plan
+from walkeeper_history.times import lsn_range
+from walkeeper_history.wal_files import LocalFiles
+
+XACT_COMMIT, TRANSACTION = 0x00, 1
+START = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return lay(tmp_path / "wal", files_of(made_stream()))
+
+
+def test_stats_are_printed_and_given_as_json(
+    archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["history", "stats", "--path", str(archive)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("WAL statistics between 0/100028 and 0/")
+    assert lines[3].startswith("XLOG ") and lines[-1].startswith("Total ")
+    assert run(["history", "stats", "--path", str(archive), "--per-record", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    row = document["rows"][0]
+    assert row["resource_manager/record_type"] == "XLOG/NOOP"
+    assert row["count"] == document["total"]["count"] and row["count_percentage"] == 100.0
+
+
+def test_an_option_can_come_from_the_environment_or_a_file(
+    archive: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WALKEEPER_PATH", str(archive))
+    assert run(["history", "stats"]) == 0
+    monkeypatch.delenv("WALKEEPER_PATH")
+    file = tmp_path / "walkeeper.toml"
+    file.write_text(f'[history]\npath = "{archive}"\noutput = "{tmp_path}"\n')
+    assert run(["history", "stats", "--config", str(file)]) == 0
+    file.write_text(f'[history]\npath = "{archive}"\nno_such = 1\n')
+    assert run(["history", "stats", "--config", str(file)]) == 2
+    assert "no option 'no_such'" in capsys.readouterr().err
+
+
+def test_damage_ends_it_or_is_reported_as_asked(
+    archive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = sorted(archive.iterdir())[1]
+    data = bytearray(victim.read_bytes())
+    data[50_000] ^= 1
+    victim.write_bytes(data)
+    command = ["history", "stats", "--path", str(archive)]
+    assert run(command) == 1
+    captured = capsys.readouterr()
+    assert not captured.out and victim.name in captured.err and "checksum" in captured.err
+    for how, code in (("skip", 0), ("report", 1)):
+        assert run([*command, "--on-error", how]) == code
+        captured = capsys.readouterr()
+        assert "Total" in captured.out and victim.name in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--start-lsn", "zero"], "is not an LSN"),
+        (["--start-time", "yesterday"], "is not a time"),
+        (["--timeline", "0"], "is not a timeline"),
+    ],
+)
+def test_wrong_values_are_usage_errors(
+    archive: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["history", "stats", "--path", str(archive), *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_tables_are_written_once_for_each_segment(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    command = [
+        "history", "tables", "--path", str(archive), "--output", str(output),
+        "--table", "records,stats,segments,problems",
+    ]  # fmt: skip
+    assert run(command) == 0
+    files = sorted(output.rglob("*.parquet"))
+    assert len(files) == 4 * 3 and not list(output.rglob("*.partial"))
+    records = pq.read_table(output / "records")
+    assert records.num_rows == len(made_stream().records)
+    first = {file: file.stat().st_mtime_ns for file in files}
+    capsys.readouterr()
+    assert run(command) == 0
+    assert "2 of them from an earlier run" in capsys.readouterr().err
+    again = {file for file in files if file.stat().st_mtime_ns != first[file]}
+    assert {file.stem for file in again} == {files[-1].stem}, "only where the log ends"
+    assert pq.read_table(output / "records").equals(records)
+    assert run([*command, "--again"]) == 0
+    assert "earlier" not in capsys.readouterr().err
+
+
+def test_a_column_or_table_that_is_not_there_is_named(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["history", "tables", "--path", str(archive), "--output", str(tmp_path)]
+    assert run([*command, "--table", "rows"]) == 1
+    assert "there are: records, blocks" in capsys.readouterr().err
+    assert run([*command, "--columns", "lsn"]) == 1
+    assert "it has: start_lsn, end_lsn" in capsys.readouterr().err
+    assert run([*command, "--table", "records,stats", "--columns", "xid"]) == 2
+
+
+def commits(seed: int, count: int) -> tuple[WalMaker, list[tuple[int, int]]]:
+    """A log with commits a second apart, some of them a little out of order; (second, LSN)."""
+    random, made = Random(seed), []
+    maker = WalMaker(random, segment_bytes=MB)
+    epoch = datetime(2000, 1, 1, tzinfo=UTC)
+    for second in range(count):
+        shown = second + random.choice((0, 0, 0, -2))
+        moment = (START + timedelta(seconds=shown) - epoch) // timedelta(microseconds=1)
+        record = maker.record(pack("<q", moment), XACT_COMMIT, TRANSACTION)
+        made.append((shown, int(record.start_lsn)))
+        maker.record(random.choice((100, 40_000)))
+        if random.random() < 0.02:
+            maker.record(2 * MB)
+    return maker, made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_time_is_found_where_it_is_first_reached(tmp_path: Path, seed: int) -> None:
+    maker, made = commits(seed, 300)
+    write_segments(maker, tmp_path / "wal")
+    files = LocalFiles(tmp_path / "wal")
+    plan = make_plan(files)
+    for second in (0, 1, 57, 150, 298):
+        expected = next(lsn for shown, lsn in made if shown >= second)
+        time = START + timedelta(seconds=second)
+        assert lsn_range(files, plan, time, None) == (expected, None)
+        assert lsn_range(files, plan, None, time) == (None, expected)
+    assert lsn_range(files, plan, None, START + timedelta(days=1)) == (None, None)
+
+
+def test_a_time_after_the_last_commit_is_said_to_be_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker, _ = commits(1, 20)
+    write_segments(maker, tmp_path / "wal")
+    command = ["history", "stats", "--path", str(tmp_path / "wal")]
+    assert run([*command, "--start-time", "2025-01-01"]) == 1
+    assert "no transaction ended at 2025-01-01" in capsys.readouterr().err
+    assert run([*command, "--end-time", "2024-05-01 00:00:10"]) == 0
