@@ -43,6 +43,9 @@ $(STAMP): pyproject.toml Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@# Spark lists sys.path for packages called pyspark_*; an editable install is a hook, not a path.
+	@echo '$(CURDIR)/spark' > "$$($(BIN)/python -c \
+		'import sysconfig; print(sysconfig.get_path("purelib"))')/walkeeper_spark.pth"
 	@touch $@
 
 system-packages:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
@@ -22,7 +22,9 @@ from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.timelines import Stretch, guessed_history, parse_history
 from walkeeper_history.versions import MAJORS
 from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.walk import RECORD_BYTES_MAX
 
+Chosen = tuple[int, ArchivedFile, int]
 SAMPLES_MAX = 5  # segments whose headers say which cluster this is
 
 
@@ -53,6 +55,8 @@ class PlannedSegment:
     """Where the path leaves this file's timeline; nothing at or beyond it is read."""
     is_partial: bool
     is_last: bool
+    problems: tuple[Problem, ...] = ()
+    """What is known to be wrong before it is read, such as a gap behind it."""
 
     @property
     def name(self) -> str:
@@ -66,7 +70,18 @@ class Plan:
     segment_bytes: int
     system_id: int | None
     segments: tuple[PlannedSegment, ...]
-    problems: tuple[Problem, ...] = field(default=())
+    behind: tuple[PlannedSegment, ...] = ()
+    """What the rest of the last record can lie in; no record is read that starts there."""
+
+    @property
+    def reachable(self) -> tuple[PlannedSegment, ...]:
+        return self.segments + self.behind
+
+    def part(self, begin: int, end: int) -> Plan:
+        """Segments [begin, end) of this plan, as a plan of its own."""
+        reach = -(-RECORD_BYTES_MAX // self.segment_bytes) + 1
+        behind = self.reachable[end : end + reach]
+        return replace(self, segments=self.segments[begin:end], behind=behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +119,8 @@ def make_plan(
     problems: list[Problem] = []
     path = _path_to(files, archived, timelines, target, problems)
     cluster = _cluster_of(files, segments)
-    chosen = _choose(segments, path, cluster.segment_bytes)
+    chosen = _written(_choose(segments, path, cluster.segment_bytes), files, problems)
     begin, end = start_lsn or 0, int(LSN_MAX) if end_lsn is None else end_lsn
-    wanted = [
-        item
-        for item in chosen
-        if item[0] + cluster.segment_bytes > begin and item[0] < end and item[0] < item[2]
-    ]
-    if not wanted:
-        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
     last = chosen[-1][0]
     planned = tuple(
         PlannedSegment(
@@ -120,10 +128,14 @@ def make_plan(
             max(begin, first), min(end, first + cluster.segment_bytes, limit), limit,
             file.is_partial, first == last,
         )
-        for first, file, limit in wanted
+        for first, file, limit in chosen
     )  # fmt: skip
-    problems += _gaps(planned, files)
-    return Plan(target, cluster.segment_bytes, cluster.system_id, planned, tuple(problems))
+    wanted = [n for n, segment in enumerate(planned) if segment.begin_lsn < segment.end_lsn]
+    if not wanted:
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
+    whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned)
+    part = whole.part(wanted[0], wanted[-1] + 1)
+    return replace(part, segments=_with_problems(part.segments, problems, files))
 
 
 def _path_to(
@@ -187,7 +199,7 @@ def _votes(
 
 def _choose(
     segments: list[ArchivedFile], path: tuple[Stretch, ...], segment_bytes: int
-) -> list[tuple[int, ArchivedFile, int]]:
+) -> list[Chosen]:
     """(first LSN, file, limit) of each segment on the path."""
     order = {stretch.timeline: number for number, stretch in enumerate(path)}
     limits = {stretch.timeline: stretch.end_lsn for stretch in path}
@@ -208,12 +220,40 @@ def _choose(
     return [(first, best[first][1], limits[best[first][1].timeline]) for first in sorted(best)]
 
 
-def _gaps(segments: tuple[PlannedSegment, ...], files: WalFiles) -> list[Problem]:
-    found = []
+def _written(chosen: list[Chosen], files: WalFiles, problems: list[Problem]) -> list[Chosen]:
+    """Without the segments at the end that a running server keeps for later: they have the names
+    of WAL to come, and are empty or hold what was written there before."""
+    count = len(chosen)
+    while count and _is_for_later(files, chosen[count - 1][1], chosen[count - 1][0]):
+        count -= 1
+    if 0 < count < len(chosen):
+        first, last = chosen[count][1], chosen[-1][1]
+        text = f"kept for WAL to come, as are all up to {last.segment}; the log ends before"
+        problems.append(Problem(files.shown(first.path), chosen[count][0], None, text, fatal=False))
+    return chosen[:count] or chosen
+
+
+def _is_for_later(files: WalFiles, file: ArchivedFile, first_lsn: int) -> bool:
+    try:
+        front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+    except HistoryError:
+        return False
+    if len(front) < LONG_HEADER_BYTES:
+        return False
+    header = page_header(front)
+    return not any(front) or (header.magic >> 8 == 0xD1 and header.page_lsn < first_lsn)
+
+
+def _with_problems(
+    segments: tuple[PlannedSegment, ...], problems: list[Problem], files: WalFiles
+) -> tuple[PlannedSegment, ...]:
+    """Each gap with the segment before it, everything else with the first."""
+    found: dict[int, list[Problem]] = {segments[0].first_lsn: problems}
     for before, after in pairwise(segments):
         missing = before.first_lsn + before.segment_bytes
         if after.first_lsn != missing:
             count = (after.first_lsn - missing) // before.segment_bytes
             text = f"{count} segments are missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
-            found.append(Problem(files.shown(before.path), missing, after.first_lsn, text))
-    return found
+            gap = Problem(files.shown(before.path), missing, after.first_lsn, text)
+            found.setdefault(before.first_lsn, []).append(gap)
+    return tuple(replace(s, problems=tuple(found.get(s.first_lsn, ()))) for s in segments)

@@ -159,7 +159,7 @@ class Reading:
         self._reader, self._segments, self._index = reader, segments, index
         self.segment = segments[index]
         self.shown = reader.files.shown(self.segment.path)
-        self.problems: list[Problem] = []
+        self.problems: list[Problem] = list(self.segment.problems)
         self.summary = Summary(self.segment)
 
     def __iter__(self) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ not WAL of its place, ends it early: the walk then finds the record incomplete.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,62 +35,92 @@ class Spill:
     overwritten: bool
     reason: str
     """Why there is no more of it, if the record turns out to be longer."""
+    complete: bool
+    """Whether all is there that the segments behind announce."""
 
 
 def read_spill(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
 ) -> Spill:
     """What of the last record of `segments[index]` lies behind that segment."""
-    pieces: list[tuple[Bytes, bool, str]] = []
+    pieces: list[_Piece] = []
     try:
         pieces.extend(_pieces(files, segments, index, magic))
     except HistoryError as error:
-        pieces.append((np.empty(0, np.uint8), False, str(error)))
-    _, overwritten, reason = pieces[-1]
-    return Spill(np.concatenate([data for data, _, _ in pieces]), overwritten, reason)
+        pieces.append(_Piece(reason=str(error)))
+    last = pieces[-1]
+    data = np.concatenate([piece.data for piece in pieces])
+    return Spill(data, last.overwritten, last.reason, last.complete)
+
+
+def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int) -> bool:
+    """Whether all of the record is there that `segments[index]` may end with.
+
+    The segment behind is then being written or is whole, so this one no longer changes.
+    """
+    if index + 1 >= len(segments):
+        return False
+    front = files.read_front(segments[index + 1].path, WAL_PAGE_BYTES)
+    pages = inspect_pages(front, segments[index + 1].first_lsn)
+    return bool(pages.count and pages.good[0]) and (
+        read_spill(files, segments, index, pages.magic).complete
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one segment has of it."""
+
+    data: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
+    overwritten: bool = False
+    reason: str = ""
+    complete: bool = False
 
 
 def _pieces(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
-) -> Iterator[tuple[Bytes, bool, str]]:
-    """(payload, overwritten, why it ends here) of each segment that the record reaches."""
-    nothing = np.empty(0, np.uint8)
+) -> Iterator[_Piece]:
+    """One for each segment that the record reaches."""
     while True:
         before, index = segments[index], index + 1
         first_lsn = before.first_lsn + before.segment_bytes
         if index >= len(segments) or segments[index].first_lsn != first_lsn:
-            yield nothing, False, f"the segment at {Lsn(first_lsn)} is missing"
+            yield _Piece(reason=f"the segment at {Lsn(first_lsn)} is missing")
             return
         path = segments[index].path
         shown = files.shown(path)
         front = files.read_front(path, WAL_PAGE_BYTES)
         pages = inspect_pages(front, first_lsn)
         if not pages.count or not pages.good[0] or pages.magic != magic:
-            yield nothing, False, f"{shown} does not start with WAL of its place"
+            yield _Piece(reason=f"{shown} does not start with WAL of its place")
             return
         if pages.overwrites[0]:
-            yield nothing, True, ""
+            yield _Piece(overwritten=True, complete=True)
             return
         header = page_header(front[:LONG_HEADER_BYTES].tobytes())
         if before.system_id is not None and header.system_id != before.system_id:
-            yield nothing, False, f"{shown} is of another cluster, {header.system_id}"
+            yield _Piece(reason=f"{shown} is of another cluster, {header.system_id}")
             return
         if not header.info & FIRST_IS_CONTRECORD:
-            yield nothing, False, f"{shown} does not continue the record"
+            yield _Piece(reason=f"{shown} does not continue the record", complete=True)
             return
         held = payload_bytes(before.segment_bytes)
         wanted = min(header.rem_len, held)
         if wanted > payload_bytes(WAL_PAGE_BYTES):
             front = files.read_front(path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
             pages = inspect_pages(front, first_lsn)
-        data, overwritten, reason = _good_part(front, first_lsn, wanted, shown)
-        done = overwritten or bool(reason) or header.rem_len <= held
-        yield data, overwritten, reason or f"the record is longer than {shown} says"
-        if done:
+        piece = _good_part(front, first_lsn, wanted, shown)
+        if piece.overwritten or piece.reason:
+            yield piece
+            return
+        all_there = header.rem_len <= held
+        reason = f"the record is longer than {shown} says"
+        yield replace(piece, reason=reason, complete=all_there)
+        if all_there:
             return
 
 
-def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> tuple[Bytes, bool, str]:
+def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> _Piece:
     """Up to the first page that does not continue the one before."""
     pages = inspect_pages(front, first_lsn)
     payload = np.empty(payload_bytes(len(front)), np.uint8)
@@ -100,9 +130,9 @@ def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> tuple[B
         if limit >= wanted:
             break
         if pages.overwrites[page]:
-            return payload[:limit], True, ""
+            return _Piece(payload[:limit], overwritten=True, complete=True)
         lsn = Lsn(first_lsn + page * WAL_PAGE_BYTES)
-        return payload[:limit], False, f"{shown}: the page at {lsn} is not WAL of its place"
+        return _Piece(payload[:limit], reason=f"{shown}: the page at {lsn} is not WAL of its place")
     if len(payload) < wanted:
-        return payload, False, f"{shown} is cut off"
-    return payload[:wanted], False, ""
+        return _Piece(payload, reason=f"{shown} is cut off")
+    return _Piece(payload[:wanted])

@@ -64,8 +64,6 @@ def sweep(
     options: SweepOptions = DEFAULT,
 ) -> Iterator[tuple[Made, Summary]]:
     """See the module."""
-    for problem in plan.problems:
-        on_problem(problem)
     own = threading.local()
 
     def read(index: int) -> _Made[Made]:
@@ -73,7 +71,7 @@ def sweep(
             own.reader = SegmentReader(
                 files, engine_name=options.engine_name, check_crc=options.check_crc
             )
-        reading: Reading = own.reader.read(plan.segments, index)
+        reading: Reading = own.reader.read(plan.reachable, index)
         return _Made(make(reading), reading.summary, reading.problems)
 
     chain = _Chain()

@@ -76,7 +76,6 @@ SEGMENT_SCHEMA = pa.schema(
 PROBLEM_SCHEMA = pa.schema(
     [
         ("file", pa.string()),
-        ("segment", pa.string()),
         ("start_lsn", pa.int64()),
         ("end_lsn", pa.int64()),
         ("reason", pa.string()),
@@ -102,10 +101,8 @@ class Table:
 
 def table(name: str, columns: Iterable[str] | None = None) -> Table:
     """HistoryError if there is no such table, or column in it."""
-    if name not in _TABLES:
-        raise HistoryError(f"no table {name!r}; there are: {', '.join(_TABLES)}")
+    kept = column_names(name, with_payload=False)
     schema, make = _TABLES[name]
-    kept = [n for n in schema.names if n not in PAYLOAD_COLUMNS]
     if columns is not None:
         kept = list(columns)
         if unknown := [column for column in kept if column not in schema.names]:
@@ -114,6 +111,13 @@ def table(name: str, columns: Iterable[str] | None = None) -> Table:
             )
     narrowed = pa.schema([schema.field(column) for column in kept])
     return Table(name, narrowed, lambda reading: make(reading, tuple(kept)))
+
+
+def column_names(name: str, *, with_payload: bool) -> list[str]:
+    """All columns of a table; copies of WAL itself only if asked for."""
+    if name not in _TABLES:
+        raise HistoryError(f"no table {name!r}; there are: {', '.join(_TABLES)}")
+    return [n for n in _TABLES[name][0].names if with_payload or n not in PAYLOAD_COLUMNS]
 
 
 def _from_columns(
@@ -192,13 +196,11 @@ def segment_rows(summaries: list[tuple[Summary, str]]) -> Any:
     return _batch_of(SEGMENT_SCHEMA, [list(column) for column in zip(*rows, strict=True)])
 
 
-def problem_rows(problems: Iterable[tuple[Problem, str | None]]) -> Any:
-    """A row for each problem, and the segment it was met in."""
-    rows = [
-        (problem.file, segment, problem.start_lsn, problem.end_lsn, problem.reason, problem.fatal)
-        for problem, segment in problems
+def problem_rows(problems: Iterable[Problem]) -> Any:
+    """A row for each problem."""
+    columns: list[list[Any]] = [
+        [getattr(problem, name) for problem in problems] for name in PROBLEM_SCHEMA.names
     ]
-    columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 6
     return _batch_of(PROBLEM_SCHEMA, columns)
 
 
@@ -211,7 +213,7 @@ def _segments(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
 def _problems(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
     for _ in reading:
         pass
-    yield problem_rows((problem, reading.segment.name) for problem in reading.problems)
+    yield problem_rows(reading.problems)
 
 
 _TABLES: dict[str, tuple[Any, Callable[[Reading, tuple[str, ...]], Iterator[Any]]]] = {

@@ -87,7 +87,7 @@ class _Search:
     def _ended(self, index: int) -> tuple[Any, Any]:
         if index not in self._seen:
             times, lsns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-            for batch in self._reader.read(self._plan.segments, index):
+            for batch in self._reader.read(self._plan.reachable, index):
                 view = transactions_of(View(batch))
                 values, known = commit_times(view)
                 times.append(values[known])

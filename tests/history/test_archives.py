@@ -268,7 +268,19 @@ def test_a_range_takes_the_records_that_start_in_it(tmp_path: Path) -> None:
     found = [
         lsn
         for index in range(len(plan.segments))
-        for batch in reader.read(plan.segments, index)
+        for batch in reader.read(plan.reachable, index)
         for lsn in batch.start_lsn().tolist()
     ]
     assert found == [int(made.start_lsn) for made in maker.records[50:-50]]
+
+
+def test_segments_kept_for_wal_to_come_are_not_the_log(tmp_path: Path) -> None:
+    maker = made_stream(4 * MB)
+    names = files_of(maker)
+    # What a running server's directory has behind its log: recycled segments, and a fresh one.
+    after = [segment_name(1, Lsn(lsn), MB) for lsn in (6 * MB, 7 * MB)]
+    lay(tmp_path, {**names, after[0]: names[min(names)], after[1]: bytes(MB)})
+    stats, _, problems = whole_stats(tmp_path)
+    assert int(stats.counts.sum()) == len(maker.records)
+    assert [problem.fatal for problem in problems] == [False]
+    assert after[0] in problems[0].file and after[1] in problems[0].reason

@@ -37,7 +37,7 @@ def rows_of(
     batches = [
         batch
         for index in range(len(plan.segments))
-        for batch in made.batches(reader.read(plan.segments, index))
+        for batch in made.batches(reader.read(plan.reachable, index))
     ]
     rows: list[dict[str, Any]] = pa.Table.from_batches(batches, made.schema).to_pylist()
     return rows

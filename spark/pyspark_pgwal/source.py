@@ -1,0 +1,188 @@
+"""The data source: options, the schema they give, and its readers.
+
+    path                  directory or object store's URL (required)
+    table                 records (default), blocks, stats, xacts, checkpoints, locks, relations,
+                          messages, segments, problems
+    columns               names, separated by commas; Spark cannot tell a Python source which
+                          columns a query needs, so leaving them out here is what saves time
+    payload               true: with main_data, block_data and block_fpi_data
+    startLsn, endLsn      records that start in [startLsn, endLsn), as 0/16B3748 or a number
+    startTime, endTime    the same by times of commits
+    timeline              the newest, unless told otherwise
+    verify                crc (default) or none
+    onError               fail (default), skip or report: table problems says what was left out
+    segmentsPerPartition  by default as many as make 128 to 512 MB
+    maxFilesPerTrigger    segments in a micro-batch, by default 64
+    pushdown              true: take filters on start_lsn from Spark, which then needs
+                          spark.sql.python.filterPushdown.enabled
+
+Contract: names of options do not depend on case, as everywhere in Spark; an unknown one is an
+error, because a misspelt range would otherwise read everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.sweep import SweepOptions
+from walkeeper_history.tables import Table, column_names, table
+from walkeeper_history.times import lsn_range
+from walkeeper_history.wal_files import open_files
+
+OPTIONS = (
+    "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
+    "timeline", "verify", "onError", "segmentsPerPartition", "maxFilesPerTrigger", "pushdown",
+    "engine",
+)  # fmt: skip
+MAX_FILES_PER_TRIGGER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PgWalOptions:
+    """The options, checked. Travels to the workers."""
+
+    path: str
+    table: str
+    columns: tuple[str, ...] | None
+    start_lsn: int | None
+    end_lsn: int | None
+    start_time: datetime | None
+    end_time: datetime | None
+    timeline: int | None
+    check_crc: bool
+    on_error: str
+    segments_per_partition: int | None
+    max_files_per_trigger: int
+    pushdown: bool
+    engine: str
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
+        """HistoryError names what is wrong."""
+        known = {name.lower(): name for name in OPTIONS}
+        values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in known:
+                raise HistoryError(f"pgwal has no option {name}; it has: {', '.join(OPTIONS)}")
+            values[known[name.lower()]] = value
+        if not values.get("path"):
+            raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
+        name = values.get("table", "records")
+        return cls(
+            path=values["path"],
+            table=name,
+            columns=_columns(values, name),
+            start_lsn=_lsn(values, "startLsn"),
+            end_lsn=_lsn(values, "endLsn"),
+            start_time=_time(values, "startTime"),
+            end_time=_time(values, "endTime"),
+            timeline=_number(values, "timeline"),
+            check_crc=_one_of(values, "verify", "crc", "none") == "crc",
+            on_error=_one_of(values, "onError", "fail", "skip", "report"),
+            segments_per_partition=_number(values, "segmentsPerPartition"),
+            max_files_per_trigger=_number(values, "maxFilesPerTrigger") or MAX_FILES_PER_TRIGGER,
+            pushdown=_one_of(values, "pushdown", "false", "true") == "true",
+            engine=_one_of(values, "engine", "auto", "numba", "numpy"),
+        )
+
+    def made_table(self) -> Table:
+        return table(self.table, self.columns)
+
+    def sweep_options(self) -> SweepOptions:
+        """One thread: Spark starts a task for each core."""
+        return SweepOptions(self.engine, self.check_crc, threads=1)
+
+    def plan(self, start_lsn: int | None = None, end_lsn: int | None = None) -> Plan:
+        """What to read, within a narrower range if one is given."""
+        files = open_files(self.path)
+        starts = [lsn for lsn in (self.start_lsn, start_lsn) if lsn is not None]
+        ends = [lsn for lsn in (self.end_lsn, end_lsn) if lsn is not None]
+        start, end = max(starts, default=None), min(ends, default=None)
+        if self.start_time or self.end_time:
+            whole = make_plan(files, timeline=self.timeline)
+            start, end = lsn_range(files, whole, self.start_time, self.end_time, (start, end))
+        return make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
+
+
+def _columns(values: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    payload = _one_of(values, "payload", "false", "true") == "true"
+    if "columns" in values:
+        return tuple(column.strip() for column in values["columns"].split(","))
+    if payload:
+        return tuple(column_names(name, with_payload=True))
+    return None
+
+
+def _lsn(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdigit() else int(Lsn.parse(text))
+    except ValueError:
+        raise HistoryError(f"option {name}: {text!r} is not an LSN such as 0/16B3748") from None
+
+
+_parse_time = datetime.fromisoformat
+
+
+def _time(values: Mapping[str, str], name: str) -> datetime | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        moment = _parse_time(text)
+    except ValueError:
+        raise HistoryError(
+            f"option {name}: {text!r} is not a time such as 2024-05-01 12:30:00+02"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _number(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is not None and not (text.isdigit() and int(text) > 0):
+        raise HistoryError(f"option {name}: {text!r} is not a number above 0")
+    return None if text is None else int(text)
+
+
+def _one_of(values: Mapping[str, str], name: str, *choices: str) -> str:
+    value = values.get(name, choices[0]).lower()
+    if value not in choices:
+        raise HistoryError(f"option {name}: {value!r} is none of {', '.join(choices)}")
+    return value
+
+
+class PgWalSource(DataSource):
+    """`pgwal`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pgwal"
+
+    def _parsed(self) -> PgWalOptions:
+        return PgWalOptions.parse(self.options)
+
+    def schema(self) -> StructType:
+        arrow = self._parsed().made_table().schema
+        return from_arrow_schema(arrow, prefer_timestamp_ntz=False)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_pgwal.batch import PgWalReader, PushdownReader
+
+        options = self._parsed()
+        return PushdownReader(options) if options.pushdown else PgWalReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pyspark_pgwal.stream import PgWalStreamReader
+
+        return PgWalStreamReader(self._parsed())
