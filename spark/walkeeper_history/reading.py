@@ -14,22 +14,21 @@ is asked for. One reader serves one thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
+from walkeeper_common.walpages import page_header
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.loading import Loaded, Room
 from walkeeper_history.plan import PlannedSegment, Problem
 from walkeeper_history.segment import (
     LONG_HEADER_EXCESS,
     PAGE_PAYLOAD_BYTES,
-    SLACK_BYTES,
     Bytes,
     Column,
     Pages,
-    copy_payload,
     end_lsn_at,
     inspect_pages,
     lsn_at,
@@ -51,8 +50,6 @@ from walkeeper_history.walk import (
     WalkRequest,
     engine,
 )
-
-SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
 
 _REASONS = {
     Stop.ZERO: "invalid record length at {lsn}: wanted 24, got 0",
@@ -89,6 +86,14 @@ class Batch:
         if len(last) and _is_switch(int(last["info"][0]), int(last["rmid"][0])):
             lsns[-1] = -(-lsns[-1] // size) * size
         return lsns
+
+    def span(self) -> tuple[int, int]:
+        """Where the first record starts and the last one ends."""
+        first, last = (
+            replace(self, records=self.records[:1]),
+            replace(self, records=self.records[-1:]),
+        )
+        return int(first.start_lsn()[0]), int(last.end_lsn()[0])
 
     def timeline(self) -> Column:
         """What the page says in which a record starts."""
@@ -135,19 +140,11 @@ class SegmentReader:
         self.files, self.check_crc = files, check_crc
         self.walk: Walk = engine(engine_name)
         self.buffers = buffers or Buffers()
-        self._payload = np.empty(0, np.uint8)
+        self.room = Room()
 
     def read(self, segments: Sequence[PlannedSegment], index: int) -> Reading:
         """`segments[index]`; the ones behind it are looked at for the rest of its last record."""
         return Reading(self, segments, index)
-
-    def payload(self, size: int) -> Bytes:
-        """A buffer of at least `size` bytes and slack; what it held before is kept."""
-        if len(self._payload) < size + SLACK_BYTES:
-            grown = np.empty(size + SLACK_BYTES, np.uint8)
-            grown[: len(self._payload)] = self._payload
-            self._payload = grown
-        return self._payload
 
 
 class Reading:
@@ -165,19 +162,17 @@ class Reading:
     def __iter__(self) -> Iterator[Batch]:
         segment = self.segment
         try:
-            data = self._reader.files.read(segment.path)
+            loaded = self._reader.room.load(self._reader.files, segment.path, segment.segment_bytes)
         except HistoryError as error:
             self._report(segment.first_lsn, self._behind(), str(error))
             return
-        self.summary.file_bytes = len(data)
-        self._check_size(len(data))
-        data = data[: segment.segment_bytes]
-        pages = self._pages(data)
+        self.summary.file_bytes = loaded.size
+        self._check_size(loaded.size)
+        pages = self._pages(loaded)
         if pages is None:
             return
         self._version = self.summary.version = version_of(pages.magic)
-        self._held = payload_bytes(len(data))
-        copy_payload(data, self._reader.payload(self._held + SPILL_BYTES_USUAL))
+        self._held = payload_bytes(pages.count * WAL_PAGE_BYTES)
         self._end = self._held
         if segment.end_lsn < segment.first_lsn + segment.segment_bytes:
             self._end = min(self._held, offset_of(segment.end_lsn - segment.first_lsn))
@@ -193,13 +188,13 @@ class Reading:
         text = f"{size} bytes, but segments are {segment.segment_bytes} bytes long"
         self._report(None, None, text, fatal=not segment.is_last)
 
-    def _pages(self, data: Bytes) -> Pages | None:
+    def _pages(self, loaded: Loaded) -> Pages | None:
         """None if nothing of the file can be read."""
         segment = self.segment
-        pages = inspect_pages(data, segment.first_lsn)
+        pages = inspect_pages(loaded.headers, segment.first_lsn)
         pages.good[:] &= pages.timeline <= segment.timeline
         if pages.count and pages.good[0]:
-            header = page_header(data[:LONG_HEADER_BYTES].tobytes())
+            header = page_header(loaded.front)
             if segment.system_id is not None and header.system_id != segment.system_id:
                 self.summary.status = "foreign"
                 expected = f"WAL of cluster {header.system_id} among that of {segment.system_id}"
@@ -256,7 +251,7 @@ class Reading:
         rest = int(pages.rem_len[0])
         if run.stop is not Stop.ZERO or rest not in (8, 16) or run.at != rest:
             return False
-        info, rmid = self._reader.payload(rest)[rest - 8 : rest - 6].tolist()
+        info, rmid = self._reader.room.payload(rest)[rest - 8 : rest - 6].tolist()
         return bool(pages.good[0]) and _is_switch(info, rmid)
 
     def _run(self, run: _Run, pages: Pages) -> Iterator[Batch]:
@@ -281,7 +276,7 @@ class Reading:
     def _walk(self, run: _Run, available: int) -> Walked:
         segment = self.segment
         request = WalkRequest(
-            payload=self._reader.payload(available),
+            payload=self._reader.room.payload(available),
             begin=run.at,
             end=min(run.end, self._end),
             available=available,
@@ -299,7 +294,7 @@ class Reading:
     def _read_spill(self, run: _Run, magic: int) -> None:
         spill = read_spill(self._reader.files, self._segments, self._index, magic)
         self._available = self._held + len(spill.data)
-        self._reader.payload(self._available)[self._held : self._available] = spill.data
+        self._reader.room.payload(self._available)[self._held : self._available] = spill.data
         self._spilled = True
         self._spill_overwritten, self._spill_reason = spill.overwritten, spill.reason
 
@@ -316,14 +311,13 @@ class Reading:
                 records = records[skipped:]
         if not len(records):
             return None
-        payload = self._reader.payload(self._available)
+        payload = self._reader.room.payload(self._available)
         batch = Batch(segment, self._version, payload, records, blocks, pages.timeline)
         summary = self.summary
+        start, summary.end_lsn = batch.span()
         if summary.start_lsn is None:
-            summary.start_lsn = int(batch.start_lsn()[0])
-            summary.prev_lsn = int(records["prev_lsn"][0])
-        last = Batch(segment, self._version, payload, records[-1:], blocks, pages.timeline)
-        summary.last_lsn, summary.end_lsn = int(last.start_lsn()[0]), int(last.end_lsn()[0])
+            summary.start_lsn, summary.prev_lsn = start, int(records["prev_lsn"][0])
+        summary.last_lsn = self._lsn(int(records["offset"][-1]))
         summary.record_count += len(records)
         summary.record_bytes += int(records["length"].sum(dtype=np.int64))
         summary.fpi_bytes += int(records["fpi_length"].sum(dtype=np.int64))

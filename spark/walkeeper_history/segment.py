@@ -1,7 +1,7 @@
 """A WAL segment as one stretch of records: its page headers checked, then taken out. Pure.
 
-    inspect_pages(data, first_lsn)    every page header at once: which pages are WAL of this place
-    payload_of(data)                  the bytes between the headers, contiguous
+    inspect_pages(headers, first_lsn) every page header at once: which pages are WAL of this place
+    copy_payload(data, into)          the bytes between the headers, contiguous
     lsn_at, end_lsn_at, offset_of     payload offset ↔ LSN
 
 Both header sizes are multiples of 8, so a record that was aligned to 8 in the file is so in the
@@ -37,7 +37,7 @@ LONG_HEADER_EXCESS = LONG_HEADER_BYTES - SHORT_HEADER_BYTES
 # Behind a payload, so that whole words can be read at its end.
 SLACK_BYTES = 64
 
-_HEADER = np.dtype(
+HEADER_ROW = np.dtype(
     {
         "names": ["magic", "info", "timeline", "page_lsn", "rem_len"],
         "formats": ["<u2", "<u2", "<u4", "<u8", "<u4"],
@@ -76,12 +76,18 @@ class Pages:
         return found
 
 
-def inspect_pages(data: Bytes, first_lsn: int) -> Pages:
-    """The headers of whole pages; `first_lsn` is where the segment belongs."""
+def page_headers(data: Bytes) -> Column:
+    """Rows of HEADER_ROW, one for each whole page; a view."""
     count = len(data) // WAL_PAGE_BYTES
     headers: Column = np.ndarray(
-        shape=(count,), dtype=_HEADER, buffer=data.data, strides=(WAL_PAGE_BYTES,)
+        shape=(count,), dtype=HEADER_ROW, buffer=data.data, strides=(WAL_PAGE_BYTES,)
     )
+    return headers
+
+
+def inspect_pages(headers: Column, first_lsn: int) -> Pages:
+    """What the headers of a segment's pages say; `first_lsn` is where the segment belongs."""
+    count = len(headers)
     info = headers["info"].copy()
     expected = np.arange(count, dtype=np.uint64) * np.uint64(WAL_PAGE_BYTES) + np.uint64(first_lsn)
     is_first = np.arange(count) == 0

@@ -21,6 +21,7 @@ from walkeeper_history.segment import (
     copy_payload,
     inspect_pages,
     page_at,
+    page_headers,
     page_offset,
     payload_bytes,
 )
@@ -61,7 +62,7 @@ def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int)
     if index + 1 >= len(segments):
         return False
     front = files.read_front(segments[index + 1].path, WAL_PAGE_BYTES)
-    pages = inspect_pages(front, segments[index + 1].first_lsn)
+    pages = inspect_pages(page_headers(front), segments[index + 1].first_lsn)
     return bool(pages.count and pages.good[0]) and (
         read_spill(files, segments, index, pages.magic).complete
     )
@@ -90,7 +91,7 @@ def _pieces(
         path = segments[index].path
         shown = files.shown(path)
         front = files.read_front(path, WAL_PAGE_BYTES)
-        pages = inspect_pages(front, first_lsn)
+        pages = inspect_pages(page_headers(front), first_lsn)
         if not pages.count or not pages.good[0] or pages.magic != magic:
             yield _Piece(reason=f"{shown} does not start with WAL of its place")
             return
@@ -108,7 +109,7 @@ def _pieces(
         wanted = min(header.rem_len, held)
         if wanted > payload_bytes(WAL_PAGE_BYTES):
             front = files.read_front(path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
-            pages = inspect_pages(front, first_lsn)
+            pages = inspect_pages(page_headers(front), first_lsn)
         piece = _good_part(front, first_lsn, wanted, shown)
         if piece.overwritten or piece.reason:
             yield piece
@@ -122,7 +123,7 @@ def _pieces(
 
 def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> _Piece:
     """Up to the first page that does not continue the one before."""
-    pages = inspect_pages(front, first_lsn)
+    pages = inspect_pages(page_headers(front), first_lsn)
     payload = np.empty(payload_bytes(len(front)), np.uint8)
     copy_payload(front, payload)
     for page in pages.breaks():

@@ -64,7 +64,7 @@ class Stats:
         self.fpi_sizes += fpi
         self.record_sizes += sizes - fpi
         self._names = batch.version.record_names()
-        self._widen(int(batch.start_lsn()[:1][0]), int(batch.end_lsn()[-1:][0]))
+        self._widen(*batch.span())
 
     def add(self, other: Stats) -> None:
         self.counts += other.counts

@@ -47,6 +47,7 @@ class WalFiles(Protocol):
     def list_files(self) -> list[tuple[str, int]]: ...  # path and size
     def read(self, path: str) -> Bytes: ...  # unpacked
     def read_front(self, path: str, size: int) -> Bytes: ...  # at most, and not beyond the end
+    def open_plain(self, path: str) -> int | None: ...  # a descriptor, if it is a plain local file
     def shown(self, path: str) -> str: ...  # for people
 
 
@@ -94,6 +95,24 @@ class LocalFiles:
         except OSError as error:
             raise HistoryError(f"{full}: {error.strerror or error}") from error
         return unpack(data[:done], self.shown(path))
+
+    def open_plain(self, path: str) -> int | None:
+        """None if it is compressed; the caller closes it."""
+        full = self.root / path
+        try:
+            descriptor = os.open(full, os.O_RDONLY)
+            mark = os.pread(descriptor, MAGIC_BYTES, 0)
+        except OSError as error:
+            raise HistoryError(f"{full}: {error.strerror or error}") from error
+        if _codec_of(mark, path) is None:
+            try:
+                _refuse_encrypted(mark, self.shown(path))
+            except HistoryError:
+                os.close(descriptor)
+                raise
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def read_front(self, path: str, size: int) -> Bytes:
         full = self.root / path
@@ -147,6 +166,9 @@ class ObjectFiles:
             _refuse_encrypted(data[:MAGIC_BYTES].tobytes(), self.shown(path))
             return data
         return self.read(path)[:size]
+
+    def open_plain(self, path: str) -> int | None:
+        return None
 
     def shown(self, path: str) -> str:
         return f"{self._url}/{path}"

@@ -56,6 +56,9 @@ class MemoryFiles(LocalFiles):
     def read_front(self, path: str, size: int) -> Bytes:
         return self.read(path)[:size]
 
+    def open_plain(self, path: str) -> int | None:
+        return None if path in self.changed else super().open_plain(path)
+
 
 def random_body(random: Random) -> bytes:
     """Headers and data of a record that add up, with everything that headers can hold."""
