@@ -87,3 +87,53 @@ def tables(
     with opened(source) as archive:
         write(archive, output, names.split(","), columns, again=again, quiet=quiet)
         return archive.exit_code
+
+
+@command.command("find", short_help="Where a DROP, TRUNCATE, DELETE or transaction is.")
+@click.argument("what", type=click.Choice(["drop", "truncate", "delete", "rewrite", "all"]),
+                required=False)  # fmt: skip
+@source_options
+@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@option(
+    "--relation",
+    metavar="[[TABLESPACE/]DATABASE/]RELFILENODE",
+    help="Only what was done to this file: as in pg_relation_filepath, or its last number.",
+)
+@option("--min-rows", type=click.IntRange(1), default=1, metavar="N", help="Of deletes: from N on.")
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@config_option
+def find(
+    source: Source,
+    what: str | None,
+    xid: int | None,
+    relation: str | None,
+    min_rows: int,
+    as_json: bool,
+) -> int:
+    """Find where in the log something happened, and print the lines with which a recovery stops
+    just before it.
+
+    \b
+    Examples:
+      walkeeper history find drop   --path /srv/wal --start-time '2024-05-01 12:00:00+02'
+      walkeeper history find delete --path /srv/wal --relation 16385 --min-rows 1000
+      walkeeper history find        --path /srv/wal --xid 74113
+
+    What PostgreSQL keeps of a relation in WAL is the number of its file: SELECT
+    pg_relation_filenode('t') tells it in a backup that has the table still.
+    """
+    from walkeeper_cli.history_find import document, lines, search
+    from walkeeper_cli.history_reading import opened
+
+    if (what is None) == (xid is None):
+        raise click.UsageError("say what to find (drop, truncate, delete, rewrite, all) or --xid")
+    with opened(source) as archive:
+        found = search(archive, what, xid, relation, min_rows)
+        if as_json:
+            click.echo(json.dumps([document(finding) for finding in found]))
+        else:
+            for line in lines(found):
+                click.echo(line)
+        if not found:
+            click.echo("walkeeper: nothing of that kind was committed in this WAL", err=True)
+        return archive.exit_code

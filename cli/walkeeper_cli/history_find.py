@@ -1,0 +1,93 @@
+"""`walkeeper history find`: findings chosen, and shown with the lines for a recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from walkeeper_cli.history_reading import Archive
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.find import Finding, deeds_of_segment, findings, transaction
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+RELATIONS_SHOWN_MAX = 8
+GLOBAL_TABLESPACE = 1664
+
+
+def search(
+    archive: Archive, what: str | None, xid: int | None, relation: str | None, min_rows: int
+) -> list[Finding]:
+    """In the order of the log."""
+    wanted = _parse_relation(relation)
+    segments = (deeds for deeds, _ in archive.sweep(deeds_of_segment))
+    if xid is not None:
+        return list(transaction(segments, xid))
+    return [
+        finding
+        for finding in findings(segments)
+        if (what == "all" or finding.kind.split()[0] == what)
+        and (finding.rows is None or finding.rows >= min_rows)
+        and (not wanted or any(r[-len(wanted) :] == wanted for r in finding.relations))
+    ]
+
+
+def _parse_relation(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = text.removeprefix("base/").split("/")
+    if not 1 <= len(parts) <= 3 or not all(part.isdigit() for part in parts):
+        raise click.UsageError(f"--relation {text}: not numbers such as 16385 or 1663/5/16385")
+    return tuple(map(int, parts))
+
+
+def _shown_time(finding: Finding) -> str:
+    return str(_EPOCH + timedelta(microseconds=finding.time))
+
+
+def _shown_relation(relation: tuple[int, int, int]) -> str:
+    return "/".join(map(str, relation))
+
+
+def recovery_lines(finding: Finding) -> list[str]:
+    """For postgresql.conf: replay everything that was committed before, and nothing of this."""
+    return [
+        f"recovery_target_lsn = '{Lsn(finding.end_lsn)}'",
+        "recovery_target_inclusive = false",
+        f"recovery_target_timeline = '{finding.timeline}'",
+    ]
+
+
+def document(finding: Finding) -> dict[str, Any]:
+    """LSNs in PostgreSQL's form, times in ISO's."""
+    return {
+        "kind": finding.kind,
+        "xid": finding.xid,
+        "time": _shown_time(finding),
+        "timeline": finding.timeline,
+        "start_lsn": None if finding.start_lsn is None else str(Lsn(finding.start_lsn)),
+        "end_record_lsn": str(Lsn(finding.end_lsn)),
+        "database": finding.database,
+        "relations": [_shown_relation(relation) for relation in finding.relations],
+        "rows": finding.rows,
+        "recovery": recovery_lines(finding),
+    }
+
+
+def lines(found: list[Finding]) -> Iterator[str]:
+    """A paragraph for each, to be read and to be pasted."""
+    for finding in found:
+        rows = "" if finding.rows is None else f" of {finding.rows} rows"
+        database = f" in database {finding.database}" if finding.database else ""
+        yield f"{finding.kind}{rows}{database}: transaction {finding.xid} at {_shown_time(finding)}"
+        if finding.relations:
+            shown = ", ".join(map(_shown_relation, finding.relations[:RELATIONS_SHOWN_MAX]))
+            more = len(finding.relations) - RELATIONS_SHOWN_MAX
+            yield f"  relations: {shown}" + (f" and {more} more" if more > 0 else "")
+        began = "before this WAL" if finding.start_lsn is None else str(Lsn(finding.start_lsn))
+        yield f"  first record {began}, last record {Lsn(finding.end_lsn)}"
+        yield "  to recover up to just before its end:"
+        yield from (f"    {line}" for line in recovery_lines(finding))
+        yield ""

@@ -1,0 +1,284 @@
+"""Who dropped, truncated or deleted what, and where in the log: what a recovery has to stop before.
+
+    find(archive sweep) -> Finding …
+
+Contract: only transactions that committed are findings of DROP, TRUNCATE and DELETE, with their
+subtransactions and, of two phases, with what was prepared. `end_lsn` of a finding is where its
+commit record starts: recovery with that as recovery_target_lsn and recovery_target_inclusive =
+false replays everything before and nothing of it.
+
+What a transaction did is told from its records. Files that existed before it and go away with its
+commit were dropped, if it made no new ones or took more rows out of pg_class than it put in. A
+rewrite (CLUSTER, VACUUM FULL, some ALTER TABLE) puts in as many as it takes out, for the table
+that it writes beside the old one. Else it gave relations new files: TRUNCATE leaves a heap's new
+file empty, REINDEX fills all. pg_class is known by its first relfilenode, which it keeps unless it
+is rewritten itself; what is then dropped together with new files made is named a truncate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from walkeeper_history.events import commit_times, transactions_of
+from walkeeper_history.reading import Batch, Reading
+from walkeeper_history.segment import Column
+from walkeeper_history.transactions import Ending, parse_ending, parse_prepare
+from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.view import View
+
+PG_CLASS = 1259
+FIRST_NORMAL_OID = 16384
+KINDS = ("drop", "truncate", "rewrite", "delete", "drop database")
+_HEAP, _HEAP2, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Heap2", "Storage"))
+_DELETE, _INSERT, _MULTI_INSERT, _CREATE = 1, 0, 5, 1
+_COMMITS, _PREPARE = ("commit", "commit prepared"), 1
+_ENDINGS = ("commit", "prepare", "abort", "commit prepared", "rollback prepared")
+
+Relation = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Deeds:
+    """What a transaction that is still open has done, as far as it is looked for."""
+
+    deleted: dict[Relation, int] = field(default_factory=dict)
+    created: set[Relation] = field(default_factory=set)
+    written: set[Relation] = field(default_factory=set)
+    pg_class_rows: int = 0
+    """Those put in less those taken out."""
+    into_pg_class: int = 0
+    databases: list[int] = field(default_factory=list)
+
+    def add(self, other: Deeds) -> None:
+        for relation, rows in other.deleted.items():
+            self.deleted[relation] = self.deleted.get(relation, 0) + rows
+        self.created |= other.created
+        self.written |= other.written
+        self.pg_class_rows += other.pg_class_rows
+        self.into_pg_class += other.into_pg_class
+        self.databases += other.databases
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that one transaction did."""
+
+    kind: str
+    xid: int
+    timeline: int
+    start_lsn: int | None
+    """Of its first record in what was read."""
+    end_lsn: int
+    time: int
+    """PostgreSQL's microseconds since 2000."""
+    database: int | None
+    relations: tuple[Relation, ...]
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The record that ends a transaction."""
+
+    xid: int
+    outcome: str
+    lsn: int
+    timeline: int
+    time: int
+    detail: Ending
+
+
+@dataclass(slots=True)
+class SegmentDeeds:
+    """One segment's share."""
+
+    deeds: dict[int, Deeds] = field(default_factory=dict)
+    ends: list[_End] = field(default_factory=list)
+    xids: Column = field(default_factory=lambda: np.empty(0, np.uint32))
+    first_lsns: Column = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def deeds_of_segment(reading: Reading) -> SegmentDeeds:
+    """What `findings` needs of a segment; may run in any thread."""
+    found = SegmentDeeds()
+    for batch in reading:
+        _add_deeds(batch, found.deeds)
+        found.ends += _ends(batch)
+        xids, first = np.unique(batch.records["xid"], return_index=True)
+        lsns = batch.start_lsn()[first]
+        found.xids = np.concatenate([found.xids, xids])
+        found.first_lsns = np.concatenate([found.first_lsns, lsns])
+    return found
+
+
+def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:
+    records, blocks = batch.records, batch.blocks
+    rmid, kind = records["rmid"], records["info"] >> 4
+    operation = kind & 7
+    for xid, relation, count in _counted(batch, (rmid == _HEAP) & (operation == _DELETE)):
+        mine = deeds.setdefault(xid, Deeds())
+        if relation[2] == PG_CLASS:
+            mine.pg_class_rows -= count
+        elif relation[2] >= FIRST_NORMAL_OID:
+            mine.deleted[relation] = mine.deleted.get(relation, 0) + count
+    creates = np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))
+    if len(creates):
+        view = View(batch).narrowed(creates)
+        places = np.stack([view.main(4 * n, 4) for n in range(3)], axis=1).tolist()
+        for xid, (space, database, node) in zip(view.records["xid"].tolist(), places, strict=True):
+            deeds.setdefault(xid, Deeds()).created.add((space, database, node))
+    inserts = (rmid == _HEAP) & (operation == _INSERT)
+    inserts |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
+    makers = np.array([xid for xid, mine in deeds.items() if mine.created], np.uint32)
+    if len(makers) and len(blocks):
+        theirs = np.isin(records["xid"], makers)
+        for xid, relation, count in _counted(batch, theirs & inserts):
+            if relation[2] == PG_CLASS:
+                deeds[xid].pg_class_rows += count
+                deeds[xid].into_pg_class += count
+        for xid, relation, _ in _counted(batch, theirs):
+            deeds[xid].written.add(relation)
+    for row in np.flatnonzero((rmid == RMGR_IDS["Database"]) & _is_drop(batch, kind)).tolist():
+        view = View(batch).narrowed(np.array([row]))
+        mine = deeds.setdefault(int(records["xid"][row]), Deeds())
+        mine.databases.append(int(view.main(0, 4)[0]))
+
+
+def _is_drop(batch: Batch, kind: Column) -> Column:
+    """DROP moved in 15, where a second way to create a database came."""
+    drop: Column = kind == (2 if batch.version.layout >= 15 else 1)
+    return drop
+
+
+def _counted(batch: Batch, mask: Column) -> Iterator[tuple[int, Relation, int]]:
+    """Of the records chosen, how many there are by transaction and relation of the first block."""
+    records, blocks = batch.records, batch.blocks
+    chosen = mask[blocks["record"]] & (blocks["block_id"] == 0)
+    blocks = blocks[chosen]
+    if not len(blocks):
+        return
+    keys = np.empty((len(blocks), 4), np.uint32)
+    keys[:, 0] = records["xid"][blocks["record"]]
+    for number, name in enumerate(("tablespace", "database", "relfilenode"), 1):
+        keys[:, number] = blocks[name]
+    unique, counts = np.unique(keys, axis=0, return_counts=True)
+    for (xid, space, database, node), count in zip(unique.tolist(), counts.tolist(), strict=True):
+        yield xid, (space, database, node), count
+
+
+def _ends(batch: Batch) -> list[_End]:
+    view = transactions_of(View(batch))
+    times, _ = commit_times(view)
+    kinds, records = view.kind & 15, view.records
+    lsns, timelines = view.start_lsn.tolist(), view.timeline.tolist()
+    found = []
+    for row, time in enumerate(times.tolist()):
+        data, version = view.main_bytes(row), batch.version
+        if kinds[row] == _PREPARE:
+            detail = parse_prepare(data, version)
+        else:
+            detail = parse_ending(data, int(records["info"][row]), version)
+        xid = detail.xid if detail.xid is not None else int(records["xid"][row])
+        outcome = _ENDINGS[kinds[row]]
+        found.append(_End(xid, outcome, lsns[row], timelines[row], time, detail))
+    return found
+
+
+def findings(segments: Iterable[SegmentDeeds]) -> Iterator[Finding]:
+    """Of segments in the order of the log; a transaction's when it commits."""
+    return _Findings().of(segments, _committed)
+
+
+def transaction(segments: Iterable[SegmentDeeds], xid: int) -> Iterator[Finding]:
+    """How one transaction ended: each ending of that xid, of both phases if it had two."""
+
+    def ended(end: _End, deeds: Deeds, start: int | None) -> Iterator[Finding]:
+        if xid in (end.xid, *end.detail.subxacts):
+            yield _finding(end, end.outcome, start, tuple(sorted(deeds.deleted)))
+
+    return _Findings().of(segments, ended)
+
+
+_Report = Callable[[_End, Deeds, int | None], Iterator[Finding]]
+
+
+class _Findings:
+    """Transactions that are open while the log is followed: their deeds and first records."""
+
+    def __init__(self) -> None:
+        self._deeds: dict[int, Deeds] = {}
+        self._xids = np.empty(0, np.uint32)
+        self._first_lsns = np.empty(0, np.int64)
+
+    def of(self, segments: Iterable[SegmentDeeds], report: _Report) -> Iterator[Finding]:
+        for segment in segments:
+            for xid, deeds in segment.deeds.items():
+                self._deeds.setdefault(xid, Deeds()).add(deeds)
+            self._open(segment)
+            for end in segment.ends:
+                yield from self._end(end, report)
+            self._close(segment.ends)
+
+    def _open(self, segment: SegmentDeeds) -> None:
+        xids = np.concatenate([self._xids, segment.xids])
+        lsns = np.concatenate([self._first_lsns, segment.first_lsns])
+        # unique keeps the first of equals, which is the earlier.
+        self._xids, first = np.unique(xids, return_index=True)
+        self._first_lsns = lsns[first]
+
+    def _end(self, end: _End, report: _Report) -> Iterator[Finding]:
+        if end.outcome == "prepare":
+            yield from report(end, Deeds(), self._first(end.xid))
+            return
+        deeds = Deeds()
+        for xid in (end.xid, *end.detail.subxacts):
+            deeds.add(self._deeds.pop(xid, Deeds()))
+        yield from report(end, deeds, self._first(end.xid))
+
+    def _first(self, xid: int) -> int | None:
+        at = int(np.searchsorted(self._xids, xid))
+        found = at < len(self._xids) and self._xids[at] == xid
+        return int(self._first_lsns[at]) if found else None
+
+    def _close(self, ends: list[_End]) -> None:
+        ended = [x for end in ends if end.outcome != "prepare"
+                 for x in (end.xid, *end.detail.subxacts)]  # fmt: skip
+        kept = ~np.isin(self._xids, np.array(ended, np.uint32))
+        self._xids, self._first_lsns = self._xids[kept], self._first_lsns[kept]
+
+
+def _how_files_went(deeds: Deeds) -> str:
+    if not deeds.created or deeds.pg_class_rows < 0:
+        return "drop"
+    if deeds.into_pg_class or not deeds.created - deeds.written:
+        return "rewrite"
+    return "truncate"
+
+
+def _committed(end: _End, deeds: Deeds, start: int | None) -> Iterator[Finding]:
+    if end.outcome not in _COMMITS:
+        return
+    gone = {(r[0], r[1], r[2]) for r in end.detail.dropped} - deeds.created
+    if gone:
+        yield _finding(end, _how_files_went(deeds), start, tuple(sorted(gone)))
+    for database in deeds.databases:
+        yield _finding(end, "drop database", start, (), database=database)
+    if deeds.deleted:
+        rows = sum(deeds.deleted.values())
+        yield _finding(end, "delete", start, tuple(sorted(deeds.deleted)), rows=rows)
+
+
+def _finding(
+    end: _End,
+    kind: str,
+    start: int | None,
+    relations: tuple[Relation, ...],
+    *,
+    rows: int | None = None,
+    database: int | None = None,
+) -> Finding:
+    owner = database if database is not None else end.detail.database
+    return Finding(kind, end.xid, end.timeline, start, end.lsn, end.time, owner, relations, rows)

@@ -1,0 +1,139 @@
+"""`walkeeper history find` finds what was done, and recovery with its lines has undone it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer, own
+from walkeeper_cli.__main__ import run
+
+pytestmark = pytest.mark.postgres
+ROWS = 500
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    settings = {"wal_keep_size": "1GB", "max_prepared_transactions": "5", "fsync": "off"}
+    with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as made:
+        yield made
+
+
+def found(wal: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert run(["history", "find", "--path", str(wal), "--json", *arguments]) == 0
+    documents: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return documents
+
+
+def filled(server: PostgresServer, *names: str) -> None:
+    for name in names:
+        server.sql(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, t text)",
+            f"INSERT INTO {name} SELECT i, repeat('x', 100) FROM generate_series(1, {ROWS}) i",
+        )
+
+
+def path_of(server: PostgresServer, name: str) -> str:
+    """As a finding shows it."""
+    return str(server.sql(
+        "SELECT '1663/' || (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' "
+        f"|| pg_relation_filenode('{name}')"
+    ))  # fmt: skip
+
+
+def test_each_kind_is_told_from_the_others(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("dropped", "truncated", "clustered", "reindexed", "deleted", "kept", "twice")
+    filled(server, *names)
+    paths = {name: path_of(server, name) for name in names}
+    xids = {}
+    for name, statement in (
+        ("dropped", "DROP TABLE dropped"),
+        ("truncated", "TRUNCATE truncated"),
+        ("clustered", "VACUUM FULL clustered"),
+        ("reindexed", "REINDEX TABLE reindexed"),
+        ("deleted", "DELETE FROM deleted WHERE id <= 123"),
+    ):
+        server.sql(statement)
+        xids[name] = server.sql("SELECT txid_current()") - 1
+    server.sql("BEGIN; DROP TABLE kept; ROLLBACK; BEGIN; DELETE FROM kept; ROLLBACK")
+    server.sql("BEGIN; DELETE FROM twice WHERE id = 1; SAVEPOINT s; DELETE FROM twice WHERE id = 2;"
+               " PREPARE TRANSACTION 'p'", "COMMIT PREPARED 'p'")  # fmt: skip
+    server.sql("CREATE DATABASE gone", "DROP DATABASE gone")
+    server.sql("SELECT pg_switch_wal()")
+    wal = server.data / "pg_wal"
+    by_kind = {kind: found(wal, capsys, kind) for kind in ("drop", "truncate", "rewrite", "delete")}
+    tables = [d for d in by_kind["drop"] if d["kind"] == "drop"]
+    assert [(d["xid"], paths["dropped"] in d["relations"]) for d in tables] == [
+        (xids["dropped"], True)
+    ]
+    assert [d["kind"] for d in by_kind["drop"]] == ["drop", "drop database"]
+    assert [(d["xid"], paths["truncated"] in d["relations"]) for d in by_kind["truncate"]] == [
+        (xids["truncated"], True)
+    ]
+    rewritten = [d["xid"] for d in by_kind["rewrite"]]
+    assert xids["clustered"] in rewritten and len(rewritten) == 2
+    deletes = {d["relations"][0]: d["rows"] for d in by_kind["delete"]}
+    assert deletes == {paths["deleted"]: 123, paths["twice"]: 2}
+    node = paths["deleted"].rpartition("/")[2]
+    assert len(found(wal, capsys, "delete", "--relation", node, "--min-rows", "123")) == 1
+    assert not found(wal, capsys, "delete", "--relation", node, "--min-rows", "124")
+
+
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE precious", "TRUNCATE precious", "DELETE FROM precious"]
+)
+def test_recovery_with_the_lines_has_the_table_as_it_was(
+    server: PostgresServer, statement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(server, "precious")
+    backup = server.base_backup({})
+    try:
+        server.sql(f"INSERT INTO precious SELECT i, 'late' FROM generate_series({ROWS + 1}, 600) i")
+        server.sql(statement)
+        filled(server, "later")
+        server.sql("SELECT pg_switch_wal()")
+        wal = server.data / "pg_wal"
+        what = statement.split()[0].lower()
+        finding = found(wal, capsys, what)[-1]
+        assert finding["time"] and finding["xid"]
+        backup.configure({"restore_command": f'cp "{wal}/%f" "%p"', "recovery_target_action":
+                          "promote"})  # fmt: skip
+        with (backup.data / "postgresql.conf").open("a") as file:
+            file.write("\n".join(finding["recovery"]) + "\n")
+        (backup.data / "recovery.signal").touch()
+        own(backup.data)
+        backup.start()
+        assert backup.sql("SELECT count(*) FROM precious") == 600
+        assert backup.sql("SELECT to_regclass('later') IS NULL")
+    finally:
+        backup.delete()
+
+
+def test_a_transaction_is_found_by_its_xid(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled(server, "one")
+    server.sql("SELECT pg_switch_wal()")
+    with server.connect() as connection:
+        connection.execute("BEGIN")
+        xid = connection.execute("SELECT txid_current()").fetchone()
+        connection.execute("INSERT INTO one VALUES (-1)")
+        server.sql("SELECT pg_switch_wal()")
+        connection.execute("ROLLBACK")
+    assert xid is not None
+    server.sql("SELECT pg_switch_wal()")
+    documents = found(server.data / "pg_wal", capsys, "--xid", str(xid[0]))
+    assert [(d["kind"], d["xid"]) for d in documents] == [("abort", xid[0])]
+    assert documents[0]["start_lsn"] < documents[0]["end_record_lsn"]
+
+
+def test_what_is_to_be_found_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["history", "find", "--path", "/nowhere"]) == 2
+    assert run(["history", "find", "drop", "--xid", "5", "--path", "/nowhere"]) == 2
+    assert "say what to find" in capsys.readouterr().err
