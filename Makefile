@@ -58,7 +58,7 @@ system-packages:
 	(( $${#missing[@]} )) || exit 0; \
 	missing=($$(printf '%s\n' "$${missing[@]}" | sort -u)); \
 	if (( EUID )) || ! command -v apt-get >/dev/null; then \
-		echo "missing: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; \
+		echo "missing for the tests: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; \
 		[[ $(LACKING) == name && " $${missing[*]} " != *" python3-venv "* ]]; exit; \
 	fi; \
 	echo "installing $${missing[*]}"; \

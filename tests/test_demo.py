@@ -69,7 +69,7 @@ def test_root_runs_postgresql_as_somebody_else_who_can_read_it(open_path: Path) 
     found = find_programs(str(bindir), open_path)
     if os.geteuid() == 0:
         assert found.user in ("postgres", "nobody")
-        assert found.bindir == open_path / "postgresql" / "bin"
+        assert found.bindir == open_path / "postgresql" / "closed" / "pginstall" / "bin"
     else:
         assert (found.user, found.bindir) == (None, bindir)
     assert found.version == "15.4"

@@ -49,7 +49,7 @@ class PostgreSQL:
     def __init__(self, programs: Programs, directory: Path, name: str, password: str) -> None:
         self.programs, self.name, self.password = programs, name, password
         self.data, self.port = directory / name, free_port()
-        self.is_wanted = False  # from start to shut_down: if it does not answer then, it is down
+        self.is_wanted = False  # since its start: if it does not answer, it is down
         self._process = ChildProcess(
             f"PostgreSQL ({name})",
             (str(programs.bindir / "postgres"), "-D", str(self.data)),
@@ -106,12 +106,12 @@ class PostgreSQL:
 
     async def start(self) -> None:
         """Until it answers queries."""
-        self.is_wanted = True
         await self._process.launch()
         deadline_s = asyncio.get_running_loop().time() + START_S
         while True:
             try:
                 await (await self.connect()).close()
+                self.is_wanted = True
                 return
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 late = asyncio.get_running_loop().time() > deadline_s

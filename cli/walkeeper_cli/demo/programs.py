@@ -129,14 +129,18 @@ def _readable(bindir: Path, user: str | None, directory: Path) -> Path:
     """`bindir`, or a copy of its installation that `user` can execute."""
     if user is None or _output(bindir / "postgres", user):
         return bindir
-    copy = directory / "postgresql"
-    if not copy.exists():
-        shutil.copytree(bindir.parent, copy, symlinks=True)
-        copy.chmod(0o755)
-        for path in copy.rglob("*"):
-            if not path.is_symlink():
-                path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
-    return copy / "bin"
+    package = bindir.parent.parent
+    copy = directory / "postgresql" / package.name / bindir.parent.name
+    # auditwheel puts a wheel's libraries beside its package, and its programs look for them there.
+    libraries = package.with_name(f"{package.name}.libs")
+    pairs = [(bindir.parent, copy), (libraries, copy.parent.with_name(libraries.name))]
+    for source, target in pairs:
+        if source.is_dir() and not target.exists():
+            shutil.copytree(source, target, symlinks=True)
+    for path in (directory / "postgresql", *(directory / "postgresql").rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+    return copy / bindir.name
 
 
 def _version(bindir: Path, user: str | None) -> str:

@@ -112,7 +112,7 @@ async def look(stage: Stage, began_s: float) -> Snapshot:
         Member(name, line["flush_lsn"] if line["reachable"] else None)
         for name, line in zip(names, lines, strict=True)
     ]
-    members = [Member("primary", primary), *safekeepers]
+    members = [*safekeepers, Member("primary", primary)]
     if stage.standby.is_wanted:
         members.append(Member("standby", standby))
     proposer = "leads" if document["cluster"]["proposer"] else "elects"
@@ -137,9 +137,10 @@ async def _position(server: PostgreSQL) -> str | None:
 
 def _line(now: Snapshot) -> str:
     members = ", ".join(f"{member.name} {member.shown}" for member in now.members)
+    members = members.replace(", safekeeper ", ", ").replace("safekeeper ", "safekeepers ")
     return (
-        f"{now.elapsed_s:4.0f} s  {now.commits_per_s:,.0f} commits/s, {now.acknowledged:,} "
-        f"acknowledged, quorum {now.quorum_lsn}; {members}"
+        f"{now.elapsed_s:3.0f} s: {now.commits_per_s:,.0f} commits/s, {now.acknowledged:,} "
+        f"acknowledged; quorum {now.quorum_lsn}, {members}"
     )
 
 
