@@ -36,14 +36,24 @@ class CreateSettings:
     slot: str = "walkeeper"
     ack_quorum: int | None = None
     allow_single_ack: bool = False
+    if_not_exists: bool = False
     timeout_s: float = 10.0
 
 
-async def create(settings: CreateSettings) -> Configuration:
-    """The configuration that every member holds now. Refused says what stands in the way."""
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What every member holds now; `in_use`: it was there before, and --if-not-exists was given."""
+
+    configuration: Configuration
+    in_use: bool = False
+
+
+async def create(settings: CreateSettings) -> Created:
+    """Refused says what stands in the way."""
     quorum = _ack_quorum(settings)
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
-    _refuse_used(settings, states)
+    if (in_use := _in_use(settings, states)) is not None:
+        return Created(in_use, in_use=True)
     primary = await _primary_with_slot(settings)
     log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
     prepare = PrepareLog(settings.cluster, log_uuid)
@@ -51,7 +61,7 @@ async def create(settings: CreateSettings) -> Configuration:
     configuration = _configuration(settings, states, primary, log_uuid, quorum)
     configure = ConfigureLog(settings.cluster, configuration)
     await _ask_all(settings, [configure] * len(settings.safekeepers))
-    return configuration
+    return Created(configuration)
 
 
 def _ack_quorum(settings: CreateSettings) -> int:
@@ -93,11 +103,13 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
     return states
 
 
-def _refuse_used(settings: CreateSettings, states: Sequence[LogState]) -> None:
-    """Once somebody has been elected, an empty member is a wiped one."""
+def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configuration | None:
+    """What --if-not-exists is content with. Once somebody has been elected, an empty member is a
+    wiped one, and nobody is initialised."""
     terms = [state.ballot.term for state in states]
     if not any(terms):
-        return
+        return None
+    configurations = [s.configuration for s in states if s.configuration is not None]
     wiped = [s.acceptor_id for s in states if s.configuration is None]
     if wiped:
         raise Refused(
@@ -105,6 +117,8 @@ def _refuse_used(settings: CreateSettings, states: Sequence[LogState]) -> None:
             f"safekeeper {wiped[0]} does not hold it: it was wiped and lost its promises. "
             f"Nothing was initialised; run `walkeeper replace --member {wiped[0]} …`"
         )
+    if settings.if_not_exists and len({c.log_uuid for c in configurations}) == 1:
+        return max(configurations, key=lambda configuration: configuration.generation)
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
         "nothing was initialised"

@@ -213,9 +213,8 @@ class _Up:
                     )
             self._shown.say(f"resuming the log in {self._directory}")
             return
-        made = await create(
-            CreateSettings(self._addresses, self._settings.dsn, LOG, NAME, timeout_s=ANSWER_S)
-        )
+        wish = CreateSettings(self._addresses, self._settings.dsn, LOG, NAME, timeout_s=ANSWER_S)
+        made = (await create(wish)).configuration
         self._shown.say(
             f"created the log from {made.creation_lsn} on, ack quorum {made.ack_quorum}; slot "
             f"{NAME} keeps the primary's WAL"

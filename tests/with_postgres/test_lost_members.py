@@ -30,10 +30,11 @@ def test_a_wiped_safekeeper_does_not_count_and_create_does_not_make_it_anew(
         journal.wait_for_more(100)
         wipe(cluster, 1)
         journal.wait_for_more(100)
-        done = cluster.try_command("create", "--dsn", cluster.primary.dsn())
-        assert done.returncode == 1, done
-        assert f"127.0.0.1:{cluster.ports[0]}" in done.stderr or "safekeeper 1" in done.stderr
-        assert "replace" in done.stderr, done.stderr
+        for option in ((), ("--if-not-exists",)):
+            done = cluster.try_command("create", "--dsn", cluster.primary.dsn(), *option)
+            assert done.returncode == 1, done
+            assert f"127.0.0.1:{cluster.ports[0]}" in done.stderr or "safekeeper 1" in done.stderr
+            assert "replace" in done.stderr, done.stderr
         cluster.safekeepers[1].kill()
         assert journal.is_silent_for(HANG_S)
         cluster.proposer.kill()

@@ -36,6 +36,7 @@ from walkeeper_cli.options import (
     is_flag=True,
     help="Allow --ack-quorum 1 with several safekeepers: a commit is then on one disk.",
 )
+@option("--if-not-exists", is_flag=True, help="Do not fail if the log exists and is in use.")
 @unavailable("--logical", is_flag=True)
 @config_option
 def command(
@@ -46,6 +47,7 @@ def command(
     slot: str | None,
     timeout: float,
     allow_single_ack: bool,
+    if_not_exists: bool,
 ) -> None:
     """Make the log on all its safekeepers, and the slot on the primary.
 
@@ -65,13 +67,20 @@ def command(
         slot=slot_of(slot, cluster),
         ack_quorum=ack_quorum,
         allow_single_ack=allow_single_ack,
+        if_not_exists=if_not_exists,
         timeout_s=timeout,
     )
-    made = asyncio.run(create(settings))
+    created = asyncio.run(create(settings))
+    made = created.configuration
     members = ", ".join(str(member_id(member)) for member in made.members)
+    log = (
+        f"on safekeepers {members}: ack quorum {made.ack_quorum}, from {made.creation_lsn} on "
+        f"timeline {made.timeline} of system {made.system_id}"
+    )
+    if created.in_use:
+        click.echo(f"cluster {cluster} exists and is in use {log}")
+        return
     click.echo(
-        f"created cluster {cluster} on safekeepers {members}: ack quorum {made.ack_quorum}, from "
-        f"{made.creation_lsn} on timeline {made.timeline} of system {made.system_id}; slot "
-        f"{settings.slot} keeps the primary's WAL\n"
+        f"created cluster {cluster} {log}; slot {settings.slot} keeps the primary's WAL\n"
         "next: walkeeper proposer, with the same --safekeepers, --dsn, --cluster and --slot"
     )

@@ -1,0 +1,18 @@
+#!/bin/bash
+# A standby: its base backup comes from the primary, its WAL from any safekeeper.
+set -euo pipefail
+
+if [ ! -e "$PGDATA" ]; then
+    # Under another name until it is whole, so that a restart in the middle begins anew.
+    rm -rf "$PGDATA.new"
+    pg_basebackup -d 'host=primary user=walkeeper' -D "$PGDATA.new" -X stream -c fast
+    {
+        echo "primary_conninfo = 'host=safekeeper1,safekeeper2,safekeeper3 port=5454" \
+            "user=standby application_name=standby'"
+        # The attached primary's own setting came with the backup. Promoted, nobody would answer.
+        echo "synchronous_standby_names = ''"
+    } >> "$PGDATA.new/postgresql.auto.conf"
+    touch "$PGDATA.new/standby.signal"
+    mv "$PGDATA.new" "$PGDATA"
+fi
+exec "$@"

@@ -1,0 +1,151 @@
+"""docker/: every service of compose.yaml starts, is healthy and does its part; so does the image.
+
+Where a container engine answers, in it. Everywhere the pip step of the image is run in an empty
+environment, and (as root) each service's command and healthcheck as processes, see
+tests/compose_services.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.network import why_not
+from tests.compose_services import DOCKER, ComposedServices, compose_document, read_services
+from tests.image_build import ROOT, copied, install, instructions, pip_steps
+from tests.postgres_server import make_directory
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.postgres
+
+SAFEKEEPERS = ("safekeeper1", "safekeeper2", "safekeeper3")
+DAEMONS = (*SAFEKEEPERS, "proposer")
+ENGINE_S = 20
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """Where the image's pip step has put `walkeeper`."""
+    directory = make_directory("walkeeper_image_")
+    try:
+        yield install(directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def composed(programs: Path) -> Iterator[ComposedServices]:
+    if reason := why_not():
+        pytest.skip(reason)
+    directory = make_directory("walkeeper_compose_")
+    try:
+        with ComposedServices.create(directory, str(programs)) as made:
+            yield made
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_the_images_pip_step_gives_a_command_that_runs(programs: Path) -> None:
+    assert len(pip_steps()) == 1
+    for name in ("--version", *(read_services()[s].command[0] for s in (*DAEMONS, "create"))):
+        arguments = [name] if name.startswith("-") else [name, "--help"]
+        done = subprocess.run(
+            [str(programs / "walkeeper"), *arguments],
+            cwd="/",
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0 and "walkeeper" in done.stdout, done
+
+
+def test_the_build_context_has_what_is_copied_and_little_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    admitted = {line[1:] for line in lines if line.startswith("!")}
+    assert "*" in lines and admitted == set(copied())
+    assert all((ROOT / name).exists() for name in admitted)
+    assert ("ENTRYPOINT", '["walkeeper"]') in instructions()
+
+
+def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() -> None:
+    services = read_services()
+    assert set(services) == {"primary", *DAEMONS, "create", "attach", "standby"}
+    lasting = [s for s in services.values() if s.healthcheck]
+    assert {s.name for s in lasting} == {"primary", *DAEMONS, "standby"}
+    volumes = [source for s in services.values() for source, _ in s.volumes if source[0] != "."]
+    assert sorted(volumes) == sorted(compose_document()["volumes"])
+    assert len(set(volumes)) == len(volumes)
+    for files in (s.volumes for s in services.values()):
+        assert all((DOCKER / source).is_file() for source, _ in files if source[0] == ".")
+
+
+def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_them(
+    composed: ComposedServices,
+) -> None:
+    composed.up()
+    primary = composed["primary"]
+    assert sql(composed, "primary", "SHOW synchronous_standby_names") == "FIRST 1 (walkeeper)"
+    sql(composed, "primary", "CREATE TABLE t AS SELECT 1 AS i")
+    there = "SELECT count(*) FROM pg_class WHERE relname = 't'"
+    wait_until(lambda: sql(composed, "standby", there) == "1")
+    sender = sql(composed, "standby", "SELECT sender_host FROM pg_stat_wal_receiver")
+    assert sender.startswith("safekeeper"), sender
+    again = composed["safekeeper3"].execute("walkeeper", "create", "--if-not-exists", *_where())
+    assert again.returncode == 0 and "exists and is in use" in again.stdout, again
+    assert composed["safekeeper1"].stop() == 0
+    assert not composed["safekeeper1"].is_healthy()
+    sql(composed, "primary", "INSERT INTO t VALUES (2)")
+    composed["safekeeper1"].start()
+    composed["safekeeper1"].wait_healthy()
+    assert composed["proposer"].stop() == 0 and primary.is_healthy()
+    composed["proposer"].start()
+    composed["proposer"].wait_healthy()
+    sql(composed, "primary", "INSERT INTO t VALUES (3)")
+    wait_until(lambda: sql(composed, "standby", "SELECT sum(i) FROM t") == "6")
+
+
+def _where() -> list[str]:
+    """What the environment gives to the services that talk to the primary."""
+    given = read_services()["create"].environment
+    dsn = f"{given['WALKEEPER_DSN']} password={given['PGPASSWORD']}"
+    return ["--safekeepers", given["WALKEEPER_SAFEKEEPERS"], "--dsn", dsn]
+
+
+def sql(composed: ComposedServices, service: str, statement: str) -> str:
+    """By psql in that service, as its superuser."""
+    arguments = ("psql", "-U", "postgres", "-d", "postgres", "-XAt", "-v", "ON_ERROR_STOP=1", "-c")
+    done = composed[service].execute(*arguments, statement)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+def engine_is_missing() -> str | None:
+    """Why nothing can be run in containers here."""
+    if not shutil.which("docker"):
+        return "no container engine: there is no `docker` command"
+    done = subprocess.run(
+        ["docker", "compose", "ls"], capture_output=True, text=True, timeout=ENGINE_S
+    )
+    said = " ".join(done.stderr.split())
+    return f"no container engine answers: {said}" if done.returncode else None
+
+
+def test_compose_up_in_a_container_engine() -> None:
+    if reason := engine_is_missing():
+        pytest.skip(reason)
+    from testcontainers.compose import DockerCompose
+
+    with DockerCompose(str(DOCKER), "compose.yaml", build=True, wait=True) as engine:
+        user = ["psql", "-U", "postgres", "-XAt", "-c"]
+        engine.exec_in_container([*user, "CREATE TABLE t AS SELECT 1 AS i"], "primary")
+
+        def replicated() -> bool:
+            output, _, code = engine.exec_in_container([*user, "SELECT i FROM t"], "standby")
+            return code == 0 and output.strip() == "1"
+
+        wait_until(replicated)
