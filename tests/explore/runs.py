@@ -24,6 +24,10 @@ SMALL = {
         proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0,
         votes_at_once=True, takes_halves=False,
     ),
+    "four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
     "aborted-records": Bounds(
         proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=0,
         votes_at_once=True, aborts=True,

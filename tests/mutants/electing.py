@@ -30,7 +30,7 @@ ELECTING = (
                 "min(_end(proposer, common, LSN_MAX), flush_lsn)",
             ),
         ),
-        worlds=("restarts-four-terms",),
+        worlds=("four-terms",),
     ),
     Mutant(
         "nothing-of-the-proposers-end",
