@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,18 @@ from walkeeper_common.errors import Refused
 from walkeeper_proposer.primary_sql import connected
 
 COLUMNS = ("term", "flush_lsn", "commit_lsn")
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryState:
+    """How the primary sees its proposer; behind_bytes changes all the time."""
+
+    state: str
+    behind_bytes: int | None = None
+
+    def __str__(self) -> str:
+        behind = "" if self.behind_bytes is None else f", {self.behind_bytes} bytes behind"
+        return self.state + behind
 
 
 class LiveStatus:
@@ -48,20 +61,15 @@ class LiveStatus:
         """One line, above the table."""
         self._console.print(text)
 
-    def show(self, document: dict[str, Any], primary: str) -> None:
+    def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
         """`document`: of `status --json`."""
-        sentence = f"{verdict(document)[1]}; {_settled_part(primary)}"
+        sentence = f"{verdict(document)[1]}; primary: {primary.state}"
         if not self._console.is_terminal:
             if sentence != self._told:
                 self.say(f"status: {sentence}")
         else:
             self._live.update(Group(_table(document), _summary(document, primary)), refresh=True)
         self._told = sentence
-
-
-def _settled_part(primary: str) -> str:
-    """Without the figure that changes all the time."""
-    return primary.partition(",")[0]
 
 
 def _table(document: dict[str, Any]) -> Table:
@@ -75,21 +83,20 @@ def _table(document: dict[str, Any]) -> Table:
     return table
 
 
-def _summary(document: dict[str, Any], primary: str) -> Text:
+def _summary(document: dict[str, Any], primary: PrimaryState) -> Text:
     code, sentence = verdict(document)
     style = "green" if code == OK else "bold red"
-    return Text.assemble((sentence, style), f"\n{primary}\nCtrl-C detaches and stops")
+    return Text.assemble((sentence, style), f"\nprimary: {primary}\nCtrl-C detaches and stops")
 
 
-async def primary_line(dsn: str, name: str) -> str:
-    """How the primary sees its proposer: the one thing that no safekeeper knows."""
+async def primary_state(dsn: str, name: str) -> PrimaryState:
+    """Asks the primary for its proposer: the one thing that no safekeeper knows."""
     try:
         async with connected(dsn) as sql:
             rows = [row for row in await standbys(sql) if row.application_name.lower() == name]
     except Refused as error:
-        return f"primary: DOWN ({error})"
+        return PrimaryState(f"DOWN ({error})")
     if not rows:
-        return f"primary: {name} is not connected"
-    state = f"{rows[0].state or 'state hidden'} as {rows[0].sync_state or 'hidden'}"
-    behind = rows[0].behind_bytes
-    return f"primary: {name} {state}, {'-' if behind is None else behind} bytes behind"
+        return PrimaryState(f"{name} is not connected")
+    state = f"{name} {rows[0].state or 'state hidden'} as {rows[0].sync_state or 'hidden'}"
+    return PrimaryState(state, rows[0].behind_bytes)

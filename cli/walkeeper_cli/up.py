@@ -26,7 +26,7 @@ from walkeeper_cli.attach import AttachSettings, attach
 from walkeeper_cli.child_process import ChildProcess, walkeeper_command
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.detach import DetachSettings, detach
-from walkeeper_cli.live_status import LiveStatus, primary_line
+from walkeeper_cli.live_status import LiveStatus, primary_state
 from walkeeper_cli.primary_requirements import refuse_unsuitable
 from walkeeper_cli.primary_settings import standby_names
 from walkeeper_cli.safekeeper_client import Unreachable, ask
@@ -171,7 +171,7 @@ class _Up:
         """How the safekeepers and the primary stand, every second."""
         while True:
             document, primary = await asyncio.gather(
-                gather(self._addresses, LOG, ANSWER_S / 5), primary_line(self._settings.dsn, NAME)
+                gather(self._addresses, LOG, ANSWER_S / 5), primary_state(self._settings.dsn, NAME)
             )
             self._shown.show(document, primary)
             await asyncio.sleep(WATCH_S)

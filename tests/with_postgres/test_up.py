@@ -134,6 +134,24 @@ def test_stay_attached_is_for_the_next_up(up: Up, server: PostgresServer) -> Non
     assert up.interrupt() == 0 and server.sql(SETTING) == ""
 
 
+def test_a_primary_that_is_down_at_the_end_is_left_for_the_next_up(
+    up: Up, server: PostgresServer
+) -> None:
+    up.start()
+    server.stop()
+    up.wait_said("primary: DOWN (no SQL connection to the primary: ")
+    server.start()
+    server.sql("INSERT INTO t VALUES (3)")  # the proposer has come back by itself
+    server.stop()
+    try:
+        assert up.interrupt() == 1 and "could not detach: no SQL conn" in up.output(), up.output()
+    finally:
+        server.start()
+    assert server.sql(SETTING) == ATTACHED and not up.daemons()
+    up.start()
+    assert up.interrupt() == 0 and server.sql(SETTING) == ""
+
+
 def test_what_somebody_else_has_attached_stays_attached(up: Up, server: PostgresServer) -> None:
     up.start("--stay-attached")
     assert up.interrupt() == 0
