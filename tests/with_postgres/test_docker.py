@@ -25,6 +25,7 @@ pytestmark = pytest.mark.postgres
 SAFEKEEPERS = ("safekeeper1", "safekeeper2", "safekeeper3")
 DAEMONS = (*SAFEKEEPERS, "proposer")
 ENGINE_S = 20
+THERE = "SELECT count(*) FROM pg_class WHERE relname = 't'"
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +92,7 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
     primary = composed["primary"]
     assert sql(composed, "primary", "SHOW synchronous_standby_names") == "FIRST 1 (walkeeper)"
     sql(composed, "primary", "CREATE TABLE t AS SELECT 1 AS i")
-    there = "SELECT count(*) FROM pg_class WHERE relname = 't'"
-    wait_until(lambda: sql(composed, "standby", there) == "1")
+    wait_until(lambda: sql(composed, "standby", THERE) == "1")
     sender = sql(composed, "standby", "SELECT sender_host FROM pg_stat_wal_receiver")
     assert sender.startswith("safekeeper"), sender
     again = composed["safekeeper3"].execute("walkeeper", "create", "--if-not-exists", *_where())
@@ -135,17 +135,20 @@ def engine_is_missing() -> str | None:
     return f"no container engine answers: {said}" if done.returncode else None
 
 
-def test_compose_up_in_a_container_engine() -> None:
+def test_compose_up_in_a_container_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := engine_is_missing():
         pytest.skip(reason)
     from testcontainers.compose import DockerCompose
 
+    monkeypatch.setenv("POSTGRES_PORT", "0")  # any: the usual one may be taken here
     with DockerCompose(str(DOCKER), "compose.yaml", build=True, wait=True) as engine:
-        user = ["psql", "-U", "postgres", "-XAt", "-c"]
-        engine.exec_in_container([*user, "CREATE TABLE t AS SELECT 1 AS i"], "primary")
 
-        def replicated() -> bool:
-            output, _, code = engine.exec_in_container([*user, "SELECT i FROM t"], "standby")
-            return code == 0 and output.strip() == "1"
+        def ask(service: str, statement: str) -> str:
+            psql = ["psql", "-h", "127.0.0.1", "-U", "postgres", "-XAt", "-c", statement]
+            return engine.exec_in_container(psql, service)[0].strip()
 
-        wait_until(replicated)
+        assert ask("primary", "SHOW synchronous_standby_names") == "FIRST 1 (walkeeper)"
+        ask("primary", "CREATE TABLE t AS SELECT 1 AS i")
+        wait_until(lambda: ask("standby", THERE) == "1", ENGINE_S)
+        sender = ask("standby", "SELECT sender_host FROM pg_stat_wal_receiver")
+        assert sender.startswith("safekeeper"), sender
