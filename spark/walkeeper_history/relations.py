@@ -86,6 +86,16 @@ class RelationSums:
         self._sums[relation] = [a + b for a, b in zip(self._sums[relation], sums, strict=True)]
         self._lsns[relation] = (self._lsns[relation][0], end)
 
+    def add(self, other: RelationSums) -> None:
+        """Of WAL behind this."""
+        for key, sums in other._sums.items():
+            self._add(key, sums, *other._lsns[key])
+
+    def totals(self) -> list[tuple[tuple[int, int, int], dict[str, int]]]:
+        """Every relation with its sums, the largest first."""
+        found = [(key, dict(zip(_SUMS, sums, strict=True))) for key, sums in self._sums.items()]
+        return sorted(found, key=lambda each: -each[1]["wal_bytes"])
+
     def rows(self, segment: str, timeline: int) -> Any:
         """A record batch of RELATION_SCHEMA."""
         rows = [

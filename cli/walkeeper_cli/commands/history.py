@@ -137,3 +137,35 @@ def find(
         if not found:
             click.echo("walkeeper: nothing of that kind was committed in this WAL", err=True)
         return archive.exit_code
+
+
+@command.command("report", short_help="One HTML file about all of it.")
+@source_options
+@option(
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where the report goes.",
+)
+@option(
+    "--dsn",
+    metavar="DSN",
+    help="A server with the relations: their names are shown, of its database, as they are now.",
+)
+@config_option
+def report(source: Source, output: str, dsn: str | None) -> int:
+    """Write one HTML file, which needs no network: the rate of WAL with its checkpoints, kinds of
+    records, the relations and transactions that made the most of it, gaps and damage, and what
+    other checkpoint spacings would have cost.
+
+    \b
+    Example:
+      walkeeper history report --path /srv/wal --output wal.html --dsn service=prod
+    """
+    from walkeeper_cli.history_reading import opened
+    from walkeeper_cli.history_report import write
+
+    with opened(source) as archive:
+        write(archive, output, dsn)
+        return archive.exit_code
