@@ -29,6 +29,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/create.py",
     "cli/walkeeper_cli/demo/stage.py",
     "cli/walkeeper_cli/commands/status.py",
+    "cli/walkeeper_cli/history_tail.py",
     "common/walkeeper_common/logs.py",
     "proposer/walkeeper_proposer/daemon.py",
     "proposer/walkeeper_proposer/primary.py",

@@ -8,10 +8,10 @@ import json
 import click
 
 from walkeeper_cli.history_options import Source, source_options
-from walkeeper_cli.options import config_option, option
+from walkeeper_cli.options import Duration, config_option, option
 
 
-@click.group("history", short_help="Read archived WAL: statistics, tables.")
+@click.group("history", short_help="Read archived WAL: statistics, tables, a report.")
 def command() -> None:
     """Read archived WAL of PostgreSQL 13 to 18, also one that was never attached to walkeeper.
 
@@ -169,3 +169,28 @@ def report(source: Source, output: str, dsn: str | None) -> int:
     with opened(source) as archive:
         write(archive, output, dsn)
         return archive.exit_code
+
+
+@command.command("tail", short_help="Show what is written, as it is written.")
+@source_options
+@option(
+    "--table", "name", default="xacts", show_default=True, metavar="NAME",
+    type=click.Choice(["records", "blocks", "xacts", "checkpoints", "locks", "messages"]),
+    help="records, blocks, xacts, checkpoints, locks or messages.",
+)  # fmt: skip
+@option("--columns", metavar="NAME,…", help="Only these, in this order.")
+@option("--interval", type=Duration(), default="1s", show_default=True, help="Between two looks.")
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="One object a line.")
+@config_option
+def tail(source: Source, name: str, columns: str | None, interval: float, as_json: bool) -> None:
+    """Show rows as they are written to a log, from its end on or from --start-lsn, until Ctrl-C.
+
+    \b
+    Example:
+      walkeeper history tail --path /var/lib/postgresql/15/main/pg_wal --table checkpoints
+    """
+    from walkeeper_cli.history_reading import opened
+    from walkeeper_cli.history_tail import tail as follow
+
+    with opened(source) as archive:
+        follow(archive, name, columns, interval, as_json)

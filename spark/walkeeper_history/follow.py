@@ -1,0 +1,79 @@
+"""New rows of a log that is being written: a running server's pg_wal, or an archive that grows.
+
+    follower = Follower(files, table, start_lsn); follower.new_rows()  # again and again
+
+Contract: every record that starts at or behind `start_lsn` gives its rows once, in the order of the
+log, as soon as all of it is there; the end of what is written is no damage. Each call lists the
+files and reads the segments from the last one on, of 16 MiB in milliseconds. Files may be renamed
+or finished between listing and reading: what is wrong twice in a row is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from walkeeper_history.errors import DamagedWal, HistoryError
+from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.reading import SegmentReader
+from walkeeper_history.sweep import raise_fatal
+from walkeeper_history.tables import Table
+from walkeeper_history.wal_files import WalFiles
+
+
+def log_end(files: WalFiles, timeline: int | None = None) -> int:
+    """Where the log ends now. Reads the last segments."""
+    plan = make_plan(files, timeline=timeline)
+    reader = SegmentReader(files)
+    for index in range(len(plan.segments) - 1, -1, -1):
+        reading = reader.read(plan.reachable, index)
+        for _ in reading:
+            pass
+        if reading.summary.end_lsn is not None:
+            return reading.summary.end_lsn
+    return plan.segments[0].first_lsn
+
+
+class Follower:
+    """Where it is in the log. `next_lsn` can start another one."""
+
+    def __init__(
+        self, files: WalFiles, table: Table, start_lsn: int, timeline: int | None = None
+    ) -> None:
+        self._files, self._table, self._timeline = files, table, timeline
+        self._reader = SegmentReader(files)
+        self._failed: str | None = None
+        self.next_lsn = start_lsn
+
+    def new_rows(self) -> Iterator[Any]:
+        """Record batches; none if nothing was written."""
+        try:
+            yield from self._read()
+        except DamagedWal as error:
+            if self._failed == str(error):
+                raise
+            self._failed = str(error)
+        else:
+            self._failed = None
+
+    def _plan(self) -> Plan:
+        # The last record's segment is there even where the next one's is not yet.
+        return make_plan(self._files, timeline=self._timeline, start_lsn=max(self.next_lsn - 1, 0))
+
+    def _read(self) -> Iterator[Any]:
+        plan = self._plan()
+        if self.next_lsn < plan.segments[0].first_lsn and plan.segments[0].begin_lsn > 0:
+            first = plan.segments[0]
+            missing = f"{self._files.shown(first.path)}: WAL before it is gone before it was read"
+            raise HistoryError(missing)
+        for index in range(len(plan.segments)):
+            reading = self._reader.read(plan.reachable, index)
+            batches = list(self._table.batches(reading))
+            end = reading.summary.end_lsn
+            for problem in reading.problems:
+                # Behind a segment that is being written there may be one that is there already.
+                if problem.start_lsn is None or problem.start_lsn >= self.next_lsn:
+                    raise_fatal(problem)
+            yield from batches
+            if end is not None:
+                self.next_lsn = max(self.next_lsn, end)
