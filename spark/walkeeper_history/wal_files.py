@@ -12,6 +12,8 @@ Every read blocks. A file that ends early gives what there is; the walk says wha
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,7 +134,7 @@ class LocalFiles:
 
 
 class ObjectFiles:
-    """A prefix of an object store."""
+    """A prefix of an object store. What the store answers instead of bytes is a HistoryError."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -140,30 +142,38 @@ class ObjectFiles:
         except ModuleNotFoundError as error:
             raise HistoryError(f"{url}: object stores need obstore (walkeeper[spark])") from error
         self._url = url.rstrip("/")
-        self._store: Any = obstore.store.from_url(self._url)
+        self._api: Any = obstore
+        with self._asked(""):
+            self._store: Any = obstore.store.from_url(self._url)
+
+    @contextmanager
+    def _asked(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (self._api.exceptions.BaseError, OSError) as error:
+            said = str(error).strip().splitlines()[0]
+            raise HistoryError(f"{self.shown(path)}: {said}") from error
 
     def list_files(self) -> list[tuple[str, int]]:
-        import obstore
-
-        batches = obstore.list(self._store)
-        return sorted((str(item["path"]), int(item["size"])) for part in batches for item in part)
+        with self._asked(""):
+            parts = list(self._api.list(self._store))
+        return sorted((str(item["path"]), int(item["size"])) for part in parts for item in part)
 
     def read(self, path: str) -> Bytes:
-        import obstore
-
-        data: Any = obstore.get(self._store, path).bytes()
+        with self._asked(path):
+            data: Any = self._api.get(self._store, path).bytes()
         return unpack(np.frombuffer(data, np.uint8), self.shown(path))
 
     def read_front(self, path: str, size: int) -> Bytes:
-        import obstore
-
-        length = int(obstore.head(self._store, path)["size"])
-        if not length:
-            return np.empty(0, np.uint8)
-        front: Any = obstore.get_range(self._store, path, start=0, end=min(size, length))
+        with self._asked(path):
+            length = int(self._api.head(self._store, path)["size"])
+            if not length:
+                return np.empty(0, np.uint8)
+            front = self._api.get_range(self._store, path, start=0, end=min(size, length))
         data: Bytes = np.frombuffer(front, np.uint8)
-        if _codec_of(data[:MAGIC_BYTES].tobytes(), path) is None:
-            _refuse_encrypted(data[:MAGIC_BYTES].tobytes(), self.shown(path))
+        mark = data[:MAGIC_BYTES].tobytes()
+        if _codec_of(mark, path) is None:
+            _refuse_encrypted(mark, self.shown(path))
             return data
         return self.read(path)[:size]
 

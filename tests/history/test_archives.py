@@ -14,14 +14,16 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from tests.history.reading_whole import whole_stats
+from tests.history.reading_whole import stats_of_segment, whole_stats
 from tests.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.plan import make_plan
+from walkeeper_history.stats import Stats
+from walkeeper_history.sweep import sweep
 from walkeeper_history.timelines import Stretch, parse_history
-from walkeeper_history.wal_files import LocalFiles, open_files
+from walkeeper_history.wal_files import LocalFiles, ObjectFiles, open_files
 
 MB = 1 << 20
 SHA = hashlib.sha1(b"x").hexdigest()
@@ -284,3 +286,26 @@ def test_segments_kept_for_wal_to_come_are_not_the_log(tmp_path: Path) -> None:
     assert int(stats.counts.sum()) == len(maker.records)
     assert [problem.fatal for problem in problems] == [False]
     assert after[0] in problems[0].file and after[1] in problems[0].reason
+
+
+@pytest.mark.parametrize("layout", ["pg_wal", "walkeeper", "pgbackrest"])
+def test_an_object_store_is_read_like_a_directory(tmp_path: Path, layout: str) -> None:
+    """Through obstore, as s3:// is; file:// is the store that needs no server."""
+    maker = made_stream()
+    lay(tmp_path, dict(LAYOUTS[layout](name, data) for name, data in files_of(maker).items()))
+    files = ObjectFiles(f"file://{tmp_path}")
+    plan = make_plan(files)
+    stats = Stats()
+    for part, _ in sweep(files, plan, stats_of_segment):
+        stats.add(part)
+    assert int(stats.counts.sum()) == len(maker.records)
+    assert stats.counts.tolist() == whole_stats(tmp_path)[0].counts.tolist()
+
+
+def test_what_an_object_store_says_is_an_error_of_the_archive(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match="nosuchstore"):
+        open_files("nosuchstore://bucket/wal")
+    with pytest.raises(HistoryError, match="no WAL segments"):
+        make_plan(ObjectFiles(f"file://{tmp_path}"))
+    with pytest.raises(HistoryError, match=FIRST):
+        ObjectFiles(f"file://{tmp_path}").read(FIRST)
