@@ -31,6 +31,7 @@ class Source:
     on_error: str
     verify: str
     engine: str
+    spark: bool
     jobs: int | None
 
 
@@ -101,6 +102,10 @@ _OPTIONS = (
     option(
         "--engine", type=click.Choice(["auto", "numba", "numpy"]), default="auto", hidden=True,
         help="What walks over records.",
+    ),
+    option(
+        "--spark", is_flag=True,
+        help="By Spark's executors: those of spark-submit, else local ones.",
     ),
     option("--jobs", "-j", type=click.IntRange(1, 256), metavar="N", help="Threads; one a CPU."),
 )  # fmt: skip

@@ -17,7 +17,7 @@ NEEDED = "walkeeper history needs numpy and pyarrow: pip install 'walkeeper[spar
 try:
     from walkeeper_history.plan import Plan, Problem, make_plan
     from walkeeper_history.reading import Reading, Summary
-    from walkeeper_history.sweep import SweepOptions, raise_fatal, sweep
+    from walkeeper_history.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
     from walkeeper_history.times import lsn_range
     from walkeeper_history.wal_files import WalFiles, open_files
 except ModuleNotFoundError as error:
@@ -63,8 +63,18 @@ class Archive:
             if problem.fatal:
                 click.echo(f"walkeeper: warning: {shown(problem)}", err=True)
 
+    @property
+    def read_each(self) -> ReadEach:
+        """By threads of this process, or by Spark's executors."""
+        if not self.source.spark:
+            return read_each
+        from pyspark_pgwal.cluster import read_each_on
+
+        return read_each_on(self.source.path)
+
     def sweep(self, make: Callable[[Reading], Made]) -> Iterator[tuple[Made, Summary]]:
-        return sweep(self.files, self.plan, make, on_problem=self.on_problem, options=self.options)
+        parts = self.read_each(self.files, self.plan, make, self.options)
+        return in_one_chain(parts, self.files, self.on_problem)
 
 
 def shown(problem: Problem) -> str:

@@ -44,6 +44,7 @@ def _write_one(
             again=again,
             on_problem=archive.on_problem,
             options=archive.options,
+            read=archive.read_each,
         ):
             progress.add(written.rows, kept=written.kept)
     except OSError as error:

@@ -24,7 +24,15 @@ import pyarrow.parquet as pq
 
 from walkeeper_history.plan import Plan, PlannedSegment
 from walkeeper_history.reading import Reading
-from walkeeper_history.sweep import DEFAULT, OnProblem, SweepOptions, raise_fatal, sweep
+from walkeeper_history.sweep import (
+    DEFAULT,
+    OnProblem,
+    ReadEach,
+    SweepOptions,
+    in_one_chain,
+    raise_fatal,
+    read_each,
+)
 from walkeeper_history.tables import Table
 from walkeeper_history.wal_files import WalFiles
 
@@ -56,8 +64,12 @@ def write_table(
     again: bool = False,
     on_problem: OnProblem = raise_fatal,
     options: SweepOptions = DEFAULT,
+    read: ReadEach = read_each,
 ) -> Iterator[Written]:
-    """Writes as it is iterated, in the order of the log; `again` keeps no file."""
+    """Writes as it is iterated; first come the files that are kept, of which `again` has none.
+
+    `read` may do it on other machines, if `directory` is one place for all of them.
+    """
 
     def write(reading: Reading) -> Written:
         segment = reading.segment
@@ -85,9 +97,8 @@ def write_table(
         yield Written(segment, path, pq.read_metadata(path).num_rows, kept=True)
     # The sweep still knows the kept ones: the rest of a last record lies in the segment behind.
     skipped = frozenset(segment.first_lsn for segment in kept)
-    for written, _ in sweep(
-        files, plan, write, on_problem=on_problem, options=replace(options, skipped=skipped)
-    ):
+    parts = read(files, plan, write, replace(options, skipped=skipped))
+    for written, _ in in_one_chain(parts, files, on_problem):
         yield written
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import DamagedWal
@@ -26,6 +26,7 @@ from walkeeper_history.wal_files import WalFiles
 
 Made = TypeVar("Made")
 OnProblem = Callable[[Problem], None]
+ReadEach = Callable[..., Iterable[Any]]  # read_each, or what does its work elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ def raise_fatal(problem: Problem) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made(Generic[Made]):
+class Part(Generic[Made]):
+    """What was made of one segment, and what was met in it."""
+
     made: Made
     summary: Summary
     problems: list[Problem]
@@ -64,31 +67,45 @@ def sweep(
     options: SweepOptions = DEFAULT,
 ) -> Iterator[tuple[Made, Summary]]:
     """See the module."""
+    return in_one_chain(read_each(files, plan, make, options), files, on_problem)
+
+
+def read_each(
+    files: WalFiles, plan: Plan, make: Callable[[Reading], Made], options: SweepOptions = DEFAULT
+) -> Iterator[Part[Made]]:
+    """The first half of a sweep, which may run elsewhere: every segment of a plan, or of a part."""
     own = threading.local()
 
-    def read(index: int) -> _Made[Made]:
+    def read(index: int) -> Part[Made]:
         if not hasattr(own, "reader"):
             own.reader = SegmentReader(
                 files, engine_name=options.engine_name, check_crc=options.check_crc
             )
         reading: Reading = own.reader.read(plan.reachable, index)
-        return _Made(make(reading), reading.summary, reading.problems)
+        return Part(make(reading), reading.summary, reading.problems)
 
-    chain = _Chain()
     wanted = [i for i, s in enumerate(plan.segments) if s.first_lsn not in options.skipped]
-    for done in _in_order(read, wanted, options.threads or _usable_cpus()):
+    return _in_order(read, wanted, options.threads or _usable_cpus())
+
+
+def in_one_chain(
+    parts: Iterable[Part[Made]], files: WalFiles, on_problem: OnProblem
+) -> Iterator[tuple[Made, Summary]]:
+    """The second half: segments in the order of the log, their problems told first."""
+    chain = _Chain()
+    for done in parts:
         for problem in [*done.problems, *chain.problems(done.summary, files)]:
             on_problem(problem)
         yield done.made, done.summary
 
 
 def _in_order(
-    read: Callable[[int], _Made[Made]], wanted: list[int], threads: int
-) -> Iterator[_Made[Made]]:
+    read: Callable[[int], Part[Made]], wanted: list[int], threads: int
+) -> Iterator[Part[Made]]:
     if threads == 1 or len(wanted) <= 1:
         yield from map(read, wanted)
         return
-    waiting: deque[Future[_Made[Made]]] = deque()
+    waiting: deque[Future[Part[Made]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="segments") as pool:
         try:
             for index in wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java, session
 from pyspark_pgwal.source import PgWalOptions
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
+from walkeeper_cli.__main__ import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import SegmentReader
@@ -207,3 +209,42 @@ def test_the_wheels_java_is_started_without_the_module_it_lacks(
     command = [str(home / "bin" / "java"), "-Xmx1g", UNKNOWN_MODULE, "a b", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == "-Xmx1g|a b|-version|"
+
+
+def test_a_job_of_spark_submit_gives_what_the_command_gives(
+    archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Executors of their own processes, which have only what is installed."""
+    import subprocess
+    import sys
+
+    import pyspark
+
+    import walkeeper_cli.__main__ as command_line
+
+    arguments = ["--path", str(archive), "--per-record"]
+    assert run(["history", "stats", *arguments]) == 0
+    expected = capsys.readouterr().out
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    environment.pop("PYSPARK_GATEWAY_SECRET", None)
+    done = subprocess.run(
+        [*submit, str(command_line.__file__), "history", "stats", "--spark", *arguments],
+        capture_output=True, text=True, timeout=240, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == expected
+
+
+def test_tables_are_written_by_executors(
+    spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["history", "tables", "--path", str(archive), "--table", "xacts"]
+    assert run([*command, "--output", str(tmp_path / "threads")]) == 0
+    assert run([*command, "--output", str(tmp_path / "spark"), "--spark"]) == 0
+    made = [sorted(path.name for path in (tmp_path / n / "xacts").iterdir())
+            for n in ("threads", "spark")]  # fmt: skip
+    assert made[0] == made[1]
+    frame = spark.read.parquet(str(tmp_path / "spark" / "xacts"))
+    assert frame.count() == core_rows(archive, "xacts").num_rows

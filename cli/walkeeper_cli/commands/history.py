@@ -20,6 +20,9 @@ def command() -> None:
     walkeeper's archive, pg_wal, pg_receivewal's, Barman's, pgBackRest's or WAL-G's directory.
       walkeeper history stats  --path /var/lib/postgresql/15/main/pg_wal
       walkeeper history tables --path s3://backups/main/wals --output /data/wal --table xacts
+    \b
+    Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
+      spark-submit --master … .../walkeeper_cli/__main__.py history stats --spark --path s3://…
     """
 
 

@@ -1,0 +1,52 @@
+"""What `walkeeper history` does to every segment, done by Spark's executors.
+
+Contract: as walkeeper_history.sweep.read_each, segments come back in the order of the log; what is
+made of them travels pickled and is held on the driver, so it has to be small: sums, findings, names
+of files written. Executors need walkeeper installed and the same way to the archive. Works without
+pandas: it is a map over partitions, no function over frames.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pyspark_pgwal.batch import partitions_of
+from pyspark_pgwal.session import session
+from walkeeper_history.plan import Plan
+from walkeeper_history.reading import Reading
+from walkeeper_history.sweep import DEFAULT, Part, SweepOptions, read_each
+from walkeeper_history.wal_files import WalFiles, open_files
+
+
+def job_session() -> SparkSession:
+    """spark-submit's, which comes with its own Java and settings; else one on this machine."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return SparkSession.builder.appName("walkeeper history").getOrCreate()
+    return session()
+
+
+def read_each_on(url: str) -> Callable[..., Iterator[Part[Any]]]:
+    """`read_each` for the archive at `url`, over the cluster."""
+
+    def read(
+        files: WalFiles,
+        plan: Plan,
+        make: Callable[[Reading], Any],
+        options: SweepOptions = DEFAULT,
+    ) -> Iterator[Part[Any]]:
+        parts = [each.plan for each in partitions_of(plan, None)]
+        single = replace(options, threads=1)
+
+        def work(part: Plan) -> list[Part[Any]]:
+            return list(read_each(open_files(url), part, make, single))
+
+        context = job_session().sparkContext
+        for done in context.parallelize(parts, len(parts)).map(work).collect():
+            yield from done
+
+    return read
