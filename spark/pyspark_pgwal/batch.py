@@ -30,8 +30,8 @@ from walkeeper_history.sweep import raise_fatal, sweep
 from walkeeper_history.tables import problem_rows
 from walkeeper_history.wal_files import open_files
 
-PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 512 << 20
-PARTITIONS_PER_CPU = 2
+# A task costs 50 ms, so on one machine a CPU gets one; more than the most would wait for the last.
+PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 1 << 30
 
 
 @dataclass
@@ -45,10 +45,10 @@ class Segments(InputPartition):
 
 
 def partitions_of(plan: Plan, per_partition: int | None) -> list[Segments]:
-    """Neighbours together, 128 to 512 MB of them unless told otherwise."""
+    """Neighbours together, 128 MB to 1 GB of them unless told otherwise."""
     count, size = len(plan.segments), plan.segment_bytes
     if per_partition is None:
-        even = -(-count // (PARTITIONS_PER_CPU * (os.cpu_count() or 1)))
+        even = -(-count // (os.cpu_count() or 1))
         least, most = (-(-limit // size) for limit in (PARTITION_BYTES_MIN, PARTITION_BYTES_MAX))
         per_partition = min(max(even, least), most)
     starts = range(0, count, per_partition)

@@ -11,7 +11,7 @@
     timeline              the newest, unless told otherwise
     verify                crc (default) or none
     onError               fail (default), skip or report: table problems says what was left out
-    segmentsPerPartition  by default as many as make 128 to 512 MB
+    segmentsPerPartition  by default as many as make 128 MB to 1 GB
     maxFilesPerTrigger    segments in a micro-batch, by default 64
     pushdown              true: take filters on start_lsn from Spark, which then needs
                           spark.sql.python.filterPushdown.enabled
