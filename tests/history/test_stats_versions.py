@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.postgres_server import PostgresServer, installation, server_environment
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.plan import Problem
 from walkeeper_history.stats import format_stats
 
 pytestmark = pytest.mark.postgres
@@ -51,11 +52,16 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
         yield Made(request.param, wal, absent, programs / "pg_waldump", environment)
 
 
+def unexpected(problems: Sequence[Problem]) -> list[Problem]:
+    """A server may have prepared segments for WAL to come; that is said, and no fault."""
+    return [problem for problem in problems if "kept for WAL to come" not in problem.reason]
+
+
 @pytest.mark.parametrize("made", sorted(WHEELS), indirect=True)
 def test_stats_are_those_of_this_versions_pg_waldump(made: Made, tmp_path: Path) -> None:
     for by_record in (False, True):
         stats, plan, problems = whole_stats(made.wal)
-        assert not problems
+        assert not unexpected(problems)
         rows = stats.by_record() if by_record else stats.by_rmgr()
         chosen = [(segment.name, made.wal / segment.path) for segment in plan.segments]
         directory = one_timeline(tmp_path / f"{by_record}", chosen, plan.timeline)
@@ -68,7 +74,7 @@ def test_stats_are_those_of_this_versions_pg_waldump(made: Made, tmp_path: Path)
 @pytest.mark.parametrize("made", sorted([*WHEELS, *NPM_PACKAGES]), indirect=True)
 def test_every_record_is_known_and_right(made: Made) -> None:
     stats, plan, problems = whole_stats(made.wal)
-    assert not problems
+    assert not unexpected(problems)
     names = {row.name for row in stats.by_record()}
     assert not [name for name in names if "UNKNOWN" in name]
     assert {"XLOG/OVERWRITE_CONTRECORD", "XLOG/CHECKPOINT_SHUTDOWN", "Heap/INSERT"} <= names
