@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.history.reading_whole import whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
+from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation, server_environment
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import Problem

@@ -13,9 +13,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tests.history.installations import Unavailable, binaries
 from tests.history.servers import play
 from tests.history.workload import SETTINGS
+from tests.installations import Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan

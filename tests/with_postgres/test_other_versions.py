@@ -1,0 +1,100 @@
+"""PostgreSQL 13, 14, 16, 17 and 18: the kill matrix of version 15, short.
+
+Every part is killed under load, a standby is fed by a safekeeper alone, and when the primary is
+gone that standby has every acknowledged row and takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
+from tests.postgres_server import (
+    PostgresServer,
+    installation,
+    make_directory,
+    own,
+    run_as_server_user,
+)
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, lsn_of
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
+CAUGHT_UP_S = 60.0
+
+
+@pytest.fixture(params=sorted([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
+def major(request: pytest.FixtureRequest) -> Iterator[int]:
+    try:
+        programs = binaries(request.param)
+    except Unavailable as error:
+        pytest.skip(f"PostgreSQL {request.param}: {error}")
+    with installation(programs):
+        yield request.param
+
+
+@contextlib.contextmanager
+def standby_behind(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A copy of a stopped server: packages of 13 and 14 have no pg_basebackup. Not started."""
+    directory = make_directory("walkeeper_standby_")
+    run_as_server_user(["cp", "-a", str(primary.data), str(directory / "data")])
+    standby = PostgresServer(directory)
+    (standby.data / "standby.signal").touch()
+    own(standby.data)
+    try:
+        yield standby
+    finally:
+        standby.delete()
+
+
+def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
+    with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary:
+        assert primary.sql("SHOW server_version_num").startswith(str(major))
+        primary.stop()
+        with standby_behind(primary) as standby:
+            primary.start()
+            with Cluster.create(primary) as cluster:
+                _feed_from(standby, cluster, 2)
+                standby.start()
+                with Journal(primary) as journal:
+                    _kill_each_part(cluster, journal)
+                    cluster.proposer.kill()
+                    primary.kill()
+                end = lsn_of(cluster.settle()["consensus_lsn"])
+                _feed_from_one_of_the_quorum(standby, cluster, end)
+                wait_until(lambda: lsn_of(standby.sql(REPLAYED)) >= end, CAUGHT_UP_S)
+                standby.promote()
+                assert len(journal.acknowledged) > 400
+                assert not journal.lost_in(standby)
+
+
+def _feed_from(standby: PostgresServer, cluster: Cluster, number: int) -> None:
+    feed = f"host=127.0.0.1 port={cluster.ports[number - 1]} user=replica"
+    standby.configure({"primary_conninfo": feed})
+
+
+def _feed_from_one_of_the_quorum(standby: PostgresServer, cluster: Cluster, end: int) -> None:
+    """`settle` is done when two safekeepers have everything; the third may never get it."""
+    complete = [number for number, lsn in cluster.flush_lsns().items() if lsn_of(lsn) >= end]
+    assert len(complete) >= 2
+    _feed_from(standby, cluster, complete[0])
+    standby.sql("SELECT pg_reload_conf()")
+
+
+def _kill_each_part(cluster: Cluster, journal: Journal) -> None:
+    """Each comes back under load."""
+    journal.wait_for_more(100)
+    cluster.safekeepers[0].kill()
+    journal.wait_for_more(100)
+    cluster.safekeepers[0].start()
+    cluster.primary.kill()
+    cluster.primary.start()
+    journal.wait_for_more(100)
+    cluster.proposer.kill()
+    cluster.proposer.start()
+    journal.wait_for_more(100)
