@@ -48,8 +48,12 @@ SMALL = {
 
 # Together under an hour on two cores; the longest first.
 LARGE = {
+    "two-proposers-halves": Bounds(
+        terms=2, campaigns=2, records=2, crashes=0, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
     "two-proposers-halves-three-terms": Bounds(
-        terms=3, campaigns=3, records=2, crashes=0, breaks=0,
+        terms=3, campaigns=3, records=1, crashes=0, breaks=0,
         votes_at_once=True, shows_commits=False,
     ),
     "two-proposers-three-terms": Bounds(
