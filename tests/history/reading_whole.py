@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from walkeeper_history.plan import Plan, Problem, make_plan
@@ -16,6 +17,11 @@ def stats_of_segment(reading: Reading) -> Stats:
     for batch in reading:
         stats.add_batch(batch)
     return stats
+
+
+def unexpected(problems: Sequence[Problem]) -> list[Problem]:
+    """A server may have prepared segments for WAL to come; that is said, and no fault."""
+    return [problem for problem in problems if "kept for WAL to come" not in problem.reason]
 
 
 def whole_stats(

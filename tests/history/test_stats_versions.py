@@ -6,20 +6,19 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.history.reading_whole import whole_stats
+from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation, server_environment
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.plan import Problem
 from walkeeper_history.stats import format_stats
 
 pytestmark = pytest.mark.postgres
@@ -50,11 +49,6 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
         environment = server_environment()
         wal = server.data / "pg_wal"
         yield Made(request.param, wal, absent, programs / "pg_waldump", environment)
-
-
-def unexpected(problems: Sequence[Problem]) -> list[Problem]:
-    """A server may have prepared segments for WAL to come; that is said, and no fault."""
-    return [problem for problem in problems if "kept for WAL to come" not in problem.reason]
 
 
 @pytest.mark.parametrize("made", sorted(WHEELS), indirect=True)
