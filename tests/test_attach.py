@@ -455,6 +455,8 @@ def test_an_interrupted_attach_is_quiet_and_leaves_nothing(server: PostgresServe
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background job ignores it, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     seen = ""
