@@ -92,11 +92,27 @@ def run_as_server_user(
 ) -> subprocess.CompletedProcess[str]:
     """A program of PostgreSQL's, as the user that owns the data directories."""
     user = server_user()
-    done = subprocess.run(
+    return run_program(
         arguments,
+        check=check,
+        timeout_s=timeout_s,
         user=user,
         group=pwd.getpwnam(user).pw_gid if user else None,
         extra_groups=[] if user else None,
+    )
+
+
+def run_program(
+    arguments: Sequence[str],
+    *,
+    check: bool = True,
+    timeout_s: float = PROGRAM_TIMEOUT_S,
+    **identity: Any,
+) -> subprocess.CompletedProcess[str]:
+    """A program to its end, in the servers' environment; `identity` is subprocess.run's."""
+    done = subprocess.run(
+        arguments,
+        **identity,
         env=server_environment(),
         cwd="/",
         stdin=subprocess.DEVNULL,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from walkeeper_cli.demo import programs
-from walkeeper_cli.demo.programs import find_programs
 from walkeeper_cli.demo.show import STEPS, DemoSettings, run
+from walkeeper_cli.local import programs
+from walkeeper_cli.local.programs import find_programs
 from walkeeper_common.errors import Refused
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.__main__ import run_seed
+from tests.sim.search import PASSED, run
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "tests/sim/kept_seeds.txt"
@@ -26,8 +26,8 @@ def kept_seeds() -> list[int]:
 
 @pytest.mark.parametrize("seed", sorted({*FIXED_SEEDS, *kept_seeds()}))
 def test_nothing_is_lost_and_all_moves_on(seed: int) -> None:
-    code, found, _ = run_seed(seed, is_shown=False)
-    assert code == 0, f"{found}\npython -m tests.sim --seed {seed}"
+    done = run(seed)
+    assert done.code == PASSED == 0, f"{done.text}\npython -m tests.sim --seed {seed}"
 
 
 def simulate(seed: int, *, hash_seed: str) -> subprocess.CompletedProcess[str]:

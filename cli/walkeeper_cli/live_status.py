@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.primary_settings import standbys
 from walkeeper_cli.status import OK, verdict
 from walkeeper_common.errors import Refused
@@ -31,44 +30,25 @@ class PrimaryState:
         return self.state + behind
 
 
-class LiveStatus:
+class LiveStatus(LiveConsole):
     """`say` for what happened, `show` for how it stands now."""
 
     def __init__(self) -> None:
-        # Lines of a log must not be folded, and paths in them are no markup.
-        self._console = Console(soft_wrap=True, markup=False, highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        super().__init__()
         self._told = ""
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """No more table: what it shows would not be true while everything stops."""
-        self._live.stop()
 
     def say(self, text: str) -> None:
         """One line, above the table."""
-        self._console.print(text)
+        self.console.print(text)
 
     def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
         """`document`: of `status --json`."""
         sentence = f"{verdict(document)[1]}; primary: {primary.state}"
-        if not self._console.is_terminal:
+        if not self.is_terminal:
             if sentence != self._told:
                 self.say(f"status: {sentence}")
         else:
-            self._live.update(Group(_table(document), _summary(document, primary)), refresh=True)
+            self.update(Group(_table(document), _summary(document, primary)))
         self._told = sentence
 
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_cli.attach import AttachSettings, attach
-from walkeeper_cli.child_process import ChildProcess, walkeeper_command
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.detach import DetachSettings, detach
 from walkeeper_cli.live_status import LiveStatus, primary_state
+from walkeeper_cli.local import daemons
 from walkeeper_cli.primary_requirements import refuse_unsuitable
 from walkeeper_cli.primary_settings import standby_names
 from walkeeper_cli.safekeeper_client import Unreachable, ask
@@ -93,28 +93,10 @@ class _Up:
         self._settings, self._directory, self._shown = settings, directory, shown
         ports = range(settings.base_port, settings.base_port + SAFEKEEPERS)
         self._addresses = tuple((HOST, port) for port in ports)
-        self._safekeepers = [
-            self._daemon(
-                f"safekeeper {number}",
-                *("safekeeper", "--id", str(number), "--listen", f"{HOST}:{port}"),
-                *("--data-dir", str(directory / f"safekeeper{number}")),
-            )
-            for number, port in enumerate(ports, 1)
-        ]
-        members = ",".join(f"{host}:{port}" for host, port in self._addresses)
-        # The DSN may hold a password, and a command line can be read by everybody. An empty one
-        # counts as none in the environment.
-        dsn = {"WALKEEPER_DSN": settings.dsn} if settings.dsn else {}
-        self._proposer = self._daemon(
-            *("proposer", "proposer", "--safekeepers", members, *([] if dsn else ["--dsn", ""])),
-            **dsn,
-        )
+        self._safekeepers = list(daemons.safekeepers(directory, self._addresses).values())
+        self._proposer = daemons.proposer(directory, self._addresses, settings.dsn)
         self._mark = directory / "attached"
         self._has_attached = False
-
-    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
-        log = self._directory / "logs" / f"{name.replace(' ', '')}.log"
-        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
 
     async def run(self, stop: asyncio.Event) -> int:
         """Everything up, kept up until `stop`, everything down."""

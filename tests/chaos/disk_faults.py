@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from tests.chaos.fault import FELT_S, Fault, named
+from tests.chaos.fault import FELT_S, Fault, SafekeepersAway, named
 from tests.chaos.verdicts import NotFelt, Violation
 from tests.waiting import NotInTime
 
@@ -15,7 +15,7 @@ ADMITTED_S = 5.0
 FORCED_BYTES = 6 << 20  # several segments: more than anybody has allocated ahead
 
 
-class FullDisk(Fault):
+class FullDisk(SafekeepersAway):
     """Not one block is left; it must go on by itself when there is room again."""
 
     name = "full_disk"
@@ -29,10 +29,6 @@ class FullDisk(Fault):
         self.write_much()
         self.cluster.wait(self.all_refuse, FELT_S)
         return named(self.victims)
-
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
 
     def write_much(self) -> None:
         """So that new segments are needed. Not a transaction: it waits for nobody."""

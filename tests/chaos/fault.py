@@ -11,6 +11,7 @@ NotFelt: a runner whose faults do nothing proves nothing.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ from tests.chaos.cluster import NUMBERS, ChaosCluster
 FELT_S = 20.0
 
 
-class Fault:
+class Fault(ABC):
     """One occasion of it."""
 
     name: ClassVar[str]
@@ -33,11 +34,11 @@ class Fault:
         if self.long_hold_s is not None and chance.randrange(self.LONG) == 0:
             self.hold_s = self.long_hold_s
 
+    @abstractmethod
     def inject(self) -> str:
         """Whom it hits, for the line of progress."""
-        raise NotImplementedError
 
-    def heal(self) -> None:
+    def heal(self) -> None:  # noqa: B027  (most override it)
         """Nothing to do for faults that mend themselves."""
 
     @property
@@ -47,6 +48,16 @@ class Fault:
 
     def some_safekeepers(self, count: int = 1) -> list[int]:
         return sorted(self.chance.sample(NUMBERS, count))
+
+
+class SafekeepersAway(Fault):
+    """Its victims acknowledge nothing while it lasts; two of three are a quorum that is gone."""
+
+    victims: list[int]
+
+    @property
+    def stops_commits(self) -> bool:
+        return len(self.victims) > 1
 
 
 def named(numbers: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.chaos.fault import Fault, named
+from tests.chaos.fault import Fault, SafekeepersAway, named
 from tests.chaos.network import Node
 
 PARTITION_S = (0.5, 3.0)
@@ -29,7 +29,7 @@ class NetworkFault(Fault):
         self.cluster.network.heal()
 
 
-class CutSafekeeper(NetworkFault):
+class CutSafekeeper(SafekeepersAway, NetworkFault):
     name = "cut_safekeeper"
     long_hold_s = OUTLASTS_S
     count = 1
@@ -39,10 +39,6 @@ class CutSafekeeper(NetworkFault):
             self.cluster.network.cut(self.proposer, node)
         return named(self.victims)
 
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
-
 
 class CutTwoSafekeepers(CutSafekeeper):
     """The proposer is alone with one."""
@@ -51,7 +47,7 @@ class CutTwoSafekeepers(CutSafekeeper):
     count = 2
 
 
-class DeafSafekeeper(NetworkFault):
+class DeafSafekeeper(SafekeepersAway, NetworkFault):
     """It hears nothing of the proposer, which hears it."""
 
     name = "deaf_safekeeper"
@@ -63,12 +59,8 @@ class DeafSafekeeper(NetworkFault):
             self.cluster.network.deafen(node, self.proposer)
         return named(self.victims)
 
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
 
-
-class DeafToSafekeeper(NetworkFault):
+class DeafToSafekeeper(SafekeepersAway, NetworkFault):
     """Its acknowledgements are lost; what the proposer sends arrives and is written."""
 
     name = "deaf_to_safekeeper"
@@ -79,10 +71,6 @@ class DeafToSafekeeper(NetworkFault):
         for node in self.safekeepers(count):
             self.cluster.network.deafen(self.proposer, node)
         return named(self.victims)
-
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
 
 
 class CutPrimary(NetworkFault):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import ClassVar
 
-from tests.chaos.fault import Fault, named
+from tests.chaos.fault import Fault, SafekeepersAway, named
 from tests.chaos.verdicts import Violation
 from tests.waiting import NotInTime
 from tests.with_postgres.cluster import Daemon
@@ -14,7 +14,7 @@ LEASE_S = 3.0  # heartbeats for which a silent proposer counts as alive
 DEPOSED_S = 30.0
 
 
-class KillSafekeeper(Fault):
+class KillSafekeeper(SafekeepersAway):
     name = "kill_safekeeper"
     count = 1
 
@@ -23,10 +23,6 @@ class KillSafekeeper(Fault):
         for number in self.victims:
             self.cluster.safekeepers[number - 1].kill()
         return named(self.victims)
-
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
 
     def heal(self) -> None:
         for number in self.victims:
@@ -127,7 +123,7 @@ class KillEverything(Fault):
         self.cluster.primary.start()
 
 
-class FreezeSafekeeper(Fault):
+class FreezeSafekeeper(SafekeepersAway):
     name = "freeze_safekeeper"
     hold = (0.5, 2.5)
     # Beyond the proposer's patience with a silent connection.
@@ -139,10 +135,6 @@ class FreezeSafekeeper(Fault):
         for number in self.victims:
             self.cluster.safekeepers[number - 1].signal(signal.SIGSTOP)
         return named(self.victims)
-
-    @property
-    def stops_commits(self) -> bool:
-        return len(self.victims) > 1
 
     def heal(self) -> None:
         for number in self.victims:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.chaos.network import Node
 from tests.postgres_server import (
-    PROGRAM_TIMEOUT_S,
     SETTINGS,
     PostgresServer,
     own,
     program,
     run_as_server_user,
-    server_environment,
+    run_program,
 )
 
 PORT = 5432  # a namespace has its own
@@ -47,15 +45,4 @@ class NamespacedServer(PostgresServer):
     def pg_ctl(self, *arguments: str, check: bool = True) -> str:
         as_server = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
         command = [*self.node.prefix, *as_server, program("pg_ctl"), "-D", str(self.data)]
-        done = subprocess.run(
-            [*command, *arguments],
-            env=server_environment(),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PROGRAM_TIMEOUT_S,
-        )
-        assert not check or done.returncode == 0, f"{arguments}: {done.stdout}"
-        return done.stdout
+        return run_program([*command, *arguments], check=check).stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-ANY = 99  # as often as you like: not counted, so it costs no states to tell how often
-
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise, permutations, product
 from typing import Any, TypeAlias
 
-from tests.explore.bounds import ANY, Bounds
+from tests.explore.bounds import Bounds
 from tests.explore.committed import Chains
 from tests.explore.node_table import AcceptorStep, NodeTable, ProposerStep
 from tests.explore.proposer_node import LIVES_MAX, ballot_of
@@ -212,8 +212,7 @@ class World:
         return True
 
     def _use(self, draft: Draft, fault: int) -> None:
-        if self._limits[fault] != ANY:
-            draft.used[fault] += 1
+        draft.used[fault] += 1
 
     def _take(self, draft: Draft, slot: int, acceptor: int) -> int:
         queue = draft.queues[slot][acceptor]

@@ -12,7 +12,7 @@ from tests.fuzz.choices import Choices
 from tests.fuzz.contract import require
 from tests.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, incarnation_of
 from walkeeper_common.framing import FRAME_BYTES_MAX, Message, crc_of, encode
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
+from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import (
     PROTOCOL_VERSION,
@@ -32,7 +32,6 @@ from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.requests import ReadRequest, ReadResponse
 
 PROPOSERS = (b"a" * 16, b"b" * 16, b"\xff" * 16, bytes(16))
-TERM_MAX = 2**64 - 1
 PAYLOAD = bytes(range(256)) * 8
 TEXTS = ("", "main", "1#" + "01" * 16, "\0" * 20_000, "ü" * 99, "a" * 65535)
 

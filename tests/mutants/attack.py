@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.mutant import PACKAGES, Mutant, plant
+from tests.sim.search import STUCK, VIOLATED
 
-BROKE, KILLED = 1, (2, 3)
+KILLED = (VIOLATED, STUCK)
 GRACE_S = 60.0  # a command's own limit comes first
 ROW = re.compile(r"([\d,]+) states .* depth +(\d+) +([\d.]+) s")
 

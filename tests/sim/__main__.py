@@ -37,12 +37,6 @@ from pathlib import Path
 from tests.sim.search import run, search
 
 
-def run_seed(seed: int, *, is_shown: bool) -> tuple[int, str, int]:
-    """(exit code, what was found, events)."""
-    done = run(seed, show=_tell if is_shown else None)
-    return done.code, done.text, done.events
-
-
 def _tell(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -62,9 +56,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        code, found, _ = run_seed(arguments.seed, is_shown=True)
-        _tell(found)
-        return code
+        done = run(arguments.seed, show=_tell)
+        _tell(done.text)
+        return done.code
     base = secrets.randbelow(10**9) if arguments.base is None else arguments.base
     _tell(f"searching from seed {base}")
     failed, tally = search(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
 from tests.sim.primary import Primary
@@ -74,7 +75,7 @@ class ProposerNode:
         self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
         self._stream_serial = 0
-        self._clock_stands_until_ms = 0.0
+        self._clock = Clock(self.world, self.name)
         campaign = Campaign(
             cluster="main",
             proposer_id=self.world.random.randbytes(16),
@@ -108,18 +109,12 @@ class ProposerNode:
         return self.core.ballot
 
     def _tick(self) -> None:
-        if self.world.now_ms >= self._clock_stands_until_ms:
+        if not self._clock.stands:
             self.post(Tick())
         self._later(self.world.random.uniform(*TICK_MS), self._tick)
 
     def jump_clock(self) -> None:
-        """Time stands still here, or many heartbeats pass at once."""
-        self.world.trouble("clock jumps", self.name, "clock jumps")
-        if self.world.random.random() < 0.5:
-            stands_ms = self.world.random.uniform(2000, 20_000)
-            self._clock_stands_until_ms = self.world.now_ms + stands_ms
-        for _ in range(self.world.random.randrange(20)):
-            self.post(Tick())
+        self._clock.jump(lambda: self.post(Tick()))
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
+from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
 from tests.sim.network import Connection
 from tests.sim.oracle import Oracles
@@ -59,7 +60,7 @@ class SafekeeperNode:
         self._pinned: list[PinnedReader] = []
         self._votes: dict[Ballot, Lsn] = {}
         self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._first_lsn = Lsn(0)
-        self._clock_stands_until_ms = 0.0
+        self._clock = Clock(world, self.name)
         self._rank = (NO_BALLOT, Lsn(0))
         self.start()
 
@@ -210,19 +211,16 @@ class SafekeeperNode:
             worker.stall(for_ms)
 
     def jump_clock(self) -> None:
-        """Time stands still here, or many heartbeats pass at once."""
-        self.world.trouble("clock jumps", self.name, "clock jumps")
-        if self.world.random.random() < 0.5:
-            stands_ms = self.world.random.uniform(2000, 20_000)
-            self._clock_stands_until_ms = self.world.now_ms + stands_ms
-        for _ in range(self.world.random.randrange(20)):
+        def tick() -> None:
             if self.driver is not None:
                 self.driver.post(Tick())
+
+        self._clock.jump(tick)
 
     def heal(self) -> None:
         """Nothing fails from here on; who is not well is started again."""
         self.disks.heal()
-        self._clock_stands_until_ms = 0.0
+        self._clock.heal()
         if self.driver is not None and self.driver.acceptor.failure is not None:
             self.crash()
 
@@ -230,7 +228,7 @@ class SafekeeperNode:
         if life != self.lives or self.driver is None:
             return
         self.world.later(self.world.random.uniform(*TICK_MS), lambda: self._tick(life))
-        if self.world.now_ms < self._clock_stands_until_ms:
+        if self._clock.stands:
             return
         driver, random = self.driver, self.world.random
         driver.post(Tick())

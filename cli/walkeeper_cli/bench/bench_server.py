@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from walkeeper_cli.demo.postgresql import HOST, USER, PostgreSQL
+from walkeeper_cli.local.postgresql import HOST, USER, PostgreSQL
 
 SETTINGS = {
     "shared_buffers": "256MB",

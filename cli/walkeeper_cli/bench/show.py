@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ from walkeeper_cli.bench.disk import Disk, disk_of
 from walkeeper_cli.bench.report import Report
 from walkeeper_cli.bench.rounds import Bench, take_turns
 from walkeeper_cli.bench.sides import Nobody, Receivers, Safekeepers, Side
-from walkeeper_cli.demo.postgresql import PostgreSQL
-from walkeeper_cli.demo.programs import Programs, find_programs
+from walkeeper_cli.local.postgresql import PostgreSQL
+from walkeeper_cli.local.programs import Programs, find_programs
+from walkeeper_cli.local.running import forget_surroundings, interruptible, prepare
 from walkeeper_common.errors import Refused
-from walkeeper_common.logs import log_to_stderr
 
-INTERRUPTED = 130
 NEEDED = ("pgbench", "pg_receivewal")
 
 
@@ -42,39 +40,21 @@ class BenchSettings:
 
 def run(settings: BenchSettings, make: Callable[[BenchServer], Bench]) -> int:
     """The exit code. Refused: what is missing, or what did not start."""
-    for name in [name for name in os.environ if name.startswith("PG")]:
-        del os.environ[name]
-    log_to_stderr("ERROR")
+    forget_surroundings()
     directory = _directory(settings.directory)
     try:
-        return asyncio.run(_interruptible(settings, directory, make))
+        return asyncio.run(interruptible(_measure(settings, directory, make)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _directory(parent: str | None) -> Path:
-    """One that PostgreSQL's user may traverse."""
     try:
         directory = Path(tempfile.mkdtemp(prefix="walkeeper_bench_", dir=parent))
     except OSError as error:
         raise Refused(f"--dir: {error}") from error
-    (directory / "logs").mkdir()
-    if os.geteuid() == 0:
-        directory.chmod(0o755)
+    prepare(directory)
     return directory
-
-
-async def _interruptible(
-    settings: BenchSettings, directory: Path, make: Callable[[BenchServer], Bench]
-) -> int:
-    task = asyncio.create_task(_measure(settings, directory, make), name="bench")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        return INTERRUPTED
-    return 0
 
 
 async def _measure(

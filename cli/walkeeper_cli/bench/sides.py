@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from walkeeper_cli.attach import AttachSettings, attach
-from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.create import CreateSettings, create
-from walkeeper_cli.demo.postgresql import HOST, USER, PostgreSQL, free_port
+from walkeeper_cli.local import daemons
+from walkeeper_cli.local.postgresql import HOST, USER, PostgreSQL, free_port
 from walkeeper_common.errors import Refused
 
 RECEIVERS = 3
@@ -107,25 +108,11 @@ class Safekeepers:
     name = "walkeeper"
 
     def __init__(self, server: PostgreSQL, directory: Path) -> None:
-        self._server, self._directory = server, directory
+        self._server = server
         self._addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
-        self.victims = [
-            self._daemon(
-                f"safekeeper{number}",
-                *("safekeeper", "--id", str(number), "--listen", f"{host}:{port}"),
-                *("--data-dir", str(directory / f"safekeeper{number}")),
-            )
-            for number, (host, port) in enumerate(self._addresses, 1)
-        ]
-        members = ",".join(f"{host}:{port}" for host, port in self._addresses)
-        self._proposer = self._daemon(
-            "proposer", "proposer", "--safekeepers", members, WALKEEPER_DSN=server.dsn
-        )
+        self.victims = list(daemons.safekeepers(directory, self._addresses).values())
+        self._proposer = daemons.proposer(directory, self._addresses, server.dsn)
         self._is_created = False
-
-    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
-        log = self._directory / "logs" / f"{name}.log"
-        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_cli.demo.postgresql import PostgreSQL
+from walkeeper_cli.local.postgresql import PostgreSQL
 
 WRITERS = 8
 TABLE = "CREATE TABLE demo (id bigint PRIMARY KEY, written timestamptz, padding text)"

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import asyncpg
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from walkeeper_cli.demo.postgresql import PostgreSQL
 from walkeeper_cli.demo.stage import Stage
+from walkeeper_cli.live_console import LiveConsole
+from walkeeper_cli.local.postgresql import PostgreSQL
 
 LOOK_S = 0.5
 LINE_EVERY_S = 2.0
@@ -55,25 +53,8 @@ class Snapshot:
         return {member.name for member in self.members if member.lsn is None}
 
 
-class Progress:
+class Progress(LiveConsole):
     """`say` and `title` are lines that stay; `watch` keeps the rest up to date."""
-
-    def __init__(self) -> None:
-        self.console = Console(soft_wrap=True, markup=False, highlight=False)
-        self._live = Live(console=self.console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.stop()
 
     def say(self, text: str) -> None:
         self.console.print(f"   {text}", style="dim")
@@ -93,8 +74,8 @@ class Progress:
         began_s, told_s, down = stage.load.now_s(), -LINE_EVERY_S, set[str]()
         while True:
             snapshot = await look(stage, began_s)
-            if self.console.is_terminal:
-                self._live.update(_table(snapshot), refresh=True)
+            if self.is_terminal:
+                self.update(_table(snapshot))
             elif down != snapshot.down or snapshot.elapsed_s >= told_s + LINE_EVERY_S:
                 self.say(_line(snapshot))
                 told_s, down = snapshot.elapsed_s, snapshot.down

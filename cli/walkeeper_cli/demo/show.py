@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_cli.demo.programs import Programs, find_programs
 from walkeeper_cli.demo.progress import Progress
 from walkeeper_cli.demo.stage import Stage
 from walkeeper_cli.demo.step import ClaimFailed, Step
@@ -26,8 +23,9 @@ from walkeeper_cli.demo.steps import (
     lost_primary,
     quorum_commit,
 )
+from walkeeper_cli.local.programs import Programs, find_programs
+from walkeeper_cli.local.running import forget_surroundings, interruptible, prepare
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_common.logs import log_to_stderr
 
 STEPS: tuple[Step, ...] = (
     quorum_commit.STEP,
@@ -36,7 +34,6 @@ STEPS: tuple[Step, ...] = (
     fed_standby.STEP,
     lost_primary.STEP,  # the last one: it leaves no primary
 )
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +47,10 @@ class DemoSettings:
 
 def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
     """The exit code: 0 if every claim holds. Refused: the one that does not, or what is missing."""
-    for name in [name for name in os.environ if name.startswith("PG")]:
-        del os.environ[name]  # libpq would mix them into what the demo connects to
-    log_to_stderr("ERROR")  # that a killed safekeeper is out of reach is shown otherwise
+    forget_surroundings()
     directory = _empty_directory(settings.directory)
     try:
-        code = asyncio.run(_interruptible(settings, directory, steps))
+        code = asyncio.run(interruptible(_show(settings, directory, steps)))
     except WalkeeperError as error:
         raise Refused(f"{error} (files and logs are in {directory})") from error
     if settings.directory is None:
@@ -64,7 +59,7 @@ def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
 
 
 def _empty_directory(wanted: str | None) -> Path:
-    """One that PostgreSQL's user may traverse; what is inside has modes of its own."""
+    """For everything that the demo makes."""
     if wanted is None:
         directory = Path(tempfile.mkdtemp(prefix="walkeeper_demo_"))
     else:
@@ -75,22 +70,8 @@ def _empty_directory(wanted: str | None) -> Path:
                 raise Refused(f"--dir {directory} is not empty")
         except OSError as error:
             raise Refused(f"--dir: {error}") from error
-    if os.geteuid() == 0:
-        directory.chmod(0o755)
-    (directory / "logs").mkdir()
+    prepare(directory)
     return directory
-
-
-async def _interruptible(settings: DemoSettings, directory: Path, steps: Sequence[Step]) -> int:
-    """Ctrl-C and SIGTERM end it as any error would, with everything cleaned up."""
-    task = asyncio.create_task(_show(settings, directory, steps), name="demo")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        return INTERRUPTED
-    return 0
 
 
 async def _show(settings: DemoSettings, directory: Path, steps: Sequence[Step]) -> None:

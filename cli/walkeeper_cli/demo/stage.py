@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from walkeeper_cli.attach import AttachSettings, attach
-from walkeeper_cli.child_process import ChildProcess, walkeeper_command
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.demo.load import TABLE, Load
-from walkeeper_cli.demo.postgresql import HOST, PostgreSQL, free_port
-from walkeeper_cli.demo.programs import Programs
+from walkeeper_cli.local import daemons
+from walkeeper_cli.local.postgresql import HOST, PostgreSQL, free_port
+from walkeeper_cli.local.programs import Programs
 from walkeeper_cli.status import gather
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -40,31 +40,14 @@ class Stage:
         self.standby = self._postgresql("standby")
         self.ports = {number: free_port() for number in range(1, SAFEKEEPERS + 1)}
         self.addresses = tuple((HOST, port) for port in self.ports.values())
-        self.safekeepers = {
-            number: self._daemon(
-                f"safekeeper {number}",
-                *("safekeeper", "--id", str(number), "--listen", f"{HOST}:{port}"),
-                *("--data-dir", str(self.safekeeper_directory(number))),
-            )
-            for number, port in self.ports.items()
-        }
-        members = ",".join(f"{host}:{port}" for host, port in self.addresses)
-        self.proposer = self._daemon(
-            "proposer", "proposer", "--safekeepers", members, WALKEEPER_DSN=self.primary.dsn
-        )
+        self.safekeepers = daemons.safekeepers(directory, self.addresses)
+        self.proposer = daemons.proposer(directory, self.addresses, self.primary.dsn)
         self.load = Load(self.primary)
         self.began_s = self.load.now_s()
         self._writing: asyncio.Task[None] | None = None
 
     def _postgresql(self, name: str) -> PostgreSQL:
         return PostgreSQL(self.programs, self.directory, name, self._password)
-
-    def _daemon(self, name: str, *arguments: str, **environment: str) -> ChildProcess:
-        log = self.directory / "logs" / f"{name.replace(' ', '')}.log"
-        return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
-
-    def safekeeper_directory(self, number: int) -> Path:
-        return self.directory / f"safekeeper{number}"
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """From nothing until commits wait for the quorum; the load is not yet running."""

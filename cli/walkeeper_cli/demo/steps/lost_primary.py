@@ -9,6 +9,7 @@ from walkeeper_cli.demo.load import INSERT
 from walkeeper_cli.demo.stage import CLUSTER, READY_S, Stage
 from walkeeper_cli.demo.step import Step, require
 from walkeeper_cli.demo.steps.fed_standby import standby_settings
+from walkeeper_cli.local.daemons import data_directory
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.settling import settle
 
@@ -27,7 +28,7 @@ async def run(stage: Stage) -> str:
     await stage.primary.destroy()
     await stage.proposer.kill()
     await stage.safekeepers[LOST].kill()
-    await asyncio.to_thread(shutil.rmtree, stage.safekeeper_directory(LOST))
+    await asyncio.to_thread(shutil.rmtree, data_directory(stage.directory, LOST))
     await stage.stop_load()
     settled = await settle(stage.addresses, CLUSTER, seal=True, timeout_s=READY_S)
     standby = stage.standby

@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from walkeeper_cli.child_process import ChildProcess
-from walkeeper_cli.demo.programs import Programs
+from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused
 
 HOST, USER = "127.0.0.1", "postgres"

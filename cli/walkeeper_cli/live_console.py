@@ -1,0 +1,43 @@
+"""A table kept up to date below lines that stay. Without a terminal, lines alone. Shell."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+
+class LiveConsole:
+    """In a with statement. `console` prints lines that stay."""
+
+    def __init__(self) -> None:
+        # Lines of a log must not be folded, and paths in them are no markup.
+        self.console = Console(soft_wrap=True, markup=False, highlight=False)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True)
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def __enter__(self) -> Self:
+        if self.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No more table: what it shows would not be true while everything stops."""
+        self._live.stop()
+
+    def update(self, table: RenderableType) -> None:
+        """What is shown instead of the last one; on a terminal only."""
+        self._live.update(table, refresh=True)

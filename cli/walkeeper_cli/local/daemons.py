@@ -1,0 +1,45 @@
+"""walkeeper's own daemons as children of a command. A shell.
+
+    DIR/safekeeperN         a data directory
+    DIR/logs/NAME.log       what each daemon logs; `logs` is there already
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.options import Address
+
+
+def safekeepers(directory: Path, addresses: Sequence[Address]) -> dict[int, ChildProcess]:
+    """One at each address, by number from 1 on. Not started."""
+    return {
+        number: _daemon(
+            directory,
+            f"safekeeper {number}",
+            *("safekeeper", "--id", str(number), "--listen", f"{host}:{port}"),
+            *("--data-dir", str(data_directory(directory, number))),
+        )
+        for number, (host, port) in enumerate(addresses, 1)
+    }
+
+
+def data_directory(directory: Path, number: int) -> Path:
+    """Of safekeeper `number`."""
+    return directory / f"safekeeper{number}"
+
+
+def proposer(directory: Path, addresses: Sequence[Address], dsn: str) -> ChildProcess:
+    """Not started. The DSN may hold a password, and a command line can be read by everybody."""
+    members = ",".join(f"{host}:{port}" for host, port in addresses)
+    arguments = ("proposer", "--safekeepers", members)
+    if not dsn:  # in the environment an empty one counts as none
+        return _daemon(directory, "proposer", *arguments, "--dsn", "")
+    return _daemon(directory, "proposer", *arguments, WALKEEPER_DSN=dsn)
+
+
+def _daemon(directory: Path, name: str, *arguments: str, **environment: str) -> ChildProcess:
+    log = directory / "logs" / f"{name.replace(' ', '')}.log"
+    return ChildProcess(name, walkeeper_command(*arguments), log, environment=environment)
