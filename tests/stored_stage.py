@@ -59,7 +59,9 @@ class _Worker:
     def __init__(self, node: StoredSafekeeper) -> None:
         self._node, self._life = node, node.life
 
-    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+    def submit(
+        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
+    ) -> None:
         self._node.stage.soon(lambda: self._do(job, done))
 
     def _do(self, job: Callable[[], object], done: Callable[[object], None]) -> None:

@@ -31,6 +31,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history_tail.py",
     "common/walkeeper_common/logs.py",
+    "common/walkeeper_common/worker_thread.py",
     "proposer/walkeeper_proposer/daemon.py",
     "proposer/walkeeper_proposer/primary.py",
     "proposer/walkeeper_proposer/settling.py",

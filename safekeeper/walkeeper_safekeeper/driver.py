@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, assert_never
+from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.framing import Message
@@ -49,14 +49,20 @@ from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
 
 GROUP_BYTES_MAX = 8 << 20
+BRIEF_BYTES_MAX = 64 << 10
 QUEUED_BYTES_MAX = 32 << 20
+
+Range: TypeAlias = tuple[Lsn, Lsn]  # [begin, end)
 
 
 class Worker(Protocol):
     """Runs jobs one after the other, away from the loop; `done` is called back on the loop."""
 
-    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
-        """`done` gets the job's result, or the WalkeeperError that it raised."""
+    def submit(
+        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
+    ) -> None:
+        """`done` gets the job's result, or the WalkeeperError that it raised. A `brief` job does
+        no more than one small write and its fdatasync: it may hold up the loop."""
         ...
 
 
@@ -186,27 +192,29 @@ class Driver:
     def _write_group(self) -> None:
         if self._is_writing or not self._queued:
             return
-        group, size = [], 0
-        while self._queued and size < GROUP_BYTES_MAX:
-            group.append(self._queued.popleft())
-            size += len(group[-1].payload)
         self._is_writing = True
-        begin_lsn, buffers = group[0].begin_lsn, [w.payload for w in group]
-        end_lsn = begin_lsn + size
-        self._writer.submit(
-            lambda: self.store.append(begin_lsn, buffers),
-            lambda result: self._written(result, end_lsn, size),
-        )
+        is_brief = self._queued_bytes <= BRIEF_BYTES_MAX
+        self._writer.submit(self._append_group, self._written, brief=is_brief)
 
-    def _written(self, result: object, end_lsn: Lsn, size: int) -> None:
+    def _append_group(self) -> Range:
+        """The writer's job. The group is what has arrived when the disk is free, no sooner."""
+        begin_lsn, buffers, size = self._queued[0].begin_lsn, list[Buffer](), 0
+        while self._queued and size < GROUP_BYTES_MAX:
+            buffers.append(self._queued.popleft().payload)
+            size += len(buffers[-1])
+        self.store.append(begin_lsn, buffers)
+        return begin_lsn, begin_lsn + size
+
+    def _written(self, result: object) -> None:
         self._is_writing = False
-        self._queued_bytes -= size
         if isinstance(result, WalkeeperError):
             self._queued.clear()
             self._queued_bytes = 0
             self._is_refusing = isinstance(result, SegmentNotAllocated)
             self.post(_failed_write(result))
             return
+        begin_lsn, end_lsn = cast(Range, result)
+        self._queued_bytes -= end_lsn - begin_lsn
         self.groups_written += 1
         self.post(WalFlushed(end_lsn))
         self._write_group()

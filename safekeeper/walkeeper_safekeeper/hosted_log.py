@@ -17,7 +17,7 @@ from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.worker_thread import WorkerThread, call
+from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
@@ -43,13 +43,16 @@ class Session(Protocol):
 class HostedLog:
     """`open` it, then `post` events to `driver`; `close` leaves a clean stop behind."""
 
-    def __init__(self, cluster: str, folder: LogFolder, wal_keep_bytes: int) -> None:
+    def __init__(
+        self, cluster: str, folder: LogFolder, wal_keep_bytes: int, share: LoopShare
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.readers = Readers()
         self.sessions: dict[int, Session] = {}
+        self.paused: list[Session] = []  # they read on when less WAL is queued
         self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
-        self._wal_keep_bytes = wal_keep_bytes
+        self._wal_keep_bytes, self._loop_share = wal_keep_bytes, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         self._ticks = 0
         self.driver: Driver
@@ -58,10 +61,9 @@ class HostedLog:
 
     async def open(self, on_defect: Callable[[BaseException], None]) -> None:
         """Recover the WAL and start. StorageError: damaged, with the file, LSN and remedy."""
-        writer, reader, allocator = (
-            WorkerThread(f"{what} {self.cluster}", on_defect)
-            for what in ("writer", "reader", "allocator")
-        )
+        writer = WorkerThread(f"writer {self.cluster}", on_defect, self._loop_share)
+        reader = WorkerThread(f"reader {self.cluster}", on_defect)
+        allocator = WorkerThread(f"allocator {self.cluster}", on_defect)
         self._threads = [writer, reader, allocator]
         opened = await call(writer, self.folder.open_wal)
         acceptor = Acceptor(
@@ -144,9 +146,10 @@ class HostedLog:
         session = self.sessions.get(connection)
         if session is not None:
             session.send(message)
-        if not self.driver.is_busy:
-            for other in self.sessions.values():
-                other.resume()
+        if self.paused and not self.driver.is_busy:
+            paused, self.paused = self.paused, []
+            for waiting in paused:
+                waiting.resume()
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
         waiters, self._waiters = self._waiters, []

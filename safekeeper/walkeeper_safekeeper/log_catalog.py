@@ -24,6 +24,7 @@ from walkeeper_common.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.worker_thread import LoopShare
 from walkeeper_safekeeper.creation import configured, prepared, state_of
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -48,6 +49,7 @@ class LogCatalog:
         self._data_dir, self._acceptor_id = data_dir, acceptor_id
         self._wal_keep_bytes = wal_keep_bytes
         self._group, self._on_defect = group, on_defect
+        self._loop_share = LoopShare()
         self._open: dict[str, HostedLog] = {}
         self._prepared: dict[str, Durable] = {}
         self._broken: dict[str, str] = {}
@@ -83,7 +85,7 @@ class LogCatalog:
             if durable is not None:
                 self._prepared[cluster] = durable
             return
-        log = HostedLog(cluster, folder, self._wal_keep_bytes)
+        log = HostedLog(cluster, folder, self._wal_keep_bytes, self._loop_share)
         await log.open(self._on_defect)
         self._open[cluster] = log
         self._group.create_task(log.run(), name=f"heartbeat of {cluster}")

@@ -14,7 +14,12 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.messages import ProposerGreeting, Reject, RejectCode
+from walkeeper_common.messages import (
+    AppendRequest,
+    ProposerGreeting,
+    Reject,
+    RejectCode,
+)
 from walkeeper_common.requests import (
     ConfigureLog,
     LogQuery,
@@ -58,6 +63,8 @@ class ProposerSession:
 
     def on_message(self, message: Message) -> None:
         match message:
+            case AppendRequest() if self._log is not None:
+                self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest():
                 self._administer(message)
             case ProposerGreeting():
@@ -95,6 +102,7 @@ class ProposerSession:
         self._log.driver.post(Received(self._number, message))
         if self._log.driver.is_busy:
             self.connection.pause_reading()
+            self._log.paused.append(self)
 
     def _administer(self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest) -> None:
         if self._pending >= ADMIN_REQUESTS_MAX:

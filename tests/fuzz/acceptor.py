@@ -59,7 +59,9 @@ class Jobs:
     def __init__(self) -> None:
         self._jobs: deque[tuple[Callable[[], object], Callable[[object], None]]] = deque()
 
-    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+    def submit(
+        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
+    ) -> None:
         self._jobs.append((job, done))
 
     def finish_one(self) -> None:

@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the table to this file as well")
     parser.add_argument("--find", action="store_true", help="look for killers and keep them")
     parser.add_argument("--minutes", type=float, default=2.0, help="for each mutant, with --find")
-    parser.add_argument("--missing", action="store_true", help="with --find: only those without")
+    parser.add_argument("--missing", action="store_true", help="only where none kills any more")
     parser.add_argument("--from", type=int, default=0, dest="base", help="with --find: first seed")
     parser.add_argument("--by", choices=("sim", "explore"), help="with --find: by this one only")
     arguments = parser.parse_args()

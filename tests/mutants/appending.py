@@ -38,9 +38,9 @@ APPENDING = (
         (
             Edit(
                 DRIVER,
-                "        self._is_writing = True\n        begin_lsn",
-                "        self._is_writing = True\n"
-                "        self.post(WalFlushed(group[0].begin_lsn + size))\n        begin_lsn",
+                "        self._is_writing = True\n",
+                "        self._is_writing, last = True, self._queued[-1]\n"
+                "        self.post(WalFlushed(last.begin_lsn + len(last.payload)))\n",
             ),
         ),
     ),
@@ -178,7 +178,9 @@ APPENDING = (
         "a heartbeat goes out when commit_lsn moves, and every second",
         (
             Edit(
-                LEADERSHIP, "        return self.report() + beats", "        return self.report()"
+                LEADERSHIP,
+                "        return self.report() + self._announce_soon()",
+                "        return self.report()",
             ),
             Edit(
                 CONSENSUS,

@@ -12,6 +12,7 @@ from tests.mutants.attack import ExplorationKill, SimulatorKill, explore, plante
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.killers import Killers
 from tests.mutants.mutant import Mutant
+from tests.mutants.table import row_of
 
 SEEDS_MAX = 10**6
 
@@ -32,6 +33,8 @@ def find(
 
     def attack(mutant: Mutant) -> bool:
         found = kept.get(mutant.name, Killers())
+        if missing_only:
+            found = _that_still_kill(mutant, found)
         if by != "explore" and not (missing_only and found.simulator):
             found = Killers(_by_seed(mutant, base, minutes * 60), found.exploration)
         if by != "sim" and mutant.is_explored and not (missing_only and found.exploration):
@@ -44,6 +47,15 @@ def find(
 
     with ThreadPoolExecutor(jobs) as pool:
         return 0 if all(list(pool.map(attack, mutants))) else 1
+
+
+def _that_still_kill(mutant: Mutant, found: Killers) -> Killers:
+    """A change of the product moves what a seed does."""
+    again = {type(kill) for kill in row_of(mutant, found.all).kills}
+    return Killers(
+        found.simulator if SimulatorKill in again else None,
+        found.exploration if ExplorationKill in again else None,
+    )
 
 
 def _by_seed(mutant: Mutant, base: int, seconds: float) -> SimulatorKill | None:

@@ -17,9 +17,8 @@ STORING = (
         (
             Edit(
                 WAL_STORE,
-                "        self.disk.write_at(name, lsn - start, piece)\n"
-                "        self.disk.sync_data(name)\n",
-                "        self.disk.write_at(name, lsn - start, piece)\n",
+                "        self.disk.sync_data(self._written_name)\n",
+                "",
             ),
         ),
     ),
@@ -141,11 +140,11 @@ STORING = (
             Edit(
                 DRIVER,
                 "        while self._queued and size < GROUP_BYTES_MAX:\n"
-                "            group.append(self._queued.popleft())\n"
-                "            size += len(group[-1].payload)\n",
+                "            buffers.append(self._queued.popleft().payload)\n"
+                "            size += len(buffers[-1])\n",
                 "        size = sum(len(w.payload) for w in self._queued)\n"
-                "        while self._queued and len(group) < 2:\n"
-                "            group.append(self._queued.popleft())\n",
+                "        while self._queued and len(buffers) < 2:\n"
+                "            buffers.append(self._queued.popleft().payload)\n",
             ),
         ),
     ),

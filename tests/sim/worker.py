@@ -18,7 +18,9 @@ class Worker:
         self._stalled_until_ms = 0.0
         self.is_dead = False
 
-    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
+    def submit(
+        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
+    ) -> None:
         self._jobs.append((job, done))
         self._next()
 

@@ -1,0 +1,157 @@
+"""Jobs run in order wherever they run; a brief one holds up the loop only when that is quicker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from walkeeper_common.errors import StorageError
+from walkeeper_common.worker_thread import BRIEF_S, SHARE_S, LoopShare, WorkerThread
+
+LOOP = "loop"
+
+
+class Stage:
+    """Workers on one loop; `ran` says which job ran where, in the order of their ends."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, str]] = []
+        self.defects: list[BaseException] = []
+        self.results: list[object] = []
+        self._open = 0
+        self._idle = asyncio.Event()
+
+    def worker(self, name: str, share: LoopShare | None) -> WorkerThread:
+        return WorkerThread(name, self.defects.append, share)
+
+    def submit(
+        self, worker: WorkerThread, name: str, *, brief: bool = True, takes_s: float = 0.0
+    ) -> None:
+        def job() -> str:
+            time.sleep(takes_s)
+            here = threading.current_thread()
+            self.ran.append((name, LOOP if here is threading.main_thread() else here.name))
+            return name
+
+        self._submit(worker, job, brief=brief)
+
+    def _submit(self, worker: WorkerThread, job: Callable[[], object], *, brief: bool) -> None:
+        self._open += 1
+        worker.submit(job, self._done, brief=brief)
+
+    def fail(self, worker: WorkerThread, error: BaseException) -> None:
+        def job() -> None:
+            raise error
+
+        self._submit(worker, job, brief=True)
+
+    def _done(self, result: object) -> None:
+        self.results.append(result)
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+
+    async def finished(self) -> list[tuple[str, str]]:
+        """Where everything ran, once nothing is under way."""
+        async with asyncio.timeout(10):
+            while self._open:
+                self._idle.clear()
+                await self._idle.wait()
+        ran, self.ran = self.ran, []
+        return ran
+
+
+def played(story: Callable[[Stage], Coroutine[object, object, None]]) -> None:
+    async def play() -> None:
+        await story(Stage())
+
+    asyncio.run(play())
+
+
+def test_a_brief_job_runs_on_the_loop_behind_what_the_loop_has_to_do() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("disk", LoopShare())
+        stage.submit(worker, "one")
+        assert stage.ran == [], "what has arrived by then belongs to the same group"
+        assert await stage.finished() == [("one", LOOP)]
+
+    played(story)
+
+
+def test_without_a_share_and_when_it_is_not_brief_the_thread_runs_it() -> None:
+    async def story(stage: Stage) -> None:
+        stage.submit(stage.worker("reader", None), "read")
+        stage.submit(stage.worker("disk", LoopShare()), "cut", brief=False)
+        assert sorted(await stage.finished()) == [("cut", "disk"), ("read", "reader")]
+
+    played(story)
+
+
+def test_jobs_keep_their_order_wherever_they_run() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("disk", LoopShare())
+        stage.submit(worker, "one")
+        stage.submit(worker, "two", brief=False)  # takes "one" along to the thread
+        stage.submit(worker, "three")
+        at_once = await stage.finished()
+        assert at_once == [("one", "disk"), ("two", "disk"), ("three", "disk")]
+        stage.submit(worker, "four")
+        assert await stage.finished() == [("four", LOOP)]
+
+    played(story)
+
+
+def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("disk", LoopShare())
+        stage.submit(worker, "slow", takes_s=100 * BRIEF_S)
+        stage.submit(worker, "after it")
+        ran = await stage.finished()
+        assert ran[0] == ("slow", LOOP)
+        for _ in range(100):
+            stage.submit(worker, "quick")
+            ran += await stage.finished()
+        assert ran[1] == ("after it", LOOP), "it was on its way already"
+        assert ran[2] == ("quick", "disk")
+        assert ran[-1] == ("quick", LOOP)
+
+    played(story)
+
+
+def test_two_busy_workers_do_not_wait_for_each_other() -> None:
+    share, now = LoopShare(), 100.0
+    assert share.is_free_for("a", now)
+    assert not share.is_free_for("b", now + SHARE_S / 2)
+    assert not share.is_free_for("a", now + SHARE_S / 2)
+    assert share.is_free_for("a", now + 2 * SHARE_S), "b has had nothing to do for a while"
+
+
+def test_what_a_job_raises_on_the_loop_is_told_as_from_the_thread() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("disk", LoopShare())
+        error = StorageError("no such disk")
+        stage.fail(worker, error)
+        await stage.finished()
+        assert stage.results == [error] and not stage.defects
+        defect = ValueError("a bug")
+        stage.fail(worker, defect)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stage.finished()
+        assert stage.defects == [defect]
+
+    played(story)
+
+
+def test_stop_lets_what_was_submitted_finish() -> None:
+    async def story(stage: Stage) -> None:
+        worker = stage.worker("disk", LoopShare())
+        stage.submit(worker, "one")
+        worker.stop()
+        assert await stage.finished() == [("one", "disk")]
+
+    played(story)
