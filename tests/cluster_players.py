@@ -240,6 +240,8 @@ class PlayedProposer:
             case p.ResumeStreaming():
                 self.is_paused = False
                 self.stream()
+            case p.AnnounceSoon():
+                stage.soon(lambda: self.post(p.AnnounceDue()))
             case p.BackOff():
                 stage.tell(f"{self.name} lost, and waits")
             case p.DropLink(link, text):

@@ -1,7 +1,7 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
-    link N | lost N | tick | back | primary flush=L [timeline=T] | primary_lost
+    link N | lost N | tick | back | announce | primary flush=L [timeline=T] | primary_lost
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
     vote N ballot=B flush=L [record=L] [history=H|none] [refused=yes]
@@ -45,6 +45,8 @@ from walkeeper_common.requests import ReadResponse
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.proposer_events import (
+    AnnounceDue,
+    AnnounceSoon,
     BackedOff,
     BackOff,
     DropLink,
@@ -129,6 +131,8 @@ class ProposerStage:
         match verb:
             case "tick":
                 return Tick()
+            case "announce":
+                return AnnounceDue()
             case "back":
                 return BackedOff()
             case "link":
@@ -200,6 +204,8 @@ class ProposerStage:
                 return type(effect).__name__
             case Report(commit_lsn):
                 return f"Report {commit_lsn}"
+            case AnnounceSoon():
+                return "AnnounceSoon"
             case BackOff(attempt):
                 return f"BackOff attempt={attempt}"
             case Stop(Outcome.REFUSED, text):

@@ -36,12 +36,7 @@ from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
 from walkeeper_proposer import gate
 from walkeeper_proposer.campaign import Campaign, Phase, Purpose
-from walkeeper_proposer.greetings import (
-    LEASE_WAIT_TICKS,
-    greeting_for,
-    live_elsewhere,
-    unwelcome,
-)
+from walkeeper_proposer.greetings import LEASE_WAIT_TICKS, greeting_for, live_elsewhere, unwelcome
 from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.primary_check import (
     PrimaryCheck,
@@ -52,6 +47,7 @@ from walkeeper_proposer.primary_check import (
 )
 from walkeeper_proposer.progress import SILENT_TICKS_MAX, Member, Stage
 from walkeeper_proposer.proposer_events import (
+    AnnounceDue,
     BackedOff,
     BackOff,
     DropLink,
@@ -119,6 +115,8 @@ class Proposer:
                 return self._checking(
                     lambda check: check.on_primary_read_failed(text, removed=removed)
                 )
+            case AnnounceDue():
+                return self.leader.announce() if self.leader is not None else []
             case BackedOff():
                 return self.become_greeting() if self.phase is Phase.BACKING_OFF else []
             case _:
@@ -159,7 +157,7 @@ class Proposer:
             return self._deposed(greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
-        member.greeting, member.stage = greeting, Stage.GREETED
+        member.greet(greeting)
         twin = any(m.name == member.name for m in self.members if m is not member)
         refusal = unwelcome(greeting, self.configuration, twin=twin)
         if refusal is not None:
@@ -329,7 +327,7 @@ class Proposer:
         effects: list[Effect] = []
         for member in self.members:
             if member.stage is not Stage.ABSENT:
-                member.greeting = None  # scenarios/candidate_that_lost_greets_again.txt
+                member.forget()  # scenarios/candidate_that_lost_greets_again.txt
                 effects += self._greet(member)
         return effects
 

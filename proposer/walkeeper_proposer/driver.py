@@ -16,6 +16,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.proposer_events import (
+    AnnounceDue,
+    AnnounceSoon,
     BackedOff,
     BackOff,
     DropLink,
@@ -32,6 +34,7 @@ from walkeeper_proposer.proposer_events import (
     Stop,
 )
 
+ANNOUNCE_S = 0.002  # later than a busy client's next commit, sooner than a standby would notice
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
 
@@ -111,6 +114,8 @@ class Driver:
                 self._primary.pause()
             case ResumeStreaming():
                 self._primary.resume()
+            case AnnounceSoon():
+                self._around.after(ANNOUNCE_S, lambda: self.post(AnnounceDue()))
             case BackOff(attempt):
                 most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)
                 delay_s = self._around.uniform(BACK_OFF_S_MIN, most_s)

@@ -17,6 +17,7 @@ from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
 from walkeeper_proposer.progress import Member
 from walkeeper_proposer.proposer_events import (
+    AnnounceSoon,
     DropLink,
     Effect,
     PauseStreaming,
@@ -67,6 +68,7 @@ class Leader:
         )
         self.is_streaming = self.is_paused = False
         self._starved_ticks = 0
+        self._is_announcing = False
 
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
@@ -156,7 +158,7 @@ class Leader:
         effects = self.advance_commit() or (self.report() if news else [])
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
-        return effects + self._bound_window()
+        return effects + self._bound_window() if effects or self.is_paused else effects
 
     def advance_commit(self) -> list[Effect]:
         """Rule 10: the LSN that an ack quorum has made durable in this term."""
@@ -171,8 +173,20 @@ class Leader:
         if commit_lsn <= self.commit_lsn:
             return []
         self.commit_lsn = self.feeder.commit_lsn = commit_lsn
-        beats = [self.feeder.heartbeat(m) for m in self.members if m.attached]
-        return self.report() + beats
+        return self.report() + self._announce_soon()
+
+    def _announce_soon(self) -> list[Effect]:
+        """Rule 10's heartbeat when commit_lsn moves. Under load an append carries it first."""
+        if self._is_announcing:
+            return []
+        self._is_announcing = True
+        return [AnnounceSoon()]
+
+    def announce(self) -> list[Effect]:
+        """To everybody whom no append has told of commit_lsn in the meantime."""
+        self._is_announcing = False
+        behind = (m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn)
+        return [self.feeder.heartbeat(m) for m in behind]
 
     def report(self) -> list[Effect]:
         """To PostgreSQL: never past what this term received of the primary (rule 12)."""

@@ -15,6 +15,7 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer, Feedback
+from walkeeper_common.values import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class LinkLost:
     link: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     link: int
     message: Message
@@ -74,7 +75,7 @@ class PrimaryReadFailed:
     removed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WalArrived:
     """WAL of the primary, contiguous from where StartStreaming asked."""
 
@@ -85,6 +86,11 @@ class WalArrived:
 @dataclass(frozen=True, slots=True)
 class BackedOff:
     """The pause that BackOff asked for is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceDue:
+    """The moment that AnnounceSoon asked for has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +108,12 @@ Event: TypeAlias = (
     | PrimaryReadFailed
     | WalArrived
     | BackedOff
+    | AnnounceDue
     | Tick
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     link: int
     message: Message
@@ -149,12 +156,17 @@ class ResumeStreaming:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """Tell PostgreSQL that a quorum has everything below commit_lsn."""
 
     commit_lsn: Lsn
     feedback: tuple[Feedback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceSoon:
+    """Come back with AnnounceDue in a moment: commit_lsn has moved, and new WAL may carry it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +219,7 @@ Effect: TypeAlias = (
     | PauseStreaming
     | ResumeStreaming
     | Report
+    | AnnounceSoon
     | BackOff
     | Stop
     | Note

@@ -27,6 +27,8 @@ from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import (
+    AnnounceDue,
+    AnnounceSoon,
     BackOff,
     DropLink,
     Effect,
@@ -149,7 +151,8 @@ class ProposerNode:
         for link, member in enumerate(twin.core.members):
             member.link = link
             if member.greeting is not None:
-                member.greeting = twin.greetings[link]
+                greeting = member.greeting = twin.greetings[link]
+                member.name = member_name(greeting.acceptor_id, greeting.incarnation)
         twin.votes = {new: self.votes[old] for new, old in enumerate(order) if old in self.votes}
         return twin
 
@@ -278,6 +281,8 @@ class ProposerNode:
                 self._to_compare = effect
             case Report(commit_lsn):
                 outcome.reported = self.wal[: valid_end(self.wal[: offset_of(commit_lsn)])[0]]
+            case AnnounceSoon():  # heartbeats may be as late as they like on their way
+                events.append(AnnounceDue())
             case BackOff() | Stop():
                 outcome.is_over = True
 

@@ -29,6 +29,8 @@ from walkeeper_common.requests import LogQuery, ReadRequest
 from walkeeper_proposer.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.proposer_events import (
+    AnnounceDue,
+    AnnounceSoon,
     BackedOff,
     BackOff,
     DropLink,
@@ -108,7 +110,7 @@ class Story:
         self.arrived_lsn: Lsn | None = None  # where the stream is, while there is one
         self.received_lsn = CREATION_LSN
         self.reported_lsn = Lsn(0)
-        self.pauses = 0
+        self.pauses = self.announcements = 0
         self.is_over = False
 
     def tell(self, choices: Choices) -> None:
@@ -124,6 +126,9 @@ class Story:
             case 2 if self.pauses:
                 self.pauses -= 1
                 self._step(BackedOff())
+            case 2 if self.announcements:
+                self.announcements -= 1
+                self._step(AnnounceDue())
             case 3 | 4 if self.purpose is Purpose.ATTACH:
                 self._primary(choices)
             case 5 | 6 if self.arrived_lsn is not None:
@@ -300,6 +305,8 @@ class Story:
                     self.reported_lsn,
                 )
                 self.reported_lsn = commit_lsn
+            case AnnounceSoon():
+                self.announcements += 1
             case BackOff():
                 self.pauses += 1
             case Stop(outcome):
