@@ -201,7 +201,7 @@ def test_only_the_read_that_is_under_way_is_an_answer() -> None:
     assert check.is_answered_by(0, right)
     assert not check.is_answered_by(1, right)
     assert not check.is_answered_by(0, replace(right, begin_lsn=lsn(4, 8192)))
-    assert not check.is_answered_by(0, replace(right, ballot=replace(NO_BALLOT, term=1)))
+    assert not check.is_answered_by(0, replace(right, ballot=NO_BALLOT._replace(term=1)))
 
 
 def test_what_the_leader_holds_itself_is_not_read_from_a_donor() -> None:

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.messages import Reject, RejectCode
+from walkeeper_common.messages import Buffer, Reject, RejectCode
 
 logger = logging.getLogger("walkeeper.connection")
 
@@ -104,10 +104,13 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def send(self, message: Message) -> None:
         """Queued behind what was sent before; dropped when the connection is gone."""
+        self.write(encode(message))
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """A packed message."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        buffers = encode(message)
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:

@@ -147,9 +147,6 @@ class FrameReader:
             yield decode(frame[0], frame[1:])
             return
         self._held += size
-        yield from self._small_frames()
-
-    def _small_frames(self) -> Iterator[Message]:
         at, view = 0, memoryview(self._small)
         while self._held - at >= FRAME_HEAD.size:
             length, tag = FRAME_HEAD.unpack_from(view, at)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from walkeeper_common.lsn import LSN_MAX, Lsn
 
@@ -27,17 +27,14 @@ class Corrupt(Exception):
     """Two histories that no run of the protocol can have produced (PROTOCOL.md rule 6)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ballot:
+class Ballot(NamedTuple):
     """The seed's NodeId: compared by term, then by proposer; unique to one run of a proposer."""
 
     term: int
     proposer_id: bytes
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.term}:{self.proposer_id.hex()[:8]}"
-
-    __repr__ = __str__
 
 
 NO_BALLOT = Ballot(0, bytes(PROPOSER_ID_BYTES))

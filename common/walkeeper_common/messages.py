@@ -18,6 +18,7 @@ from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.values import value
 
 PROTOCOL_VERSION = 1
 WAL_PAYLOAD_BYTES_MAX = 1 << 20
@@ -224,7 +225,7 @@ class ProposerElected:
         return cls(r.u32(), r.ballot(), r.lsn(), r.history())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendRequest:
     """WAL [begin_lsn, end_lsn) of one timeline; without payload a heartbeat."""
 
@@ -279,7 +280,7 @@ class AppendRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Feedback:
     """What the standbys behind one safekeeper report: the least apply_lsn, and xmin horizons.
 
@@ -294,7 +295,7 @@ class Feedback:
 NO_FEEDBACK = Feedback(Lsn(0), 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendResponse:
     """flush_lsn: the end of what an fdatasync covers here, never of what is merely written."""
 

@@ -24,6 +24,7 @@ from typing import ClassVar, TypeAlias
 
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.values import value
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -253,8 +254,8 @@ def row_description(columns: Sequence[Column]) -> bytes:
 def data_row(values: Sequence[str | bytes | None]) -> bytes:
     """One row; None is NULL."""
     parts = [_INT16.pack(len(values))]
-    for value in values:
-        data = value.encode() if isinstance(value, str) else value
+    for column in values:
+        data = column.encode() if isinstance(column, str) else column
         parts.append(_INT32.pack(-1) if data is None else _INT32.pack(len(data)) + data)
     return message(b"D", *parts)
 
@@ -331,7 +332,7 @@ def _unpack(layout: Struct, payload: Buffer, *, exactly: bool) -> tuple[int, ...
         raise RemoteProtocolError(f"a replication message is too short: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class XLogData:
     """WAL from `start_lsn` on. `payload` is a slice of the buffer it was unpacked from."""
 
@@ -358,7 +359,7 @@ class XLogData:
         return cls(Lsn(start), Lsn(end), sent_at_us, memoryview(payload)[cls.LAYOUT.size :])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Keepalive:
     """The sender is alive; `reply_requested` wants a StandbyStatus at once."""
 
@@ -379,7 +380,7 @@ class Keepalive:
         return cls(Lsn(end), sent_at_us, bool(reply))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StandbyStatus:
     """How far the receiver is; `reply_requested` wants a Keepalive at once."""
 

@@ -36,6 +36,7 @@ class Feeder:
     window: WalWindow
     commit_lsn: Lsn
     restart_lsn: Lsn
+    last: AppendRequest | None = None
 
     def heartbeat(self, member: Member) -> Effect:
         """An AppendRequest without payload, at the member's write position."""
@@ -43,9 +44,15 @@ class Feeder:
 
     def _append(self, member: Member, payload: Buffer, crc: int) -> Effect:
         begin_lsn = member.next_lsn
-        member.next_lsn = begin_lsn + len(payload)
         member.told_commit_lsn = self.commit_lsn
-        request = AppendRequest(
+        last = self.last
+        if last is not None and last.payload is payload and last.begin_lsn == begin_lsn:
+            now = (self.timeline, self.commit_lsn, self.restart_lsn)
+            if (last.timeline, last.commit_lsn, last.restart_lsn) == now:
+                member.next_lsn = last.end_lsn
+                return Send(member.link, last)  # as the member before it: made and packed once
+        member.next_lsn = begin_lsn + len(payload)
+        self.last = request = AppendRequest(
             generation=self.generation,
             ballot=self.ballot,
             timeline=self.timeline,
@@ -62,6 +69,8 @@ class Feeder:
         """All that may be sent to this member now, within its bound of bytes in flight."""
         effects: list[Effect] = []
         window = self.window
+        if member.next_lsn >= window.end_lsn:
+            return effects
         while member.attached and member.in_flight_bytes < IN_FLIGHT_BYTES_MAX:
             if member.next_lsn >= window.end_lsn:
                 break
@@ -113,6 +122,8 @@ class Feeder:
 
     def trim(self, members: Iterable[Member]) -> None:
         """Forget what every attached safekeeper was sent and a quorum has."""
+        if self.window.is_empty:
+            return
         needed = (m.next_lsn for m in members if m.stage is Stage.STREAMING)
         needed_lsn = min(needed, default=self.window.end_lsn)
         self.window.trim(needed_lsn=needed_lsn, commit_lsn=self.commit_lsn)

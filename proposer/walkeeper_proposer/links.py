@@ -8,7 +8,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import Message
+from walkeeper_common.framing import Message, encode
+from walkeeper_common.messages import Buffer
 from walkeeper_proposer.proposer_events import Event, LinkLost, LinkUp, Received
 
 logger = logging.getLogger("walkeeper.links")
@@ -55,6 +56,8 @@ class SafekeeperLinks:
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
         self._links = [_Link(number, address) for number, address in enumerate(addresses)]
         self._post: Callable[[Event], None]
+        self._packed_message: Message | None = None  # the last one: mostly it goes to all links
+        self._packed: list[Buffer] = []
 
     async def run(self, post: Callable[[Event], None]) -> None:
         """`post` takes LinkUp, Received and LinkLost."""
@@ -104,7 +107,9 @@ class SafekeeperLinks:
         connection = self._links[link].connection
         if connection is None:
             return
-        connection.send(message)
+        if message is not self._packed_message:
+            self._packed_message, self._packed = message, encode(message)
+        connection.write(self._packed)
         if connection.unsent_bytes > UNSENT_BYTES_MAX:
             connection.abort("it does not take what it is sent")
 

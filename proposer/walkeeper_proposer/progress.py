@@ -44,6 +44,7 @@ class Member:
     link: int
     stage: Stage = Stage.ABSENT
     greeting: AcceptorGreeting | None = None
+    name: str | None = None  # `id#incarnation` once it has greeted
     vote: VoteResponse | None = None
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
@@ -57,12 +58,14 @@ class Member:
     feedback: Feedback = NO_FEEDBACK
     donated: dict[Lsn, memoryview | None] = field(default_factory=dict)  # reads, by begin_lsn
 
-    @property
-    def name(self) -> str | None:
-        """`id#incarnation` once it has greeted."""
-        if self.greeting is None:
-            return None
-        return member_name(self.greeting.acceptor_id, self.greeting.incarnation)
+    def greet(self, greeting: AcceptorGreeting) -> None:
+        """It has said who it is."""
+        self.greeting, self.stage = greeting, Stage.GREETED
+        self.name = member_name(greeting.acceptor_id, greeting.incarnation)
+
+    def forget(self) -> None:
+        """It has to say again who it is."""
+        self.greeting = self.name = None
 
     @property
     def in_flight_bytes(self) -> int:
@@ -70,7 +73,8 @@ class Member:
 
     def lose(self) -> None:
         """The link is gone; what it had acknowledged is not counted until it attaches again."""
-        self.stage, self.greeting, self.vote = Stage.ABSENT, None, None
+        self.stage, self.vote = Stage.ABSENT, None
+        self.forget()
         self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
         self.feedback = NO_FEEDBACK
         self.donated.clear()
@@ -105,8 +109,6 @@ def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
     able = [
         m
         for m in members
-        if m.attached
-        and m is not laggard
-        and m.donates_lsn <= laggard.asked_lsn < m.flush_lsn
+        if m.attached and m is not laggard and m.donates_lsn <= laggard.asked_lsn < m.flush_lsn
     ]
     return max(able, key=lambda m: (m.flush_lsn, -m.link), default=None)

@@ -38,6 +38,10 @@ class WalWindow:
         self._chunks: deque[Chunk] = deque()
 
     @property
+    def is_empty(self) -> bool:
+        return not self._chunks
+
+    @property
     def is_full(self) -> bool:
         """Whether the primary should wait."""
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES

@@ -82,6 +82,7 @@ class Acceptor:
         self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
     ) -> None:
         self.durable, self.first_lsn = durable, first_lsn
+        self.member = member_name(durable.acceptor_id, durable.incarnation)  # who promises
         self.write_lsn = self.flush_lsn = flush_lsn
         self.commit_lsn = min(durable.commit_lsn, flush_lsn)
         self.told_commit_lsn = self.commit_lsn
@@ -471,11 +472,6 @@ class Acceptor:
         return [*rejects, Note(text, (("flush_lsn", self.flush_lsn),)), Persist(self.durable)]
 
     # Refusals
-
-    @property
-    def member(self) -> str:
-        """`id#incarnation`: who made the promises in this control file."""
-        return member_name(self.durable.acceptor_id, self.durable.incarnation)
 
     def _not_ours(self, connection: int, generation: int) -> Effect | None:
         """The refusals that every message of the consensus shares."""

@@ -19,10 +19,11 @@ from walkeeper_common.messages import (
     VoteRequest,
 )
 from walkeeper_common.requests import ReadRequest
+from walkeeper_common.values import value
 from walkeeper_safekeeper.durable import Durable
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Received:
     """A message arrived on a connection; `connection` is never used again after it is lost."""
 
@@ -35,7 +36,7 @@ class ConnectionLost:
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WalFlushed:
     """An fdatasync now covers everything below `flush_lsn`."""
 
@@ -132,7 +133,7 @@ class TruncateWal:
     to_lsn: Lsn
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriteWal:
     """Write these bytes, behind all that was written before, and fdatasync them in a group."""
 
@@ -161,13 +162,13 @@ class ReadWal:
     end_lsn: Lsn
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     connection: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CommitMoved:
     """Readers may see up to `commit_lsn` now."""
 

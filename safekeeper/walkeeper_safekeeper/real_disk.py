@@ -73,13 +73,19 @@ class RealDisk:
             return os.stat(self._path(name)).st_size
 
     def read_at(self, name: str, offset: int, size: int) -> bytes:
-        with self._failures("reading", name), self._descriptor(name) as descriptor:
-            data = os.pread(descriptor, size, offset)
+        file = None
+        try:
+            file = self._borrow(name)
+            data = os.pread(file.descriptor, size, offset)
             while len(data) < size:
-                more = os.pread(descriptor, size - len(data), offset + len(data))
+                more = os.pread(file.descriptor, size - len(data), offset + len(data))
                 if not more:
                     break
                 data += more
+        except OSError as error:
+            raise self._failure("reading", name, error) from error
+        finally:
+            self._give_back(file)
         if len(data) < size:
             raise StorageError(
                 f"reading {self._path(name)}: it ends {size - len(data)} bytes short of "
@@ -88,20 +94,32 @@ class RealDisk:
         return data
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        with self._failures("writing", name), self._descriptor(name) as descriptor:
+        file = None
+        try:
+            file = self._borrow(name)
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 group = buffers[first : first + _BUFFERS_MAX]
-                size = sum(memoryview(buffer).nbytes for buffer in group)
-                written = os.pwritev(descriptor, group, offset)
+                size = sum(map(len, group))
+                written = os.pwritev(file.descriptor, group, offset)
                 if written != size:
                     raise StorageError(
                         f"writing {self._path(name)}: {written} of {size} bytes at {offset}"
                     )
                 offset += size
+        except OSError as error:
+            raise self._failure("writing", name, error) from error
+        finally:
+            self._give_back(file)
 
     def sync_data(self, name: str) -> None:
-        with self._failures("syncing", name), self._descriptor(name) as descriptor:
-            os.fdatasync(descriptor)
+        file = None
+        try:
+            file = self._borrow(name)
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise self._failure("syncing", name, error) from error
+        finally:
+            self._give_back(file)
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
@@ -218,11 +236,13 @@ class RealDisk:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"{doing} {self._path(name)}: {error.strerror}") from error
+            raise self._failure(doing, name, error) from error
 
-    @contextmanager
-    def _descriptor(self, name: str) -> Iterator[int]:
-        """An open descriptor of an existing file, not closed while it is used here."""
+    def _failure(self, doing: str, name: str, error: OSError) -> StorageError:
+        return StorageError(f"{doing} {self._path(name)}: {error.strerror}")
+
+    def _borrow(self, name: str) -> _OpenFile:
+        """An open descriptor of an existing file, not closed until it is given back. OSError."""
         with self._lock:
             file = self._open.get(name)
             if file is None:
@@ -233,9 +253,10 @@ class RealDisk:
             while len(self._open) > DESCRIPTORS_MAX:
                 _, oldest = self._open.popitem(last=False)
                 self._close_unused(oldest)
-        try:
-            yield file.descriptor
-        finally:
+        return file
+
+    def _give_back(self, file: _OpenFile | None) -> None:
+        if file is not None:
             with self._lock:
                 file.users -= 1
                 if file.evicted:

@@ -102,6 +102,7 @@ class WalStore:
         self._segments: set[Lsn] = set()
         self._head_known = False  # durable, or there is none: the log starts with a record
         self._failed: str | None = None
+        self._written_start, self._written_name = Lsn(-1), ""  # the segment of the last append
 
     @property
     def first_lsn(self) -> Lsn:
@@ -163,10 +164,11 @@ class WalStore:
 
     def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
         start = self.segment_start(lsn)
-        self._ensure_segment(start)
-        name = self.name_of(lsn)
-        self.disk.write_at(name, lsn - start, piece)
-        self.disk.sync_data(name)
+        if start != self._written_start:
+            self._ensure_segment(start)
+            self._written_start, self._written_name = start, self.name_of(lsn)
+        self.disk.write_at(self._written_name, lsn - start, piece)
+        self.disk.sync_data(self._written_name)
 
     def prepare_ahead(self, lsn: Lsn) -> None:
         """Allocates the segment after the one that holds `lsn`. Safe beside append; NoSpace.
@@ -214,6 +216,7 @@ class WalStore:
         """
         for gone in sorted(starts, reverse=True):
             self._segments.discard(gone)
+            self._written_start = Lsn(-1)
             self.disk.unlink(self.name_of(gone))
             self.disk.sync_directory()
 
@@ -335,8 +338,12 @@ def _pieces(
     Cut at segment ends, and in front of a page that cuts off the record before it (point 2 above).
     """
     views = [memoryview(buffer).cast("B") for buffer in buffers]
+    size = sum(map(len, views))
+    if begin % WAL_PAGE_BYTES and begin % WAL_PAGE_BYTES + size <= WAL_PAGE_BYTES:
+        yield begin + size, views  # inside one page, as most commits are
+        return
     cuts = {*_overwriting_pages(begin, views)}
-    end = begin + sum(len(view) for view in views)
+    end = begin + size
     cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
     cuts.discard(begin)
     lsn, piece = begin, list[memoryview]()
