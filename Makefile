@@ -1,5 +1,6 @@
-# make install    .venv with walkeeper and all that its tests use; quick when nothing has changed
 # make demo       PostgreSQL, safekeepers and a proposer, killed and destroyed: nothing is lost
+# make install    .venv with walkeeper and all that its tests use (Spark among it: a minute); quick
+#                 when nothing has changed
 # make test       every test, those with a real PostgreSQL too
 # make check      style, types, import rules
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
@@ -18,10 +19,12 @@ PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.demo
 PYTEST_OPTIONS ?=
 FUZZ ?= all --minutes 20
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
+DEMO_NEEDED := initdb:postgresql
 NEEDED := initdb:postgresql pg_waldump:postgresql pgbench:postgresql-contrib strace:strace ss:iproute2
 # The fault runner makes network namespaces and file systems, which takes root; gencat stands for
 # the C library's headers.
@@ -31,21 +34,34 @@ endif
 CHAOS ?= --rounds-per-fault 20
 DEMO ?=
 LACKING ?= fail
+FOR ?= the tests
 
 .PHONY: install demo test check prove mutants chaos fuzz clean system-packages
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml Makefile
-	@$(MAKE) --no-print-directory system-packages LACKING=name
+# Spark lists sys.path for packages called pyspark_*; an editable install is a hook, not a path. Its
+# line stays with a smaller install, which changes nothing for a Python without Spark.
+define venv_with
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	@# Spark lists sys.path for packages called pyspark_*; an editable install is a hook, not a path.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
 	@echo '$(CURDIR)/spark' > "$$($(BIN)/python -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')/walkeeper_spark.pth"
+endef
+
+# All that the tests use, and so all that the demo uses too.
+$(STAMP): pyproject.toml Makefile
+	@$(MAKE) --no-print-directory system-packages LACKING=name
+	$(call venv_with,test)
+	@touch $@ $(DEMO_STAMP)
+
+$(DEMO_STAMP): pyproject.toml Makefile
+	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
+		NEEDED='$(DEMO_NEEDED)'
+	$(call venv_with,demo)
 	@touch $@
 
 system-packages:
@@ -58,14 +74,14 @@ system-packages:
 	(( $${#missing[@]} )) || exit 0; \
 	missing=($$(printf '%s\n' "$${missing[@]}" | sort -u)); \
 	if (( EUID )) || ! command -v apt-get >/dev/null; then \
-		echo "missing for the tests: $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; \
+		echo "missing for $(FOR): $${missing[*]}; as root: apt-get install $${missing[*]}" >&2; \
 		[[ $(LACKING) == name && " $${missing[*]} " != *" python3-venv "* ]]; exit; \
 	fi; \
 	echo "installing $${missing[*]}"; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -qq --no-install-recommends "$${missing[@]}" >/dev/null
 
-demo: install
+demo: $(DEMO_STAMP)
 	@$(BIN)/walkeeper demo $(DEMO)
 
 test: install system-packages
