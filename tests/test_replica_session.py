@@ -242,6 +242,7 @@ def test_commands_answer_as_a_walsender_does():
             "wal_level": "replica",
             "application_name": "a?b",
             "TimeZone": "UTC",
+            "walkeeper.first_lsn": str(only(catalog).first_lsn),
         }.items():
             found = await client.query(f"SHOW {setting}")
             assert (row(found), completed(found)) == ([value], ["SHOW"])

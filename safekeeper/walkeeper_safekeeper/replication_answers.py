@@ -86,6 +86,8 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
             return login.user
         case "walkeeper.cluster":
             return log.cluster
+        case "walkeeper.first_lsn":  # where the oldest segment starts that is kept
+            return str(log.first_lsn)
     if known not in FIXED_SETTINGS:
         raise SqlRefused(
             "42704",
