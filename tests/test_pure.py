@@ -113,9 +113,7 @@ def test_divergence_is_at_the_flush_lsn_of_a_log_that_is_a_prefix() -> None:
 
 
 def test_one_ballot_with_two_starts_is_corrupt() -> None:
-    one, other = (
-        (fragment(NO_BALLOT, 0), fragment(BALLOTS[1], start)) for start in (1, 2)
-    )
+    one, other = ((fragment(NO_BALLOT, 0), fragment(BALLOTS[1], start)) for start in (1, 2))
     with pytest.raises(h.Corrupt):
         h.divergence(one, other, Lsn(3))
     with pytest.raises(h.Corrupt):

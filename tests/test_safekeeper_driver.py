@@ -110,9 +110,7 @@ class Bench:
 
     def append(self, begin: Lsn, wal: bytes) -> Lsn:
         end = begin + len(wal)
-        self.receive(
-            AppendRequest(1, BALLOT, 1, begin, end, START, START, crc_of(wal), wal)
-        )
+        self.receive(AppendRequest(1, BALLOT, 1, begin, end, START, START, crc_of(wal), wal))
         return end
 
 

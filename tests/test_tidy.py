@@ -30,6 +30,8 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/demo/stage.py",
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history_tail.py",
+    "spark/walkeeper_history/live.py",
+    "spark/walkeeper_history/safekeeper_link.py",
     "common/walkeeper_common/logs.py",
     "common/walkeeper_common/worker_thread.py",
     "proposer/walkeeper_proposer/daemon.py",

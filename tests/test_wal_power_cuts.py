@@ -119,9 +119,7 @@ def cut_everywhere(
         operations += step
 
 
-def recover_with_cuts(
-    disk: FaultyDisk, wal: WalMaker, promises: Promises, random: Random
-) -> None:
+def recover_with_cuts(disk: FaultyDisk, wal: WalMaker, promises: Promises, random: Random) -> None:
     """Recovery is cut too, a few times; then it finishes, and the log can be filled to its end."""
     control = [promises.facts]
 

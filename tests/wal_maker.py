@@ -191,6 +191,7 @@ def up_to_page_end(maker: WalMaker, *, short_by: int) -> int:
         in_page = 40 if maker.end_lsn % maker.segment_bytes == 0 else 24
     room = PAGE - in_page - short_by
     while room < 24 + 5 + 256:
-        room += PAGE - (40 if (maker.end_lsn.round_down(PAGE) + PAGE) % maker.segment_bytes == 0
-                        else 24)
+        room += PAGE - (
+            40 if (maker.end_lsn.round_down(PAGE) + PAGE) % maker.segment_bytes == 0 else 24
+        )
     return room - 24 - 5

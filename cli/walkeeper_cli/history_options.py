@@ -81,7 +81,8 @@ class Timeline(ParamType):
 _OPTIONS = (
     option(
         "--path", required=True, metavar="URL",
-        help="A directory, a segment, or s3://…, gs://…, az://….",
+        help="A directory, a segment, s3://…, gs://…, az://…, or a live log: "
+        "walkeeper://HOST:PORT,HOST:PORT/CLUSTER.",
     ),
     option("--start-lsn", type=LsnText(), metavar="LSN", help="Records that start here or later."),
     option("--end-lsn", type=LsnText(), metavar="LSN", help="Records that start before this."),

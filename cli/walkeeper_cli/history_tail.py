@@ -31,7 +31,7 @@ def lines(
     source = archive.source
     made = table(name, [column.strip() for column in columns.split(",")] if columns else None)
     start = source.start_lsn
-    begin = log_end(archive.files, source.timeline) if start is None else int(start)
+    begin = log_end(archive.files, archive.plan) if start is None else int(start)
     follower = Follower(archive.files, made, begin, source.timeline)
     while True:
         for batch in follower.new_rows():

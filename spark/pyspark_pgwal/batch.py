@@ -1,7 +1,8 @@
 """The batch reader: a plan's segments in partitions, their rows as Arrow batches.
 
 Contract: partitions are planned from names and a few headers alone; a partition takes the segments
-behind it along, for the rest of its last record. What is damaged raises with file and LSN, or is
+behind it along, for the rest of its last record, and those before it, to see that its first record
+follows the last one there. What is damaged raises with file and LSN, or is
 left out, as the option onError says.
 """
 
@@ -26,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark_pgwal.source import PgWalOptions
 from walkeeper_history.plan import Plan, Problem
 from walkeeper_history.reading import Reading
-from walkeeper_history.sweep import raise_fatal, sweep
+from walkeeper_history.sweep import in_one_chain, raise_fatal, read_each, summaries_before
 from walkeeper_history.tables import problem_rows
 from walkeeper_history.wal_files import open_files
 
@@ -65,14 +66,11 @@ def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
     def rows(reading: Reading) -> list[Any]:
         return list(made.batches(reading))
 
-    swept = sweep(
-        open_files(options.path),
-        part.plan,
-        rows,
-        on_problem=on_problem,
-        options=options.sweep_options(),
-    )
-    for batches, _ in swept:
+    files, how = open_files(options.path), options.sweep_options()
+    before = summaries_before(files, part.plan, how)
+    for batches, _ in in_one_chain(
+        read_each(files, part.plan, rows, how), files, on_problem, before
+    ):
         if not collects:
             yield from batches
     if problems and collects:

@@ -1,6 +1,7 @@
 """The data source: options, the schema they give, and its readers.
 
-    path                  directory or object store's URL (required)
+    path                  directory, object store's URL, or walkeeper://host:port,…/cluster: a live
+                          log, up to where it is committed (required)
     table                 records (default), blocks, stats, xacts, checkpoints, locks, relations,
                           messages, segments, problems
     columns               names, separated by commas; Spark cannot tell a Python source which
@@ -36,7 +37,7 @@ from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.sweep import SweepOptions
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.times import lsn_range
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.wal_files import WalFiles, open_files
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
@@ -101,9 +102,14 @@ class PgWalOptions:
         """One thread: Spark starts a task for each core."""
         return SweepOptions(self.engine, self.check_crc, threads=1)
 
-    def plan(self, start_lsn: int | None = None, end_lsn: int | None = None) -> Plan:
+    def plan(
+        self,
+        start_lsn: int | None = None,
+        end_lsn: int | None = None,
+        files: WalFiles | None = None,
+    ) -> Plan:
         """What to read, within a narrower range if one is given."""
-        files = open_files(self.path)
+        files = files or open_files(self.path)
         starts = [lsn for lsn in (self.start_lsn, start_lsn) if lsn is not None]
         ends = [lsn for lsn in (self.end_lsn, end_lsn) if lsn is not None]
         start, end = max(starts, default=None), min(ends, default=None)

@@ -1,8 +1,10 @@
-"""The streaming reader: segments as they become complete, each exactly once.
+"""The streaming reader: every record exactly once, of an archive as its segments become complete,
+of a live log (walkeeper://…) as it is committed.
 
-An offset is a place between segments: {"timeline": N, "lsn": "0/3000000"}; all segments below it
-have been read. A segment is complete when the one behind it is there, with all that it announces
-of a record that crosses over. Contract: between two offsets the same rows come again, since the
+An offset is {"timeline": N, "lsn": "0/3000000"}: all records that start below it have been read. In
+an archive it is a place between segments; a segment is complete when the one behind it is there,
+with all that it announces of a record that crosses over. In a live log it is where the last record
+ends that is committed as a whole. Contract: between two offsets the same rows come again, since the
 archive below them no longer changes; where it does (a new timeline left the log before what was
 already read), that is an error and not a repetition.
 """
@@ -23,6 +25,8 @@ from pyspark_pgwal.batch import Segments, partitions_of, read_segments
 from pyspark_pgwal.source import PgWalOptions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.follow import log_end
+from walkeeper_history.live import LiveFiles
 from walkeeper_history.plan import Plan
 from walkeeper_history.spill import is_followed
 from walkeeper_history.wal_files import open_files
@@ -35,23 +39,28 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: PgWalOptions) -> None:
         self._options = options
+        self._files = open_files(options.path)
+        self._is_live = isinstance(self._files, LiveFiles)
         self._target: Offset | None = None
 
+    def _plan(self) -> Plan:
+        return self._options.plan(files=self._files)
+
     def initialOffset(self) -> Offset:
-        plan = self._options.plan()
-        return _offset(plan.segments[0].timeline, plan.segments[0].first_lsn)
+        first = self._plan().segments[0]
+        return _offset(first.timeline, first.begin_lsn)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._options.max_files_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        plan = self._options.plan()
-        self._target = self._end(plan, plan.segments[0].first_lsn, len(plan.segments))
+        self._target = self.reportLatestOffset()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        plan = self._options.plan()
+        plan = self._plan()
         begin = _lsn_of(start)
         _refuse_rewritten(plan, start)
+        _refuse_removed(plan, begin)
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(plan.segments)
         end = self._end(plan, begin, most)
         if self._target is not None and _lsn_of(self._target) < _lsn_of(end):
@@ -59,17 +68,14 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end if _lsn_of(end) > begin else start
 
     def reportLatestOffset(self) -> Offset:
-        plan = self._options.plan()
+        plan = self._plan()
         return self._end(plan, plan.segments[0].first_lsn, len(plan.segments))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        plan = self._options.plan()
-        begin, limit = _lsn_of(start), _lsn_of(end)
-        wanted = [n for n, s in enumerate(plan.segments) if begin <= s.first_lsn < limit]
-        if not wanted:
-            return []
-        part = plan.part(wanted[0], wanted[-1] + 1)
-        return partitions_of(part, self._options.segments_per_partition)
+        plan = self._plan()
+        _refuse_removed(plan, _lsn_of(start))
+        part = plan.within(_lsn_of(start), _lsn_of(end))
+        return partitions_of(part, self._options.segments_per_partition) if part else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Segments), f"{partition=}"
@@ -79,20 +85,29 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is kept here: Spark's checkpoint has the offset."""
 
     def _end(self, plan: Plan, begin: int, most: int) -> Offset:
-        """Behind the last of at most `most` complete segments from `begin` on."""
-        files = open_files(self._options.path)
-        at = next((n for n, s in enumerate(plan.segments) if s.first_lsn >= begin), None)
+        """Behind at most `most` segments from the one with `begin` on."""
+        size = plan.segment_bytes
+        at = next((n for n, s in enumerate(plan.segments) if s.first_lsn + size > begin), None)
         if at is None:
             return _offset(plan.timeline, begin)
+        last = min(at + most, len(plan.segments)) - 1
+        if self._is_live:
+            return self._committed_end(plan.part(0, last + 1), begin)
         end, timeline = begin, plan.segments[at].timeline
         # Only the last few can be incomplete, but gaps can be anywhere; looked at from the front,
         # a segment costs the first page of the one behind it.
-        for index in range(at, min(at + most, len(plan.segments) - 1)):
+        for index in range(at, min(last, len(plan.segments) - 2) + 1):
             segment = plan.segments[index]
-            if not is_followed(files, plan.segments, index):
+            if not is_followed(self._files, plan.segments, index):
                 break
-            end, timeline = segment.first_lsn + segment.segment_bytes, segment.timeline
+            end, timeline = segment.first_lsn + size, segment.timeline
         return _offset(timeline, end)
+
+    def _committed_end(self, plan: Plan, begin: int) -> Offset:
+        """A segment's end if the log goes on behind it, else the last whole record's."""
+        last = plan.segments[-1]
+        end = last.end_lsn if plan.behind else log_end(self._files, plan)
+        return _offset(last.timeline, max(begin, end))
 
 
 def _offset(timeline: int, lsn: int) -> Offset:
@@ -103,15 +118,25 @@ def _lsn_of(offset: Offset) -> int:
     return int(Lsn.parse(offset["lsn"]))
 
 
+def _refuse_removed(plan: Plan, read_to: int) -> None:
+    """What comes next has to be there still."""
+    first = plan.segments[0]
+    if first.begin_lsn > read_to:
+        raise HistoryError(
+            f"{first.name}: WAL before {Lsn(first.begin_lsn)} is gone, but it was read only up to "
+            f"{Lsn(read_to)}: start a new checkpoint, or read an archive that has it"
+        )
+
+
 def _refuse_rewritten(plan: Plan, start: Offset) -> None:
     """A newer timeline may only begin behind what was read."""
-    read_to = _lsn_of(start)
-    for segment in plan.segments:
-        if segment.first_lsn >= read_to:
-            break
-        if segment.timeline > start["timeline"]:
-            raise HistoryError(
-                f"timeline {segment.timeline} begins in {segment.name}, but WAL up to "
-                f"{start['lsn']} was read of timeline {start['timeline']}: start a new checkpoint, "
-                "or set the option timeline"
-            )
+    read_to, timeline = _lsn_of(start), start["timeline"]
+    left = [s for s in plan.path if s.timeline == timeline and s.end_lsn < read_to]
+    # Without its history file, a timeline is known by its segments.
+    newer = [s for s in plan.segments
+             if s.first_lsn + plan.segment_bytes <= read_to and s.timeline > timeline]  # fmt: skip
+    if left or newer:
+        raise HistoryError(
+            f"a newer timeline than {timeline} begins before {start['lsn']}, up to where WAL of "
+            f"timeline {timeline} was read: start a new checkpoint, or set the option timeline"
+        )

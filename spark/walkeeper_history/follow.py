@@ -21,9 +21,8 @@ from walkeeper_history.tables import Table
 from walkeeper_history.wal_files import WalFiles
 
 
-def log_end(files: WalFiles, timeline: int | None = None) -> int:
-    """Where the log ends now. Reads the last segments."""
-    plan = make_plan(files, timeline=timeline)
+def log_end(files: WalFiles, plan: Plan) -> int:
+    """Behind the last whole record. Reads the last segments."""
     reader = SegmentReader(files)
     for index in range(len(plan.segments) - 1, -1, -1):
         reading = reader.read(plan.reachable, index)

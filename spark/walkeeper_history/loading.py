@@ -27,6 +27,7 @@ from walkeeper_history.segment import (
     page_headers,
     page_offset,
     payload_bytes,
+    whole_pages,
 )
 from walkeeper_history.wal_files import WalFiles
 
@@ -37,11 +38,14 @@ _PAGES_PER_CALL = VECTORS_MAX // 2 - 1  # the first page takes three
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`headers` are those of whole pages; `front` is the first page's, long as it is there."""
+    """`headers` are those of all pages that have one; `front` is the first page's, long as it is
+    there; `held` is how many bytes of the payload are there, of which the last page may be a part.
+    """
 
     size: int
     headers: Column
     front: bytes
+    held: int
 
 
 class Room:
@@ -67,9 +71,10 @@ class Room:
         descriptor = files.open_plain(path)
         if descriptor is None:
             data = files.read(path)
-            kept = data[:segment_bytes]
+            kept, held = whole_pages(data[:segment_bytes])
             copy_payload(kept, self._payload)
-            return Loaded(len(data), page_headers(kept), kept[:LONG_HEADER_BYTES].tobytes())
+            front = kept[:LONG_HEADER_BYTES].tobytes()
+            return Loaded(len(data), page_headers(kept), front, held)
         try:
             return self._scatter(descriptor, segment_bytes)
         except OSError as error:
@@ -95,8 +100,26 @@ class Room:
                 size = done  # it has become shorter since
                 break
         whole = done // WAL_PAGE_BYTES
+        held = payload_bytes(done)
+        if whole == pages and size < segment_bytes:
+            rest = os.pread(descriptor, size - whole * WAL_PAGE_BYTES, whole * WAL_PAGE_BYTES)
+            if len(rest) >= (SHORT_HEADER_BYTES if whole else LONG_HEADER_BYTES):
+                held = self._add_part_of_page(rest, whole)
+                whole += 1
         front = self._headers[:1].tobytes() + self._rest if whole else b""
-        return Loaded(size, self._headers[:whole], front)
+        return Loaded(size, self._headers[:whole], front, held)
+
+    def _add_part_of_page(self, data: bytes, page: int) -> int:
+        """A page that is cut off, as a tail that was archived; the end of the payload."""
+        self._headers.view(np.uint8)[page * SHORT_HEADER_BYTES :][:SHORT_HEADER_BYTES] = (
+            np.frombuffer(data[:SHORT_HEADER_BYTES], np.uint8)
+        )
+        begin = SHORT_HEADER_BYTES
+        if not page:
+            self._rest[:], begin = data[SHORT_HEADER_BYTES:LONG_HEADER_BYTES], LONG_HEADER_BYTES
+        at = page_offset(page)
+        self._payload[at : at + len(data) - begin] = np.frombuffer(data[begin:], np.uint8)
+        return at + len(data) - begin
 
     def _make_vectors(self, pages: int) -> list[memoryview]:
         """Header and page by turns; the first page's header is two pieces."""

@@ -72,6 +72,10 @@ class Plan:
     segments: tuple[PlannedSegment, ...]
     behind: tuple[PlannedSegment, ...] = ()
     """What the rest of the last record can lie in; no record is read that starts there."""
+    before: tuple[PlannedSegment, ...] = ()
+    """Where the record before the first one can lie, of a plan that is a part of another."""
+    path: tuple[Stretch, ...] = ()
+    """The timelines that the log was on."""
 
     @property
     def reachable(self) -> tuple[PlannedSegment, ...]:
@@ -81,7 +85,17 @@ class Plan:
         """Segments [begin, end) of this plan, as a plan of its own."""
         reach = -(-RECORD_BYTES_MAX // self.segment_bytes) + 1
         behind = self.reachable[end : end + reach]
-        return replace(self, segments=self.segments[begin:end], behind=behind)
+        before = (*self.before, *self.segments[:begin])[-reach:]
+        return replace(self, segments=self.segments[begin:end], behind=behind, before=before)
+
+    def within(self, begin_lsn: int, end_lsn: int) -> Plan | None:
+        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any."""
+        cut = tuple(
+            replace(s, begin_lsn=max(begin_lsn, s.begin_lsn), end_lsn=min(end_lsn, s.end_lsn))
+            for s in self.segments
+        )
+        wanted = [n for n, segment in enumerate(cut) if segment.begin_lsn < segment.end_lsn]
+        return replace(self, segments=cut).part(wanted[0], wanted[-1] + 1) if wanted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +139,17 @@ def make_plan(
     planned = tuple(
         PlannedSegment(
             file.path, file.timeline, first, cluster.segment_bytes, cluster.system_id,
-            max(begin, first), min(end, first + cluster.segment_bytes, limit), limit,
+            first, min(first + cluster.segment_bytes, limit), limit,
             file.is_partial, first == last,
         )
         for first, file, limit in chosen
     )  # fmt: skip
-    wanted = [n for n, segment in enumerate(planned) if segment.begin_lsn < segment.end_lsn]
-    if not wanted:
+    whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
+    part = whole.within(begin, end)
+    if part is None:
         raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
-    whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned)
-    part = whole.part(wanted[0], wanted[-1] + 1)
-    return replace(part, segments=_with_problems(part.segments, problems, files))
+    found = _with_problems(part.segments, problems, files)
+    return replace(part, segments=found, before=())
 
 
 def _path_to(

@@ -158,6 +158,7 @@ class Reading:
         self.shown = reader.files.shown(self.segment.path)
         self.problems: list[Problem] = list(self.segment.problems)
         self.summary = Summary(self.segment)
+        self._spilled = self._ends_behind = False
 
     def __iter__(self) -> Iterator[Batch]:
         segment = self.segment
@@ -172,13 +173,12 @@ class Reading:
         if pages is None:
             return
         self._version = self.summary.version = version_of(pages.magic)
-        self._held = payload_bytes(pages.count * WAL_PAGE_BYTES)
+        self._held = loaded.held
         self._end = self._held
         if segment.end_lsn < segment.first_lsn + segment.segment_bytes:
             self._end = min(self._held, offset_of(segment.end_lsn - segment.first_lsn))
         self._breaks = [*pages.breaks(), pages.count]
         self._available = self._held
-        self._spilled = False
         yield from self._runs(pages)
 
     def _check_size(self, size: int) -> None:
@@ -297,6 +297,7 @@ class Reading:
         self._reader.room.payload(self._available)[self._held : self._available] = spill.data
         self._spilled = True
         self._spill_overwritten, self._spill_reason = spill.overwritten, spill.reason
+        self._ends_behind = spill.at_end
 
     def _batch(self, walked: Walked, pages: Pages) -> Batch | None:
         """What was walked, less what lies before the range asked for. Counts it."""
@@ -341,7 +342,7 @@ class Reading:
             self._report(lsn, self.segment.first_lsn + resumed * WAL_PAGE_BYTES, reason)
             return resumed
         self.summary.status = "open"
-        if not self.segment.is_last:
+        if not self.segment.is_last and not self._ends_behind:
             self._report(lsn, self._behind(), f"{reason}; the log goes on in later segments")
         elif torn:
             self._report(lsn, None, f"{reason}; the log is taken to end there", fatal=False)

@@ -110,6 +110,17 @@ def payload_bytes(size: int) -> int:
     return pages * PAGE_PAYLOAD_BYTES - LONG_HEADER_EXCESS if pages else 0
 
 
+def whole_pages(data: Bytes) -> tuple[Bytes, int]:
+    """With a last page that is cut off filled up, if its header is there; and how many bytes of
+    payload there really are."""
+    size = len(data)
+    over = size % WAL_PAGE_BYTES
+    if over < (SHORT_HEADER_BYTES if size > WAL_PAGE_BYTES else LONG_HEADER_BYTES):
+        return data, payload_bytes(size)
+    filled: Bytes = np.concatenate([data, np.zeros(WAL_PAGE_BYTES - over, np.uint8)])
+    return filled, offset_of(size)
+
+
 def copy_payload(data: Bytes, into: Bytes) -> int:
     """Whole pages of a segment without their headers, to the front of `into`; how many bytes."""
     pages = len(data) // WAL_PAGE_BYTES

@@ -24,6 +24,7 @@ from walkeeper_history.segment import (
     page_headers,
     page_offset,
     payload_bytes,
+    whole_pages,
 )
 from walkeeper_history.wal_files import WalFiles
 
@@ -38,6 +39,8 @@ class Spill:
     """Why there is no more of it, if the record turns out to be longer."""
     complete: bool
     """Whether all is there that the segments behind announce."""
+    at_end: bool
+    """Whether there is no more of it because the log ends."""
 
 
 def read_spill(
@@ -51,7 +54,7 @@ def read_spill(
         pieces.append(_Piece(reason=str(error)))
     last = pieces[-1]
     data = np.concatenate([piece.data for piece in pieces])
-    return Spill(data, last.overwritten, last.reason, last.complete)
+    return Spill(data, last.overwritten, last.reason, last.complete, last.at_end)
 
 
 def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int) -> bool:
@@ -76,6 +79,7 @@ class _Piece:
     overwritten: bool = False
     reason: str = ""
     complete: bool = False
+    at_end: bool = False
 
 
 def _pieces(
@@ -88,10 +92,13 @@ def _pieces(
         if index >= len(segments) or segments[index].first_lsn != first_lsn:
             yield _Piece(reason=f"the segment at {Lsn(first_lsn)} is missing")
             return
-        path = segments[index].path
+        path, is_last = segments[index].path, segments[index].is_last
         shown = files.shown(path)
         front = files.read_front(path, WAL_PAGE_BYTES)
-        pages = inspect_pages(page_headers(front), first_lsn)
+        pages = inspect_pages(page_headers(whole_pages(front)[0]), first_lsn)
+        if len(front) < LONG_HEADER_BYTES and is_last:
+            yield _Piece(reason=f"{shown} is cut off", at_end=True)
+            return
         if not pages.count or not pages.good[0] or pages.magic != magic:
             yield _Piece(reason=f"{shown} does not start with WAL of its place")
             return
@@ -109,10 +116,9 @@ def _pieces(
         wanted = min(header.rem_len, held)
         if wanted > payload_bytes(WAL_PAGE_BYTES):
             front = files.read_front(path, (page_at(wanted - 1) + 1) * WAL_PAGE_BYTES)
-            pages = inspect_pages(page_headers(front), first_lsn)
         piece = _good_part(front, first_lsn, wanted, shown)
         if piece.overwritten or piece.reason:
-            yield piece
+            yield replace(piece, at_end=piece.at_end and is_last)
             return
         all_there = header.rem_len <= held
         reason = f"the record is longer than {shown} says"
@@ -123,9 +129,10 @@ def _pieces(
 
 def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> _Piece:
     """Up to the first page that does not continue the one before."""
-    pages = inspect_pages(page_headers(front), first_lsn)
-    payload = np.empty(payload_bytes(len(front)), np.uint8)
-    copy_payload(front, payload)
+    filled, held = whole_pages(front)
+    pages = inspect_pages(page_headers(filled), first_lsn)
+    payload = np.empty(payload_bytes(len(filled)), np.uint8)
+    copy_payload(filled, payload)
     for page in pages.breaks():
         limit = page_offset(page)
         if limit >= wanted:
@@ -134,6 +141,6 @@ def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> _Piece:
             return _Piece(payload[:limit], overwritten=True, complete=True)
         lsn = Lsn(first_lsn + page * WAL_PAGE_BYTES)
         return _Piece(payload[:limit], reason=f"{shown}: the page at {lsn} is not WAL of its place")
-    if len(payload) < wanted:
-        return _Piece(payload, reason=f"{shown} is cut off")
+    if held < wanted:
+        return _Piece(payload[:held], reason=f"{shown} is cut off", at_end=True)
     return _Piece(payload[:wanted])

@@ -88,11 +88,34 @@ def read_each(
     return _in_order(read, wanted, options.threads or _usable_cpus())
 
 
+def summaries_before(files: WalFiles, plan: Plan, options: SweepOptions) -> list[Summary]:
+    """Of a part of a plan: where the records end that its first one has to follow. Reads one
+    segment, or as many as the last record before covers; none if the part begins within one."""
+    if not plan.before or plan.segments[0].begin_lsn != plan.segments[0].first_lsn:
+        return []
+    reader = SegmentReader(files, engine_name=options.engine_name, check_crc=options.check_crc)
+    segments, found = (*plan.before, *plan.reachable), list[Summary]()
+    for index in range(len(plan.before) - 1, -1, -1):
+        reading = reader.read(segments, index)
+        for _ in reading:
+            pass
+        found.insert(0, reading.summary)
+        if reading.summary.start_lsn is not None or reading.problems:
+            break
+    return found
+
+
 def in_one_chain(
-    parts: Iterable[Part[Made]], files: WalFiles, on_problem: OnProblem
+    parts: Iterable[Part[Made]],
+    files: WalFiles,
+    on_problem: OnProblem,
+    before: Iterable[Summary] = (),
 ) -> Iterator[tuple[Made, Summary]]:
-    """The second half: segments in the order of the log, their problems told first."""
+    """The second half: segments in the order of the log, their problems told first. Of the ones
+    `before` them nothing is told."""
     chain = _Chain()
+    for summary in before:
+        chain.problems(summary, files)
     for done in parts:
         for problem in [*done.problems, *chain.problems(done.summary, files)]:
             on_problem(problem)

@@ -2,7 +2,8 @@
 
     open_files(url) -> WalFiles      list_files(), read(path), read_front(path, size)
 
-A URL with `://` goes through obstore (s3://, gs://, az://, file://, memory://), with the
+walkeeper://host:port,…/cluster is what safekeepers serve (walkeeper_history.live). Another URL with
+`://` goes through obstore (s3://, gs://, az://, file://, memory://), with the
 configuration its environment variables give; everything else is a local path. How a file is
 compressed is seen from its first bytes, because Barman keeps PostgreSQL's names: gzip, zstd, lz4,
 bzip2, xz; WAL-G's brotli has no mark and goes by its name. An encrypted file is a clear error.
@@ -55,6 +56,10 @@ class WalFiles(Protocol):
 
 def open_files(url: str) -> WalFiles:
     """The tree at `url`; HistoryError if there is none."""
+    if url.startswith("walkeeper://"):
+        from walkeeper_history.live import LiveFiles
+
+        return LiveFiles(url)
     if "://" in url and not url.startswith("file://"):
         return ObjectFiles(url)
     path = Path(url.removeprefix("file://")).expanduser()

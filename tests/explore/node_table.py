@@ -143,9 +143,7 @@ class NodeTable:
             raise step
         return step
 
-    def _run_acceptor(
-        self, key: tuple[int, object], event: Happening
-    ) -> AcceptorStep | Violation:
+    def _run_acceptor(self, key: tuple[int, object], event: Happening) -> AcceptorStep | Violation:
         self.runs += 1
         node = self._acceptors[key[0]].clone()
         step: AcceptorStep | Violation
@@ -296,9 +294,8 @@ class NodeTable:
     def is_asked_at_once(self, number: int, message: int) -> bool:
         """A greeting, a read, a leader's request for one more vote: nothing waits for these."""
         value, core = self.messages.values[message], self._proposers[number].core
-        return (
-            isinstance(value, ProposerGreeting | ReadRequest)
-            or (core.leader is not None and isinstance(value, VoteRequest))
+        return isinstance(value, ProposerGreeting | ReadRequest) or (
+            core.leader is not None and isinstance(value, VoteRequest)
         )
 
     def ballots_of_acceptor(self, number: int) -> set[Ballot]:

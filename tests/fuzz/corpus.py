@@ -1,8 +1,8 @@
 """The inputs that are kept: few enough to be replayed in every test, and all that once failed.
 
-    corpus/TARGET.zip       the smallest set with the coverage of all that was ever collected
-    findings/TARGET/NAME    what showed a defect, under a name that says which
-    crashes/TARGET-*        what fails now; not in the repository
+corpus/TARGET.zip       the smallest set with the coverage of all that was ever collected
+findings/TARGET/NAME    what showed a defect, under a name that says which
+crashes/TARGET-*        what fails now; not in the repository
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
+from walkeeper_history.plan import make_plan
 from walkeeper_history.tables import table
 from walkeeper_history.wal_files import open_files
 
@@ -33,7 +34,9 @@ def test_a_running_server_is_followed_over_recycled_segments(server: PostgresSer
     files = open_files(str(server.data / "pg_wal"))
     server.sql("CREATE TABLE t (id int PRIMARY KEY, b text)", "CHECKPOINT")
     follower = Follower(
-        files, table("records", ["start_lsn", "end_lsn", "prev_lsn"]), log_end(files)
+        files,
+        table("records", ["start_lsn", "end_lsn", "prev_lsn"]),
+        log_end(files, make_plan(files)),
     )
     rows: list[dict[str, Any]] = []
 

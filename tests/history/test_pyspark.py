@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java, session
 from pyspark_pgwal.source import PgWalOptions
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
+from tests.wal_maker import WalMaker
 from walkeeper_cli.__main__ import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
@@ -151,6 +153,31 @@ def test_partitions_hold_each_segment_once_and_what_lies_behind(archive: Path) -
         parts = partitions_of(plan, size)
         assert tuple(s for part in parts for s in part.plan.segments) == plan.segments
         assert all(part.plan.behind for part in parts[:-1])
+
+
+def test_a_partition_that_does_not_follow_the_one_before_is_a_problem(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two histories of one cluster whose segments are sound, and differ in where the first ends."""
+    histories = []
+    for more in (0, 1):
+        maker = WalMaker(Random(5), segment_bytes=MB)
+        for number in (20 + more, 20, 20):
+            for _ in range(number):
+                maker.record(100)
+            maker.switch()
+        histories.append(files_of(maker))
+    names = sorted(histories[0])
+    sound, mixed = (lay(tmp_path / n, dict(histories[0])) for n in ("sound", "mixed"))
+    (mixed / names[1]).write_bytes(histories[1][names[1]])
+    for size in (1, 2, 3):
+        found = loaded(spark, mixed, table="problems", segmentsPerPartition=size).collect()
+        (row,) = found
+        assert row["fatal"] and names[1] in row["file"]
+        assert "record with incorrect prev-link at 0/2" in row["reason"]
+        with pytest.raises(PySparkException, match="incorrect prev-link"):
+            loaded(spark, mixed, segmentsPerPartition=size).count()
+        assert not loaded(spark, sound, table="problems", segmentsPerPartition=size).collect()
 
 
 def test_a_stream_gives_every_row_once_over_restarts(

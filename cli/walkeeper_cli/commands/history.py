@@ -20,6 +20,8 @@ def command() -> None:
     walkeeper's archive, pg_wal, pg_receivewal's, Barman's, pgBackRest's or WAL-G's directory.
       walkeeper history stats  --path /var/lib/postgresql/15/main/pg_wal
       walkeeper history tables --path s3://backups/main/wals --output /data/wal --table xacts
+    or safekeepers, whose log is read up to where it is committed; one that is dead is survived:
+      walkeeper history tail   --path walkeeper://10.0.0.1:5451,10.0.0.2:5451/main
     \b
     Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
       spark-submit --master … .../walkeeper_cli/__main__.py history stats --spark --path s3://…

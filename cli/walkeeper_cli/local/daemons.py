@@ -1,7 +1,7 @@
 """walkeeper's own daemons as children of a command. A shell.
 
-    DIR/safekeeperN         a data directory
-    DIR/logs/NAME.log       what each daemon logs; `logs` is there already
+DIR/safekeeperN         a data directory
+DIR/logs/NAME.log       what each daemon logs; `logs` is there already
 """
 
 from __future__ import annotations

@@ -1,0 +1,204 @@
+"""One connection to a safekeeper, by which ranges of committed WAL are fetched. A shell; blocks.
+
+    link = SafekeeperLink.open("10.0.0.1:5451", "main")
+    link.state(); link.fetch(begin, end, timeline, into); link.history(timeline)
+
+The protocol is PostgreSQL's own for standbys (IDENTIFY_SYSTEM, SHOW, TIMELINE_HISTORY,
+START_REPLICATION PHYSICAL), through libpq, whose environment holds (PGUSER, PGPASSFILE, PGSSLMODE).
+Contract: no slot; a stream lasts as long as one fetch, so WAL is held back for no longer. Whatever
+goes wrong is Unavailable with the address; the connection is then closed and not used again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from dataclasses import dataclass
+
+from psycopg import conninfo, pq
+from psycopg import errors as pg_errors
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.segment import Bytes
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 15.0
+USER = "walkeeper"  # unless PGUSER says otherwise: a safekeeper has no roles
+_UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+class Unavailable(HistoryError):
+    """Not from this safekeeper, or not now; another one may have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What a safekeeper can serve: [first_lsn, commit_lsn) of the log on `timeline`."""
+
+    system_id: int
+    timeline: int
+    segment_bytes: int
+    first_lsn: int
+    commit_lsn: int
+
+
+class SafekeeperLink:
+    """One command at a time, by one thread."""
+
+    def __init__(self, connection: pq.abc.PGconn, address: str) -> None:
+        self._pg, self.address = connection, address
+        self._poll = select.poll()
+        self._poll.register(connection.socket, select.POLLIN)
+
+    @classmethod
+    def open(cls, address: str, cluster: str) -> SafekeeperLink:
+        """`cluster` may be empty where the safekeeper has only one."""
+        host, _, port = address.rpartition(":")
+        text = conninfo.make_conninfo(
+            host=host.strip("[]"), port=port, user=os.environ.get("PGUSER", USER),
+            dbname="replication", replication="true", application_name="walkeeper history",
+            keepalives_idle=10, tcp_user_timeout=20000,
+            **({"options": f"-c walkeeper.cluster={cluster}"} if cluster else {}),
+        )  # fmt: skip
+        pg = pq.PGconn.connect_start(text.encode())
+        # Not PQconnectdb, which would keep the interpreter's lock while it waits.
+        deadline_s, status = time.monotonic() + CONNECT_TIMEOUT_S, int(pq.PollingStatus.WRITING)
+        while status != pq.PollingStatus.OK:
+            if status == pq.PollingStatus.FAILED or pg.status == pq.ConnStatus.BAD:
+                raise Unavailable(_one_line(address, pq.misc.error_message(pg)))
+            poll = select.poll()
+            wanted = select.POLLOUT if status == pq.PollingStatus.WRITING else select.POLLIN
+            poll.register(pg.socket, wanted)
+            if not poll.poll(max(deadline_s - time.monotonic(), 0) * 1000):
+                pg.finish()
+                raise Unavailable(f"{address}: no answer within {CONNECT_TIMEOUT_S:g} s")
+            status = pg.connect_poll()
+        return cls(pg, address)
+
+    def close(self) -> None:
+        self._pg.finish()
+
+    @property
+    def is_open(self) -> bool:
+        return self._pg.status == pq.ConnStatus.OK
+
+    def state(self) -> LogState:
+        """As it is now."""
+        system_id, timeline, commit, *_ = self._row("IDENTIFY_SYSTEM")
+        size = self._row("SHOW wal_segment_size")[0].decode()
+        first = self._row("SHOW walkeeper.first_lsn")[0].decode()
+        return LogState(
+            int(system_id), int(timeline), int(size[:-2]) * _UNITS[size[-2:]],
+            int(Lsn.parse(first)), int(Lsn.parse(commit.decode())),
+        )  # fmt: skip
+
+    def history(self, timeline: int) -> bytes:
+        """A timeline's .history file."""
+        return self._row(f"TIMELINE_HISTORY {timeline}")[1]
+
+    def fetch(self, begin: int, end: int, timeline: int, into: Bytes) -> None:
+        """WAL of [begin, end), all of it before the place where `timeline` was left."""
+        command = f"START_REPLICATION PHYSICAL {Lsn(begin)} TIMELINE {timeline}"
+        self._send(command)
+        result = self._result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failed(command, result)
+        at = begin
+        while at < end:
+            try:
+                piece = self._wal(self._next_copy(command), at)[: end - at]
+            except RemoteProtocolError as error:
+                raise self._broken(str(error)) from error
+            into[at - begin : at - begin + len(piece)] = piece
+            at += len(piece)
+        self._end_copy(command)
+
+    def _wal(self, message: memoryview, at: int) -> memoryview:
+        """What a message has of the WAL from `at` on; a keepalive has none, but may want one."""
+        if message[:1] == XLogData.TAG:
+            chunk = XLogData.unpack(message)
+            if chunk.start_lsn != at:
+                raise self._broken(f"WAL of {chunk.start_lsn} where {Lsn(at)} was due")
+            return chunk.payload
+        if Keepalive.unpack(message).reply_requested:
+            status = StandbyStatus(Lsn(at), Lsn(at), Lsn(0), 0, reply_requested=False)
+            self._pg.put_copy_data(status.pack())
+        return memoryview(b"")
+
+    def _end_copy(self, command: str) -> None:
+        """What is under way is thrown away; then the connection takes the next command."""
+        try:
+            self._pg.put_copy_end()
+        except pg_errors.Error as error:
+            raise self._broken(str(error)) from error
+        while self._copy_data() is not None:
+            pass
+        while (result := self._result()) is not None:
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise self._failed(command, result)
+
+    def _next_copy(self, command: str) -> memoryview:
+        data = self._copy_data()
+        if data is None:
+            raise self._failed(command, self._result())
+        return data
+
+    def _copy_data(self) -> memoryview | None:
+        """One message; None at the end of the copy."""
+        deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            try:
+                size, data = self._pg.get_copy_data(1)
+            except pg_errors.Error as error:
+                raise self._broken(str(error)) from error
+            if size:
+                return data if size > 0 else None
+            self._wait(deadline_s)
+
+    def _row(self, command: str) -> list[bytes]:
+        self._send(command)
+        result = self._result()
+        if result is None or result.status != pq.ExecStatus.TUPLES_OK or result.ntuples < 1:
+            raise self._failed(command, result)
+        row = [result.get_value(0, column) or b"" for column in range(result.nfields)]
+        while self._result() is not None:
+            pass
+        return row
+
+    def _send(self, command: str) -> None:
+        try:
+            self._pg.send_query(command.encode())
+        except pg_errors.Error as error:
+            raise self._broken(str(error)) from error
+
+    def _result(self) -> pq.abc.PGresult | None:
+        deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+        while self._pg.is_busy():
+            self._wait(deadline_s)
+        return self._pg.get_result()
+
+    def _wait(self, deadline_s: float) -> None:
+        """Until the socket has more, and take it in."""
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            raise self._broken(f"no answer within {ANSWER_TIMEOUT_S:g} s")
+        try:
+            self._pg.consume_input()
+        except pg_errors.Error as error:
+            raise self._broken(str(error)) from error
+
+    def _failed(self, command: str, result: pq.abc.PGresult | None) -> Unavailable:
+        said = pq.misc.error_message(result) if result is not None else "the stream ended"
+        return self._broken(f"{command}: {said}")
+
+    def _broken(self, text: str) -> Unavailable:
+        self.close()
+        return Unavailable(_one_line(self.address, text))
+
+
+def _one_line(address: str, text: str) -> str:
+    return f"{address}: {' '.join(text.split())}"

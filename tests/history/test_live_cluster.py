@@ -1,0 +1,168 @@
+"""Safekeepers of a real cluster are read by the commands and by Spark, also when one dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_pgwal.session import session
+from tests.history.servers import segment_paths
+from tests.history.waldump import stats_text
+from tests.postgres_server import PostgresServer, program
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, lsn_of
+from walkeeper_cli.__main__ import run
+
+pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+SCHEMA = "start_lsn bigint, end_lsn bigint, prev_lsn bigint"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Small segments, so that a short load crosses many of their ends."""
+    with (
+        PostgresServer.create(initdb_options=["--wal-segsize=1"]) as server,
+        Cluster.create(server) as made,
+    ):
+        server.sql("CREATE TABLE t (id int PRIMARY KEY, b text)")
+        fill(made, 0, 6000)
+        yield made
+
+
+def fill(cluster: Cluster, begin: int, count: int) -> None:
+    rows = f"generate_series({begin}, {begin + count - 1}) i"
+    cluster.primary.sql(f"INSERT INTO t SELECT i, repeat('x', 300) FROM {rows}")
+
+
+def url_of(cluster: Cluster) -> str:
+    return f"walkeeper://{cluster.addresses}/{cluster.name}"
+
+
+def test_stats_of_the_log_are_pg_waldumps_of_a_safekeepers_files(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.wait_all_equal()
+    cluster.safekeepers[0].kill()
+
+    def are_equal() -> bool:
+        assert run(["history", "stats", "--path", url_of(cluster), "--per-record"]) == 0
+        for path in segment_paths(cluster.wal_dir(2)):
+            if any(path.read_bytes()[:8]):  # pg_waldump takes fright at those that are prepared
+                shutil.copy(path, tmp_path)
+        dumped = stats_text(
+            program("pg_waldump"), tmp_path, by_record=True, environment=dict(os.environ)
+        )
+        return capsys.readouterr().out == dumped  # the server may write between the two
+
+    try:
+        wait_until(are_equal, 30)
+    finally:
+        cluster.safekeepers[0].start()
+
+
+def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "walkeeper_cli", "history", "tail", "--json"),
+                *("--path", url_of(cluster), "--interval", "100ms"),
+            ],
+            stdout=file,
+        )
+    xids: list[int] = []
+
+    def shown() -> set[int]:
+        lines = [json.loads(line) for line in output.read_text().splitlines()]
+        return {line["xid"] for line in lines if line["kind"] == "commit"}
+
+    def commit_is_shown() -> bool:
+        xids.append(int(cluster.primary.sql("SELECT txid_current()")))
+        return bool(shown() & set(xids))
+
+    try:
+        wait_until(commit_is_shown, 30)
+        first = min(shown())
+        cluster.safekeepers[2].kill()
+        latest = [int(cluster.primary.sql("SELECT txid_current()")) for _ in range(5)]
+        wait_until(lambda: set(latest) <= shown(), 30)
+        assert {xid for xid in xids if xid >= first} <= shown(), "none is left out"
+        assert process.poll() is None
+        # Nothing holds WAL back on those that are read: no slot, no standby that stays.
+        lines = cluster.status()["safekeepers"]
+        names = [s["application_name"] for line in lines for s in line.get("standbys") or []]
+        wait_until(lambda: "walkeeper history" not in names, 10)
+    finally:
+        process.terminate()
+        process.wait(20)
+        cluster.safekeepers[2].start()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    made = session("local[2]", spark_sql_shuffle_partitions="2")
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+
+
+@pytest.mark.spark
+def test_spark_reads_and_follows_the_log_with_every_record_once(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+
+    def reader_options() -> dict[str, str]:
+        return {"path": url_of(cluster), "columns": "start_lsn,end_lsn,prev_lsn"}
+
+    def follow() -> object:
+        stream = spark.readStream.format("pgwal").options(**reader_options()).load()
+        return (
+            stream.writeStream.format("parquet")
+            .option("path", str(output))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+
+    def read_to() -> int:
+        assert query.exception() is None  # type: ignore[attr-defined]
+        output.mkdir(exist_ok=True)
+        written = spark.read.schema(SCHEMA).parquet(str(output))
+        return written.agg({"end_lsn": "max"}).collect()[0][0] or 0
+
+    query = follow()
+    try:
+        fill(cluster, 10_000, 500)
+        end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
+        wait_until(lambda: read_to() >= end, 60)
+        query.stop()  # type: ignore[attr-defined]
+        cluster.safekeepers[1].kill()
+        fill(cluster, 11_000, 3000)
+        query = follow()
+        fill(cluster, 14_000, 10)
+        end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
+        wait_until(lambda: read_to() >= end, 60)
+        assert query.exception() is None  # type: ignore[attr-defined]
+    finally:
+        query.stop()  # type: ignore[attr-defined]
+        if not cluster.safekeepers[1].is_running:
+            cluster.safekeepers[1].start()
+    followed = spark.read.parquet(str(output)).orderBy("start_lsn").toArrow().to_pylist()
+    starts = [row["start_lsn"] for row in followed]
+    assert len(starts) == len(set(starts)) > 9000
+    assert [row["prev_lsn"] for row in followed[1:]] == starts[:-1], "none is left out"
+    batch = spark.read.format("pgwal").options(**reader_options()).load()
+    upto = batch.where(f"start_lsn <= {starts[-1]}").orderBy("start_lsn").toArrow().to_pylist()
+    assert upto == followed
