@@ -14,12 +14,12 @@ is asked for. One reader serves one thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import page_header
+from walkeeper_common.walpages import aligned, page_header
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.loading import Loaded, Room
 from walkeeper_history.plan import PlannedSegment, Problem
@@ -32,6 +32,7 @@ from walkeeper_history.segment import (
     end_lsn_at,
     inspect_pages,
     lsn_at,
+    lsn_of,
     offset_of,
     page_at,
     page_offset,
@@ -89,11 +90,15 @@ class Batch:
 
     def span(self) -> tuple[int, int]:
         """Where the first record starts and the last one ends."""
-        first, last = (
-            replace(self, records=self.records[:1]),
-            replace(self, records=self.records[-1:]),
+        segment, first, last = self.segment, self.records[0], self.records[-1]
+        size = segment.segment_bytes
+        start = lsn_of(int(first["offset"]), segment.first_lsn, size)
+        end = lsn_of(
+            aligned(int(last["offset"]) + int(last["length"])) - 8, segment.first_lsn, size
         )
-        return int(first.start_lsn()[0]), int(last.end_lsn()[0])
+        if _is_switch(int(last["info"]), int(last["rmid"])):
+            return start, -(-(end + 8) // size) * size
+        return start, end + 8
 
     def timeline(self) -> Column:
         """What the page says in which a record starts."""
@@ -349,8 +354,7 @@ class Reading:
         return None
 
     def _lsn(self, offset: int) -> int:
-        segment, place = self.segment, np.array([offset], np.int64)
-        return int(lsn_at(place, segment.first_lsn, segment.segment_bytes)[0])
+        return lsn_of(offset, self.segment.first_lsn, self.segment.segment_bytes)
 
     def _behind(self) -> int:
         return self.segment.first_lsn + self.segment.segment_bytes

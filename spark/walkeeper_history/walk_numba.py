@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from walkeeper_history.crc32c_numba import update_byte, update_word
+from walkeeper_history.crc32c_numba import update_byte, update_word, update_words
 from walkeeper_history.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
 from walkeeper_history.walk import (
     BLOCK_ID_MAX,
@@ -64,17 +64,12 @@ def _lsn(offset: Any, first_lsn: Any) -> Any:
     return first_lsn + page * PAGE_BYTES + place - page * PAGE_PAYLOAD_BYTES + 24
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _crc_of(b: Any, w: Any, begin: Any, end: Any) -> Any:
     """Over the data, then over the header up to the CRC itself."""
-    crc = np.uint64(0xFFFFFFFF)
-    p = begin + RECORD_HEADER_BYTES
-    while p + 8 <= end:
-        crc = update_word(crc, w[p >> 3])
-        p += 8
-    while p < end:
+    crc = update_words(np.uint64(0xFFFFFFFF), w, (begin + RECORD_HEADER_BYTES) >> 3, end >> 3)
+    for p in range(max(begin + RECORD_HEADER_BYTES, end & ~7), end):
         crc = update_byte(crc, b[p])
-        p += 1
     crc = update_word(crc, w[begin >> 3])
     crc = update_word(crc, w[(begin >> 3) + 1])
     for q in range(begin + 16, begin + 20):
