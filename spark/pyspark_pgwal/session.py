@@ -26,6 +26,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.memory": "1g",
+    # 200 by default, for a cluster; each costs a file and a task that find nothing to do.
+    "spark.sql.shuffle.partitions": "8",
 }
 
 

@@ -141,11 +141,12 @@ class SegmentReader:
         engine_name: str = "auto",
         check_crc: bool = True,
         buffers: Buffers | None = None,
+        room: Room | None = None,
     ) -> None:
         self.files, self.check_crc = files, check_crc
         self.walk: Walk = engine(engine_name)
         self.buffers = buffers or Buffers()
-        self.room = Room()
+        self.room = room or Room()
 
     def read(self, segments: Sequence[PlannedSegment], index: int) -> Reading:
         """`segments[index]`; the ones behind it are looked at for the rest of its last record."""

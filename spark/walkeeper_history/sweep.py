@@ -20,9 +20,11 @@ from typing import Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import DamagedWal
+from walkeeper_history.loading import Room
 from walkeeper_history.plan import Plan, Problem
 from walkeeper_history.reading import Reading, SegmentReader, Summary
 from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.walk import Buffers
 
 Made = TypeVar("Made")
 OnProblem = Callable[[Problem], None]
@@ -78,9 +80,7 @@ def read_each(
 
     def read(index: int) -> Part[Made]:
         if not hasattr(own, "reader"):
-            own.reader = SegmentReader(
-                files, engine_name=options.engine_name, check_crc=options.check_crc
-            )
+            own.reader = _reader(files, options)
         reading: Reading = own.reader.read(plan.reachable, index)
         return Part(make(reading), reading.summary, reading.problems)
 
@@ -93,7 +93,7 @@ def summaries_before(files: WalFiles, plan: Plan, options: SweepOptions) -> list
     segment, or as many as the last record before covers; none if the part begins within one."""
     if not plan.before or plan.segments[0].begin_lsn != plan.segments[0].first_lsn:
         return []
-    reader = SegmentReader(files, engine_name=options.engine_name, check_crc=options.check_crc)
+    reader = _reader(files, options)
     segments, found = (*plan.before, *plan.reachable), list[Summary]()
     for index in range(len(plan.before) - 1, -1, -1):
         reading = reader.read(segments, index)
@@ -120,6 +120,22 @@ def in_one_chain(
         for problem in [*done.problems, *chain.problems(done.summary, files)]:
             on_problem(problem)
         yield done.made, done.summary
+
+
+_of_thread = threading.local()
+
+
+def _reader(files: WalFiles, options: SweepOptions) -> SegmentReader:
+    """With the buffers that this thread read into before: a worker of Spark has task after task."""
+    if not hasattr(_of_thread, "buffers"):
+        _of_thread.buffers, _of_thread.room = Buffers(), Room()
+    return SegmentReader(
+        files,
+        engine_name=options.engine_name,
+        check_crc=options.check_crc,
+        buffers=_of_thread.buffers,
+        room=_of_thread.room,
+    )
 
 
 def _in_order(
