@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 from walkeeper_cli.history_reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.find import Finding, deeds_of_segment, findings, transaction
+from walkeeper_history.relation_names import RelationNames
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 RELATIONS_SHOWN_MAX = 8
@@ -18,10 +19,15 @@ GLOBAL_TABLESPACE = 1664
 
 
 def search(
-    archive: Archive, what: str | None, xid: int | None, relation: str | None, min_rows: int
+    archive: Archive,
+    what: str | None,
+    xid: int | None,
+    relation: str | None,
+    min_rows: int,
+    names: RelationNames,
 ) -> list[Finding]:
     """In the order of the log."""
-    wanted = _parse_relation(relation)
+    is_wanted = _wanted(relation, names)
     segments = (deeds for deeds, _ in archive.sweep(deeds_of_segment))
     if xid is not None:
         return list(transaction(segments, xid))
@@ -30,25 +36,29 @@ def search(
         for finding in findings(segments)
         if (what == "all" or finding.kind.split()[0] == what)
         and (finding.rows is None or finding.rows >= min_rows)
-        and (not wanted or any(r[-len(wanted) :] == wanted for r in finding.relations))
+        and (relation is None or any(map(is_wanted, finding.relations)))
     ]
 
 
-def _parse_relation(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    parts = text.removeprefix("base/").split("/")
-    if not 1 <= len(parts) <= 3 or not all(part.isdigit() for part in parts):
-        raise click.UsageError(f"--relation {text}: not numbers such as 16385 or 1663/5/16385")
-    return tuple(map(int, parts))
+def _wanted(text: str | None, names: RelationNames) -> Callable[[tuple[int, int, int]], bool]:
+    """Whether a relation is the one that was asked for: by numbers, or by a known name."""
+    parts = (text or "").removeprefix("base/").split("/")
+    if 1 <= len(parts) <= 3 and all(part.isdigit() for part in parts):
+        numbers = tuple(map(int, parts))
+        return lambda relation: relation[-len(numbers) :] == numbers
+    called = names.called(text or "")
+    if text is not None and not called:
+        known = (
+            "no relation of that name in --catalog" if names else "names need --catalog or --dsn"
+        )
+        raise click.UsageError(
+            f"--relation {text}: not numbers such as 16385 or 1663/5/16385, and {known}"
+        )
+    return lambda relation: relation in called
 
 
 def _shown_time(finding: Finding) -> str:
     return str(_EPOCH + timedelta(microseconds=finding.time))
-
-
-def _shown_relation(relation: tuple[int, int, int]) -> str:
-    return "/".join(map(str, relation))
 
 
 def recovery_lines(finding: Finding) -> list[str]:
@@ -60,7 +70,7 @@ def recovery_lines(finding: Finding) -> list[str]:
     ]
 
 
-def document(finding: Finding) -> dict[str, Any]:
+def document(finding: Finding, names: RelationNames) -> dict[str, Any]:
     """LSNs in PostgreSQL's form, times in ISO's."""
     return {
         "kind": finding.kind,
@@ -70,20 +80,21 @@ def document(finding: Finding) -> dict[str, Any]:
         "start_lsn": None if finding.start_lsn is None else str(Lsn(finding.start_lsn)),
         "end_record_lsn": str(Lsn(finding.end_lsn)),
         "database": finding.database,
-        "relations": [_shown_relation(relation) for relation in finding.relations],
+        "relations": ["/".join(map(str, relation)) for relation in finding.relations],
+        "names": [names.of(relation) for relation in finding.relations],
         "rows": finding.rows,
         "recovery": recovery_lines(finding),
     }
 
 
-def lines(found: list[Finding]) -> Iterator[str]:
+def lines(found: list[Finding], names: RelationNames) -> Iterator[str]:
     """A paragraph for each, to be read and to be pasted."""
     for finding in found:
         rows = "" if finding.rows is None else f" of {finding.rows} rows"
         database = f" in database {finding.database}" if finding.database else ""
         yield f"{finding.kind}{rows}{database}: transaction {finding.xid} at {_shown_time(finding)}"
         if finding.relations:
-            shown = ", ".join(map(_shown_relation, finding.relations[:RELATIONS_SHOWN_MAX]))
+            shown = ", ".join(map(names.shown, finding.relations[:RELATIONS_SHOWN_MAX]))
             more = len(finding.relations) - RELATIONS_SHOWN_MAX
             yield f"  relations: {shown}" + (f" and {more} more" if more > 0 else "")
         began = "before this WAL" if finding.start_lsn is None else str(Lsn(finding.start_lsn))

@@ -35,6 +35,14 @@ class Source:
     jobs: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class NameSource:
+    """Where names of relations come from; neither is a must."""
+
+    catalogs: tuple[str, ...] = ()
+    dsn: str | None = None
+
+
 class LsnText(ParamType):
     """`0/16B3748`."""
 
@@ -125,3 +133,19 @@ def source_options(function: Function) -> Callable[..., Any]:
     for add in reversed(_OPTIONS):
         wrapped = add(wrapped)
     return wrapped
+
+
+def names_options(function: Function) -> Callable[..., Any]:
+    """--catalog and --dsn, handed over as one `named`."""
+
+    @functools.wraps(function)
+    def gathered(catalogs: tuple[str, ...], dsn: str | None, **values: Any) -> Any:
+        return function(named=NameSource(catalogs, dsn), **values)
+
+    catalog = option(
+        "--catalog", "catalogs", multiple=True, metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Names of relations that `history catalog` wrote; may be repeated.",
+    )  # fmt: skip
+    dsn = option("--dsn", metavar="DSN", help="Names as this server has them now.")
+    return catalog(dsn(gathered))

@@ -8,15 +8,17 @@ from typing import TypeVar
 
 import click
 
-from walkeeper_cli.history_options import Source
+from walkeeper_cli.history_options import NameSource, Source
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 
 NEEDED = "walkeeper history needs numpy and pyarrow: pip install 'walkeeper[spark]'"
 
 try:
+    from walkeeper_cli.history_catalog import relation_names, write_catalog
     from walkeeper_history.plan import Plan, Problem, make_plan
     from walkeeper_history.reading import Reading, Summary
+    from walkeeper_history.relation_names import RelationNames
     from walkeeper_history.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
     from walkeeper_history.times import lsn_range
     from walkeeper_history.wal_files import WalFiles, open_files
@@ -49,6 +51,12 @@ class Archive:
         )
         self.problems: list[Problem] = []
 
+    def names(self, named: NameSource) -> RelationNames:
+        """HistoryError if they are those of another cluster."""
+        names = relation_names(named)
+        names.check(self.plan.system_id)
+        return names
+
     @property
     def exit_code(self) -> int:
         fatal = any(problem.fatal for problem in self.problems)
@@ -75,6 +83,11 @@ class Archive:
     def sweep(self, make: Callable[[Reading], Made]) -> Iterator[tuple[Made, Summary]]:
         parts = self.read_each(self.files, self.plan, make, self.options)
         return in_one_chain(parts, self.files, self.on_problem)
+
+
+def written_catalog(dsn: str, output: str) -> RelationNames:
+    """Names for later; what the file has now."""
+    return write_catalog(dsn, output)
 
 
 def shown(problem: Problem) -> str:

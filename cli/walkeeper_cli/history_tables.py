@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from walkeeper_cli.history_options import NameSource
 from walkeeper_cli.history_reading import Archive
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.parquet import write_table
-from walkeeper_history.tables import TABLE_NAMES, table
+from walkeeper_history.tables import TABLE_NAMES, Table, table
 
 
 def write(
@@ -18,23 +19,24 @@ def write(
     output: str,
     names: list[str],
     columns: str | None,
+    named: NameSource,
     *,
     again: bool,
     quiet: bool,
 ) -> None:
     """One table after the other, each over all segments."""
+    known = archive.names(named)
     chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]
     if columns and len(chosen) != 1:
         raise click.UsageError("--columns is for one table; name it with --table")
     for name in chosen:
-        _write_one(archive, name, Path(output), columns, again=again, quiet=quiet)
+        kept = [column.strip() for column in columns.split(",")] if columns else None
+        made = table(name, kept, known)
+        _write_one(archive, made, Path(output), again=again, quiet=quiet)
 
 
-def _write_one(
-    archive: Archive, name: str, output: Path, columns: str | None, *, again: bool, quiet: bool
-) -> None:
-    made = table(name, [column.strip() for column in columns.split(",")] if columns else None)
-    progress = _Progress(name, len(archive.plan.segments), quiet=quiet)
+def _write_one(archive: Archive, made: Table, output: Path, *, again: bool, quiet: bool) -> None:
+    progress = _Progress(made.name, len(archive.plan.segments), quiet=quiet)
     try:
         for written in write_table(
             archive.files,

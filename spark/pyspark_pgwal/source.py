@@ -14,6 +14,8 @@
     onError               fail (default), skip or report: table problems says what was left out
     segmentsPerPartition  by default as many as make 128 MB to 1 GB
     maxFilesPerTrigger    segments in a micro-batch, by default 64
+    catalog               files of `walkeeper history catalog`, separated by commas: names of
+                          relations in the tables blocks and relations
     pushdown              true: take filters on start_lsn from Spark, which then needs
                           spark.sql.python.filterPushdown.enabled
 
@@ -34,6 +36,7 @@ from pyspark.sql.types import StructType
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.relation_names import RelationNames, load_names
 from walkeeper_history.sweep import SweepOptions
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.times import lsn_range
@@ -42,7 +45,7 @@ from walkeeper_history.wal_files import WalFiles, open_files
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
     "timeline", "verify", "onError", "segmentsPerPartition", "maxFilesPerTrigger", "pushdown",
-    "engine",
+    "catalog", "engine",
 )  # fmt: skip
 MAX_FILES_PER_TRIGGER = 64
 
@@ -65,6 +68,7 @@ class PgWalOptions:
     max_files_per_trigger: int
     pushdown: bool
     engine: str
+    names: RelationNames | None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
@@ -78,10 +82,11 @@ class PgWalOptions:
         if not values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         name = values.get("table", "records")
+        names = load_names(values["catalog"].split(",")) if "catalog" in values else None
         return cls(
             path=values["path"],
             table=name,
-            columns=_columns(values, name),
+            columns=_columns(values, name, names),
             start_lsn=_lsn(values, "startLsn"),
             end_lsn=_lsn(values, "endLsn"),
             start_time=_time(values, "startTime"),
@@ -93,10 +98,11 @@ class PgWalOptions:
             max_files_per_trigger=_number(values, "maxFilesPerTrigger") or MAX_FILES_PER_TRIGGER,
             pushdown=_one_of(values, "pushdown", "false", "true") == "true",
             engine=_one_of(values, "engine", "auto", "numba", "numpy"),
+            names=names,
         )
 
     def made_table(self) -> Table:
-        return table(self.table, self.columns)
+        return table(self.table, self.columns, self.names)
 
     def sweep_options(self) -> SweepOptions:
         """One thread: Spark starts a task for each core."""
@@ -116,15 +122,20 @@ class PgWalOptions:
         if self.start_time or self.end_time:
             whole = make_plan(files, timeline=self.timeline)
             start, end = lsn_range(files, whole, self.start_time, self.end_time, (start, end))
-        return make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
+        plan = make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
+        if self.names is not None:
+            self.names.check(plan.system_id)
+        return plan
 
 
-def _columns(values: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+def _columns(
+    values: Mapping[str, str], name: str, names: RelationNames | None
+) -> tuple[str, ...] | None:
     payload = _one_of(values, "payload", "false", "true") == "true"
     if "columns" in values:
         return tuple(column.strip() for column in values["columns"].split(","))
     if payload:
-        return tuple(column_names(name, with_payload=True))
+        return tuple(column_names(name, with_payload=True, names=names))
     return None
 
 

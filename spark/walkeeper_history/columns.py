@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_history.gather import binaries, names
+from walkeeper_history.relation_names import RelationNames
 from walkeeper_history.segment import Column
 from walkeeper_history.versions import WalVersion, rmgr_names
 from walkeeper_history.view import View
@@ -180,3 +181,24 @@ BLOCK_COLUMNS: dict[str, ColumnOf] = {
     "block_data": _block_bytes("data_offset", "data_length"),
     "block_fpi_data": _block_bytes("image_offset", "image_length"),
 }
+
+NAME_COLUMNS = ("database_name", "relation_name")
+
+
+def name_arrays(names: RelationNames, spaces: Column, databases: Column, nodes: Column) -> Any:
+    """The columns NAME_COLUMNS of some relations; null where nobody knows a name."""
+    found = pa.array(names.find(spaces, databases, nodes))
+    return [pa.array(column, pa.string()).take(found) for column in names.columns]
+
+
+def name_columns(names: RelationNames) -> dict[str, ColumnOf]:
+    """Of block references."""
+
+    def arrays(view: View) -> Any:
+        blocks = view.blocks
+        return name_arrays(names, blocks["tablespace"], blocks["database"], blocks["relfilenode"])
+
+    def make(number: int) -> ColumnOf:
+        return text(lambda view: view.kept("names", arrays)[number])
+
+    return {name: make(number) for number, name in enumerate(NAME_COLUMNS)}

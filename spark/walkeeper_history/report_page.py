@@ -8,7 +8,7 @@ say so. Without relation names, the numbers in WAL are shown: tablespace/databas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from html import escape
 from importlib.resources import files as package_files
@@ -16,6 +16,7 @@ from importlib.resources import files as package_files
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.relation_names import RelationNames
 from walkeeper_history.report_charts import Bar, iec, share, stacked
 from walkeeper_history.report_data import ReportData
 from walkeeper_history.segment import Column
@@ -27,11 +28,10 @@ WORTHWHILE = 0.8
 SPACINGS_S = (60, 300, 600, 900, 1800, 3600)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-Relation = tuple[int, int, int]
 Cells = Iterable[str]
 
 
-def render(data: ReportData, *, title: str, names: Mapping[Relation, str]) -> str:
+def render(data: ReportData, *, title: str, names: RelationNames) -> str:
     """The whole page."""
     log = data.log()
     known = log[log[:, 1] > 0]
@@ -172,7 +172,7 @@ def _cut(count: int) -> str:
     return f"The largest {ROWS_MAX} of {count:,}." if count > ROWS_MAX else ""
 
 
-def _relations(data: ReportData, names: Mapping[Relation, str]) -> str:
+def _relations(data: ReportData, names: RelationNames) -> str:
     totals = data.relations.totals()
     whole = sum(sums["wal_bytes"] for _, sums in totals) or 1
     rows = []
@@ -182,7 +182,7 @@ def _relations(data: ReportData, names: Mapping[Relation, str]) -> str:
         others = (sums["wal_bytes"] - sums["fpi_bytes"]) / whole
         rows.append(
             (
-                escape(names.get(relation, "/".join(map(str, relation)))),
+                escape(names.of(relation) or "/".join(map(str, relation))),
                 f"{sums['records']:,}",
                 iec(sums["wal_bytes"]),
                 f"{100 * sums['fpi_bytes'] / max(sums['wal_bytes'], 1):.0f} %",
@@ -198,7 +198,7 @@ def _relations(data: ReportData, names: Mapping[Relation, str]) -> str:
     )  # fmt: skip
     note = _cut(len(totals))
     if totals and not names:
-        note += " Numbers are tablespace/database/relfilenode; --dsn shows names."
+        note += " Numbers are tablespace/database/relfilenode; --catalog and --dsn show names."
     return _section("Relations by WAL", _table(heads, rows), note.strip())
 
 

@@ -21,15 +21,24 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_history import events
-from walkeeper_history.columns import BLOCK_COLUMNS, RECORD_COLUMNS, ColumnOf
+from walkeeper_history.columns import (
+    BLOCK_COLUMNS,
+    NAME_COLUMNS,
+    RECORD_COLUMNS,
+    ColumnOf,
+    name_arrays,
+    name_columns,
+)
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Problem
 from walkeeper_history.reading import Reading, Summary
+from walkeeper_history.relation_names import RelationNames
 from walkeeper_history.relations import RELATION_SCHEMA, RelationSums
 from walkeeper_history.stats import Stats
 from walkeeper_history.versions import rmgr_names
 from walkeeper_history.view import View
 
+Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
 # Copies of WAL itself: only when they are asked for by name.
 PAYLOAD_COLUMNS = frozenset({"main_data", "block_data", "block_fpi_data"})
 
@@ -99,10 +108,13 @@ class Table:
                 yield batch.select(self.schema.names)
 
 
-def table(name: str, columns: Iterable[str] | None = None) -> Table:
-    """HistoryError if there is no such table, or column in it."""
-    kept = column_names(name, with_payload=False)
-    schema, make = _TABLES[name]
+def table(
+    name: str, columns: Iterable[str] | None = None, names: RelationNames | None = None
+) -> Table:
+    """HistoryError if there is no such table, or column in it. With `names`, `blocks` and
+    `relations` have them in two columns more."""
+    kept = column_names(name, with_payload=False, names=names)
+    schema, make = _made(name, names)
     if columns is not None:
         kept = list(columns)
         if unknown := [column for column in kept if column not in schema.names]:
@@ -113,16 +125,32 @@ def table(name: str, columns: Iterable[str] | None = None) -> Table:
     return Table(name, narrowed, lambda reading: make(reading, tuple(kept)))
 
 
-def column_names(name: str, *, with_payload: bool) -> list[str]:
+def column_names(name: str, *, with_payload: bool, names: RelationNames | None = None) -> list[str]:
     """All columns of a table; copies of WAL itself only if asked for."""
     if name not in _TABLES:
         raise HistoryError(f"no table {name!r}; there are: {', '.join(_TABLES)}")
-    return [n for n in _TABLES[name][0].names if with_payload or n not in PAYLOAD_COLUMNS]
+    return [n for n in _made(name, names)[0].names if with_payload or n not in PAYLOAD_COLUMNS]
+
+
+def _made(name: str, names: RelationNames | None) -> tuple[Any, Make]:
+    if not names or name not in ("blocks", "relations"):
+        return _TABLES[name]
+    if name == "blocks":
+        return _from_columns({**BLOCK_COLUMNS, **name_columns(names)})
+    schema = pa.schema([*RELATION_SCHEMA, *((column, pa.string()) for column in NAME_COLUMNS)])
+
+    def make(reading: Reading, columns: tuple[str, ...]) -> Iterator[Any]:
+        for batch in _relations(reading, columns):
+            keys = [batch.column(n).to_numpy() for n in RELATION_SCHEMA.names[:3]]
+            arrays = [*batch.columns, *name_arrays(names, *keys)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return schema, make
 
 
 def _from_columns(
     columns: dict[str, ColumnOf], choose: Callable[[View], View] | None = None
-) -> tuple[Any, Callable[[Reading, tuple[str, ...]], Iterator[Any]]]:
+) -> tuple[Any, Make]:
     schema = pa.schema([(name, column.type) for name, column in columns.items()])
 
     def make(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
@@ -216,7 +244,7 @@ def _problems(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
     yield problem_rows(reading.problems)
 
 
-_TABLES: dict[str, tuple[Any, Callable[[Reading, tuple[str, ...]], Iterator[Any]]]] = {
+_TABLES: dict[str, tuple[Any, Make]] = {
     "records": _from_columns(RECORD_COLUMNS),
     "blocks": _from_columns(BLOCK_COLUMNS),
     "stats": (STATS_SCHEMA, _stats),

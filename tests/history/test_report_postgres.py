@@ -122,4 +122,4 @@ def test_damage_is_in_the_page(server: PostgresServer, tmp_path: Path) -> None:
     assert run(command) == 1 and not output.exists()
     assert run([*command, "--on-error", "report"]) == 1
     said = " ".join(Page(output.read_text()).said)
-    assert victim.name in said and "--dsn shows names" in said
+    assert victim.name in said and "--dsn show names" in said

@@ -7,7 +7,7 @@ import json
 
 import click
 
-from walkeeper_cli.history_options import Source, source_options
+from walkeeper_cli.history_options import NameSource, Source, names_options, source_options
 from walkeeper_cli.options import Duration, config_option, option
 
 
@@ -71,16 +71,24 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     "problems; or all.",
 )  # fmt: skip
 @option("--columns", metavar="NAME,…", help="Only these, in this order; of one table.")
+@names_options
 @option("--again", is_flag=True, help="Also segments whose file is there and complete.")
 @option("--quiet", is_flag=True, help="Show no progress.")
 @config_option
 def tables(
-    source: Source, output: str, names: str, columns: str | None, again: bool, quiet: bool
+    source: Source,
+    output: str,
+    names: str,
+    columns: str | None,
+    named: NameSource,
+    again: bool,
+    quiet: bool,
 ) -> int:
     """Write tables as Parquet, one file a segment.
 
     Run again over an archive that has grown, it writes what is new: a file is made once its
-    segment is complete, and appears whole or not at all.
+    segment is complete, and appears whole or not at all. With names of relations, blocks and
+    relations have the columns database_name and relation_name.
 
     \b
     Example:
@@ -90,7 +98,7 @@ def tables(
     from walkeeper_cli.history_tables import write
 
     with opened(source) as archive:
-        write(archive, output, names.split(","), columns, again=again, quiet=quiet)
+        write(archive, output, names.split(","), columns, named, again=again, quiet=quiet)
         return archive.exit_code
 
 
@@ -101,9 +109,11 @@ def tables(
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
 @option(
     "--relation",
-    metavar="[[TABLESPACE/]DATABASE/]RELFILENODE",
-    help="Only what was done to this file: as in pg_relation_filepath, or its last number.",
+    metavar="[[TABLESPACE/]DATABASE/]RELFILENODE|NAME",
+    help="Only what was done to this file: as in pg_relation_filepath, or its last number; or to "
+    "the relation that --catalog or --dsn has under this name.",
 )
+@names_options
 @option("--min-rows", type=click.IntRange(1), default=1, metavar="N", help="Of deletes: from N on.")
 @option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
 @config_option
@@ -112,6 +122,7 @@ def find(
     what: str | None,
     xid: int | None,
     relation: str | None,
+    named: NameSource,
     min_rows: int,
     as_json: bool,
 ) -> int:
@@ -125,7 +136,8 @@ def find(
       walkeeper history find        --path /srv/wal --xid 74113
 
     What PostgreSQL keeps of a relation in WAL is the number of its file: SELECT
-    pg_relation_filenode('t') tells it in a backup that has the table still.
+    pg_relation_filenode('t') tells it in a backup that has the table still, and so does a file
+    that `walkeeper history catalog` wrote while the table was there.
     """
     from walkeeper_cli.history_find import document, lines, search
     from walkeeper_cli.history_reading import opened
@@ -133,11 +145,12 @@ def find(
     if (what is None) == (xid is None):
         raise click.UsageError("say what to find (drop, truncate, delete, rewrite, all) or --xid")
     with opened(source) as archive:
-        found = search(archive, what, xid, relation, min_rows)
+        names = archive.names(named)
+        found = search(archive, what, xid, relation, min_rows, names)
         if as_json:
-            click.echo(json.dumps([document(finding) for finding in found]))
+            click.echo(json.dumps([document(finding, names) for finding in found]))
         else:
-            for line in lines(found):
+            for line in lines(found, names):
                 click.echo(line)
         if not found:
             click.echo("walkeeper: nothing of that kind was committed in this WAL", err=True)
@@ -153,13 +166,9 @@ def find(
     metavar="FILE",
     help="Where the report goes.",
 )
-@option(
-    "--dsn",
-    metavar="DSN",
-    help="A server with the relations: their names are shown, of its database, as they are now.",
-)
+@names_options
 @config_option
-def report(source: Source, output: str, dsn: str | None) -> int:
+def report(source: Source, output: str, named: NameSource) -> int:
     """Write one HTML file, which needs no network: the rate of WAL with its checkpoints, kinds of
     records, the relations and transactions that made the most of it, gaps and damage, and what
     other checkpoint spacings would have cost.
@@ -172,8 +181,32 @@ def report(source: Source, output: str, dsn: str | None) -> int:
     from walkeeper_cli.history_report import write
 
     with opened(source) as archive:
-        write(archive, output, dsn)
+        write(archive, output, named)
         return archive.exit_code
+
+
+@command.command("catalog", short_help="Keep the names of a server's relations for later.")
+@option("--dsn", required=True, metavar="DSN", help="A server; all its databases are asked.")
+@option(
+    "--output", required=True, type=click.Path(dir_okay=False), metavar="FILE",
+    help="Where the names go; those that it has already are kept.",
+)  # fmt: skip
+@config_option
+def catalog(dsn: str, output: str) -> None:
+    """Write the names of all relations with the numbers of their files, for --catalog of the other
+    commands and the option `catalog` in Spark, which then need no server.
+
+    Run it now and then into the same file: it keeps the names of what has been dropped, truncated
+    or rewritten since, which is when they are wanted.
+
+    \b
+    Example:
+      walkeeper history catalog --dsn service=prod --output /srv/wal-names.json
+    """
+    from walkeeper_cli.history_reading import written_catalog
+
+    names = written_catalog(dsn, output)
+    click.echo(f"{output}: names of {len(names)} files of relations")
 
 
 @command.command("tail", short_help="Show what is written, as it is written.")

@@ -1,0 +1,96 @@
+"""Names of relations for `walkeeper history`: asked of a server now, or read from dumps of before.
+
+One connection to each database, since each knows only its own relations."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from walkeeper_cli.history_options import NameSource
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.relation_names import NamedRelation, RelationNames, load_names
+
+_DATABASES = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname"
+_RELATIONS = """
+SELECT coalesce(nullif(c.reltablespace, 0), d.dattablespace)::bigint,
+       CASE WHEN c.reltablespace = 1664 THEN 0 ELSE d.oid::bigint END,
+       pg_relation_filenode(c.oid)::bigint,
+       c.oid::bigint,
+       CASE WHEN c.reltablespace = 1664 THEN '' ELSE d.datname END,
+       CASE WHEN c.relkind = 't' THEN 'TOAST of ' || coalesce(
+                quote_ident(s.nspname) || '.' || quote_ident(o.relname), '?')
+            WHEN c.relkind = 'i' AND n.nspname = 'pg_toast'
+            THEN 'TOAST index ' || c.relname
+            ELSE quote_ident(n.nspname) || '.' || quote_ident(c.relname) END,
+       to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_database d ON d.datname = current_database()
+LEFT JOIN pg_class o ON o.reltoastrelid = c.oid
+LEFT JOIN pg_namespace s ON s.oid = o.relnamespace
+WHERE pg_relation_filenode(c.oid) IS NOT NULL
+"""
+
+
+def relation_names(source: NameSource) -> RelationNames:
+    """Dumps first, so that what a server says now comes before them."""
+    names = load_names(source.catalogs)
+    if source.dsn is not None:
+        asked = ask_server(source.dsn)
+        names.check(asked.system_id)
+        names.system_id = asked.system_id or names.system_id
+        for each in asked:
+            names.add(each)
+    return names
+
+
+def ask_server(dsn: str) -> RelationNames:
+    """Of all databases that may be connected to."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=10) as connection:
+            databases = [name for (name,) in connection.execute(_DATABASES)]
+            names = RelationNames(_system_id(connection))
+        for database in databases:
+            where = make_conninfo(dsn, dbname=database)
+            try:
+                with psycopg.connect(where, connect_timeout=10) as connection:
+                    for row in connection.execute(_RELATIONS):
+                        names.add(NamedRelation(*row))
+            except psycopg.OperationalError:
+                if len(databases) == 1:
+                    raise
+                continue  # pg_hba.conf may let us into some databases only
+    except psycopg.Error as error:
+        raise HistoryError(f"names of relations: {' '.join(str(error).split())}") from error
+    if not names:
+        raise HistoryError("names of relations: the server lets this role into no database")
+    return names
+
+
+def _system_id(connection: psycopg.Connection) -> int | None:
+    """None for a role that may not ask: names of another cluster are not noticed then."""
+    try:
+        row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return None
+    return None if row is None else int(row[0])
+
+
+def write_catalog(dsn: str, output: str) -> RelationNames:
+    """Whole or not at all; with what the file had before, of the same cluster."""
+    path = Path(output)
+    names = relation_names(NameSource((output,) if path.exists() else (), dsn))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(json.dumps(names.document(), indent=0))
+        partial.replace(path)
+    except OSError as error:
+        raise HistoryError(f"{output}: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return names
