@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -19,6 +20,7 @@ try:
     from walkeeper_history.plan import Plan, Problem, make_plan
     from walkeeper_history.reading import Reading, Summary
     from walkeeper_history.relation_names import RelationNames
+    from walkeeper_history.segment_index import Updated, update_index
     from walkeeper_history.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
     from walkeeper_history.times import lsn_range
     from walkeeper_history.wal_files import WalFiles, open_files
@@ -88,6 +90,14 @@ class Archive:
 def written_catalog(dsn: str, output: str) -> RelationNames:
     """Names for later; what the file has now."""
     return write_catalog(dsn, output)
+
+
+def updated_index(archive: Archive, output: str) -> Updated:
+    """With what is new in the archive."""
+    return update_index(
+        archive.files, archive.plan, Path(output),
+        on_problem=archive.on_problem, options=archive.options,
+    )  # fmt: skip
 
 
 def shown(problem: Problem) -> str:

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from pyspark_pgwal.filters import take_filter
 from pyspark_pgwal.source import PgWalOptions
+from walkeeper_common.lsn import LSN_MAX
 from walkeeper_history.plan import Plan, Problem
 from walkeeper_history.reading import Reading
+from walkeeper_history.segment_index import passed_over
 from walkeeper_history.sweep import in_one_chain, raise_fatal, read_each, summaries_before
 from walkeeper_history.tables import problem_rows
 from walkeeper_history.wal_files import open_files
+from walkeeper_history.wanted import on_timelines
 
 # A task costs 50 ms, so on one machine a CPU gets one; more than the most would wait for the last.
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 1 << 30
@@ -40,20 +35,28 @@ class Segments(InputPartition):
     """Neighbouring segments, with those that the rest of their last record can reach."""
 
     plan: Plan
+    skipped: frozenset[int]
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, skipped: frozenset[int] = frozenset()) -> None:
+        self.plan, self.skipped = plan, skipped
 
 
-def partitions_of(plan: Plan, per_partition: int | None) -> list[Segments]:
-    """Neighbours together, 128 MB to 1 GB of them unless told otherwise."""
-    count, size = len(plan.segments), plan.segment_bytes
+def partitions_of(
+    plan: Plan, per_partition: int | None, skipped: frozenset[int] = frozenset()
+) -> list[Segments]:
+    """Neighbours together, 128 MB to 1 GB of them unless told otherwise; of the `skipped`, by their
+    first LSN, none is read."""
+    wanted = [n for n, segment in enumerate(plan.segments) if segment.first_lsn not in skipped]
+    count, size = len(wanted), plan.segment_bytes
     if per_partition is None:
         even = -(-count // (os.cpu_count() or 1))
         least, most = (-(-limit // size) for limit in (PARTITION_BYTES_MIN, PARTITION_BYTES_MAX))
         per_partition = min(max(even, least), most)
-    starts = range(0, count, per_partition)
-    return [Segments(plan.part(at, min(at + per_partition, count))) for at in starts]
+    groups = [wanted[at : at + per_partition] for at in range(0, count, per_partition)]
+    parts = [plan.part(group[0], group[-1] + 1) for group in groups]
+    if skipped:  # what comes before is not read, so that a few rows cost a few segments
+        parts = [replace(part, before=()) for part in parts]
+    return [Segments(part, skipped) for part in parts]
 
 
 def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
@@ -66,7 +69,8 @@ def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
     def rows(reading: Reading) -> list[Any]:
         return list(made.batches(reading))
 
-    files, how = open_files(options.path), options.sweep_options()
+    files = open_files(options.path)
+    how = replace(options.sweep_options(), skipped=part.skipped)
     before = summaries_before(files, part.plan, how)
     for batches, _ in in_one_chain(
         read_each(files, part.plan, rows, how), files, on_problem, before
@@ -82,12 +86,21 @@ class PgWalReader(DataSourceReader):
 
     def __init__(self, options: PgWalOptions) -> None:
         self._options = options
-        self._start_lsn: int | None = None
-        self._end_lsn: int | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = self._options.plan(self._start_lsn, self._end_lsn)
-        return partitions_of(plan, self._options.segments_per_partition)
+        options, wanted = self._options, self._options.wanted
+        plan: Plan | None = options.plan()
+        assert plan is not None, "options.plan() finds something or raises"
+        if wanted.timelines is not None and (found := on_timelines(plan, wanted.timelines)):
+            wanted = wanted.lsns(*found)
+        plan = plan.within(wanted.start_lsn or 0, LSN_MAX if wanted.end_lsn is None
+                           else wanted.end_lsn)  # fmt: skip
+        if plan is None:
+            return []
+        skipped: frozenset[int] = frozenset()
+        if options.index and wanted.needs_index:
+            skipped = passed_over(options.index, plan, wanted)
+        return partitions_of(plan, options.segments_per_partition, skipped)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Segments), f"{partition=}"
@@ -95,32 +108,12 @@ class PgWalReader(DataSourceReader):
 
 
 class PushdownReader(PgWalReader):
-    """Takes ranges of start_lsn from the query. Spark refuses it unless pushdown is enabled."""
+    """Takes filters from the query. Spark refuses it unless pushdown is enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        wanted = self._options.wanted
         for each in filters:
-            if getattr(each, "attribute", None) == ("start_lsn",) and self._takes(each):
-                continue
-            yield each
-
-    def _takes(self, each: Filter) -> bool:
-        match each:
-            case EqualTo(_, value):
-                self._narrow(value, value + 1)
-            case GreaterThanOrEqual(_, value):
-                self._narrow(value, None)
-            case GreaterThan(_, value):
-                self._narrow(value + 1, None)
-            case LessThan(_, value):
-                self._narrow(None, value)
-            case LessThanOrEqual(_, value):
-                self._narrow(None, value + 1)
-            case _:
-                return False
-        return True
-
-    def _narrow(self, start: int | None, end: int | None) -> None:
-        if start is not None:
-            self._start_lsn = max(start, self._start_lsn or 0)
-        if end is not None:
-            self._end_lsn = end if self._end_lsn is None else min(end, self._end_lsn)
+            wanted, is_done = take_filter(each, self._options.table, wanted)
+            if not is_done:
+                yield each
+        self._options = replace(self._options, wanted=wanted)

@@ -16,8 +16,10 @@
     maxFilesPerTrigger    segments in a micro-batch, by default 64
     catalog               files of `walkeeper history catalog`, separated by commas: names of
                           relations in the tables blocks and relations
-    pushdown              true: take filters on start_lsn from Spark, which then needs
-                          spark.sql.python.filterPushdown.enabled
+    pushdown              true: take filters from Spark (LSNs, timeline, resource_manager, xid,
+                          times, relfilenode), which takes spark.sql.python.filterPushdown.enabled
+    index                 a file of `walkeeper history index`: with pushdown, segments that have no
+                          such xid, relation, time or resource manager are passed over
 
 Contract: names of options do not depend on case, as everywhere in Spark; an unknown one is an
 error, because a misspelt range would otherwise read everything.
@@ -26,7 +28,7 @@ error, because a misspelt range would otherwise read everything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -41,11 +43,12 @@ from walkeeper_history.sweep import SweepOptions
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_history.wanted import Wanted
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
     "timeline", "verify", "onError", "segmentsPerPartition", "maxFilesPerTrigger", "pushdown",
-    "catalog", "engine",
+    "catalog", "index", "engine",
 )  # fmt: skip
 MAX_FILES_PER_TRIGGER = 64
 
@@ -69,6 +72,9 @@ class PgWalOptions:
     pushdown: bool
     engine: str
     names: RelationNames | None
+    index: str | None
+    wanted: Wanted = field(default_factory=Wanted)
+    """What a query's filters ask for, once they are known."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
@@ -99,26 +105,20 @@ class PgWalOptions:
             pushdown=_one_of(values, "pushdown", "false", "true") == "true",
             engine=_one_of(values, "engine", "auto", "numba", "numpy"),
             names=names,
+            index=values.get("index"),
         )
 
     def made_table(self) -> Table:
-        return table(self.table, self.columns, self.names)
+        return table(self.table, self.columns, self.names, self.wanted)
 
     def sweep_options(self) -> SweepOptions:
         """One thread: Spark starts a task for each core."""
         return SweepOptions(self.engine, self.check_crc, threads=1)
 
-    def plan(
-        self,
-        start_lsn: int | None = None,
-        end_lsn: int | None = None,
-        files: WalFiles | None = None,
-    ) -> Plan:
-        """What to read, within a narrower range if one is given."""
+    def plan(self, files: WalFiles | None = None) -> Plan:
+        """What to read, as far as LSNs and times say."""
         files = files or open_files(self.path)
-        starts = [lsn for lsn in (self.start_lsn, start_lsn) if lsn is not None]
-        ends = [lsn for lsn in (self.end_lsn, end_lsn) if lsn is not None]
-        start, end = max(starts, default=None), min(ends, default=None)
+        start, end = self.start_lsn, self.end_lsn
         if self.start_time or self.end_time:
             whole = make_plan(files, timeline=self.timeline)
             start, end = lsn_range(files, whole, self.start_time, self.end_time, (start, end))

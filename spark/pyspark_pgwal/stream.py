@@ -44,7 +44,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None
 
     def _plan(self) -> Plan:
-        return self._options.plan(files=self._files)
+        return self._options.plan(self._files)
 
     def initialOffset(self) -> Offset:
         first = self._plan().segments[0]

@@ -37,6 +37,7 @@ from walkeeper_history.relations import RELATION_SCHEMA, RelationSums
 from walkeeper_history.stats import Stats
 from walkeeper_history.versions import rmgr_names
 from walkeeper_history.view import View
+from walkeeper_history.wanted import Wanted
 
 Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
 # Copies of WAL itself: only when they are asked for by name.
@@ -109,12 +110,15 @@ class Table:
 
 
 def table(
-    name: str, columns: Iterable[str] | None = None, names: RelationNames | None = None
+    name: str,
+    columns: Iterable[str] | None = None,
+    names: RelationNames | None = None,
+    wanted: Wanted | None = None,
 ) -> Table:
     """HistoryError if there is no such table, or column in it. With `names`, `blocks` and
-    `relations` have them in two columns more."""
+    `relations` have them in two columns more. `records` and `blocks` have only `wanted` rows."""
     kept = column_names(name, with_payload=False, names=names)
-    schema, make = _made(name, names)
+    schema, make = _made(name, names, wanted)
     if columns is not None:
         kept = list(columns)
         if unknown := [column for column in kept if column not in schema.names]:
@@ -132,11 +136,17 @@ def column_names(name: str, *, with_payload: bool, names: RelationNames | None =
     return [n for n in _made(name, names)[0].names if with_payload or n not in PAYLOAD_COLUMNS]
 
 
-def _made(name: str, names: RelationNames | None) -> tuple[Any, Make]:
-    if not names or name not in ("blocks", "relations"):
+def _made(name: str, names: RelationNames | None, wanted: Wanted | None = None) -> tuple[Any, Make]:
+    if name in ("records", "blocks"):
+        columns = RECORD_COLUMNS if name == "records" else BLOCK_COLUMNS
+        named = name_columns(names) if names and name == "blocks" else {}
+
+        def choose(view: View) -> View:
+            return view.narrowed(wanted.rows(view.records)) if wanted else view
+
+        return _from_columns({**columns, **named}, choose if _chooses(wanted) else None)
+    if not names or name != "relations":
         return _TABLES[name]
-    if name == "blocks":
-        return _from_columns({**BLOCK_COLUMNS, **name_columns(names)})
     schema = pa.schema([*RELATION_SCHEMA, *((column, pa.string()) for column in NAME_COLUMNS)])
 
     def make(reading: Reading, columns: tuple[str, ...]) -> Iterator[Any]:
@@ -146,6 +156,10 @@ def _made(name: str, names: RelationNames | None) -> tuple[Any, Make]:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return schema, make
+
+
+def _chooses(wanted: Wanted | None) -> bool:
+    return wanted is not None and wanted.chooses_rows
 
 
 def _from_columns(

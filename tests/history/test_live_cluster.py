@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_pgwal.session import session
 from tests.history.servers import segment_paths
 from tests.history.waldump import stats_text
 from tests.postgres_server import PostgresServer, program
@@ -107,14 +106,6 @@ def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
         process.terminate()
         process.wait(20)
         cluster.safekeepers[2].start()
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    made = session("local[2]", spark_sql_shuffle_partitions="2")
-    made.sparkContext.setLogLevel("OFF")
-    yield made
-    made.stop()
 
 
 @pytest.mark.spark

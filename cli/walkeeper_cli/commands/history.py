@@ -209,6 +209,34 @@ def catalog(dsn: str, output: str) -> None:
     click.echo(f"{output}: names of {len(names)} files of relations")
 
 
+@command.command("index", short_help="Write what lets Spark pass over most segments.")
+@source_options
+@option(
+    "--output", required=True, type=click.Path(dir_okay=False), metavar="FILE",
+    help="Where the index is, or goes: one Parquet file.",
+)  # fmt: skip
+@config_option
+def index(source: Source, output: str) -> int:
+    """Write the xids, relations, times and resource managers of each complete segment, for the
+    option `index` in Spark: a filter for one of them then reads only the segments that have it.
+
+    Run again over an archive that has grown, it reads what is new.
+
+    \b
+    Example:
+      walkeeper history index --path /srv/wal --output /data/wal-index.parquet
+    """
+    from walkeeper_cli.history_reading import opened, updated_index
+
+    ranges = (source.start_lsn, source.end_lsn, source.start_time, source.end_time)
+    if any(each is not None for each in ranges):
+        raise click.UsageError("an index is of a whole archive: no --start-… and --end-…")
+    with opened(source) as archive:
+        done = updated_index(archive, output)
+        click.echo(f"{output}: {done.segments} segments, {done.added} of them new")
+        return archive.exit_code
+
+
 @command.command("tail", short_help="Show what is written, as it is written.")
 @source_options
 @option(

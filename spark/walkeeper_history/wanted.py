@@ -1,0 +1,76 @@
+"""Which rows a query wants, as far as reading can make use of it: to pass over segments, or records
+before columns are made of them. Pure.
+
+Contract: None wants everything. What is passed over has no row that is wanted; of records and
+blocks, `rows` leaves exactly those with a wanted resource manager and xid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES
+from walkeeper_history.plan import Plan
+from walkeeper_history.segment import Column
+from walkeeper_history.versions import rmgr_names
+
+Times = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All of them together; LSNs of where records start, times in microseconds since 1970."""
+
+    start_lsn: int | None = None
+    end_lsn: int | None = None
+    timelines: frozenset[int] | None = None
+    resource_managers: frozenset[str] | None = None
+    xids: frozenset[int] | None = None
+    relfilenodes: frozenset[int] | None = None
+    times: Times = (None, None)
+    """From the first to the last, both wanted."""
+
+    def lsns(self, start: int | None, end: int | None) -> Wanted:
+        """Within [start, end) too."""
+        low = [lsn for lsn in (start, self.start_lsn) if lsn is not None]
+        high = [lsn for lsn in (end, self.end_lsn) if lsn is not None]
+        return replace(self, start_lsn=max(low, default=None), end_lsn=min(high, default=None))
+
+    def between(self, first: int | None, last: int | None) -> Wanted:
+        """And at these times."""
+        low = [time for time in (first, self.times[0]) if time is not None]
+        high = [time for time in (last, self.times[1]) if time is not None]
+        return replace(self, times=(max(low, default=None), min(high, default=None)))
+
+    @property
+    def needs_index(self) -> bool:
+        """Whether an index could pass over segments."""
+        asked = (self.resource_managers, self.xids, self.relfilenodes, *self.times)
+        return any(each is not None for each in asked)
+
+    @property
+    def chooses_rows(self) -> bool:
+        return self.resource_managers is not None or self.xids is not None
+
+    def rows(self, records: Column) -> Column:
+        """A mask."""
+        mask = np.ones(len(records), bool)
+        if self.resource_managers is not None:
+            known = np.array([name in self.resource_managers for name in rmgr_names()])
+            mask &= known[records["rmid"]]
+        if self.xids is not None:
+            mask &= np.isin(records["xid"], np.array(sorted(self.xids), np.int64))
+        return mask
+
+
+def on_timelines(plan: Plan, timelines: frozenset[int]) -> tuple[int, int] | None:
+    """Between which LSNs pages of these timelines lie; None if there are none on the way. The page
+    in which a timeline was left can say either."""
+    found, begin = [], 0
+    for stretch in plan.path:
+        if stretch.timeline in timelines:
+            found.append((begin - begin % WAL_PAGE_BYTES, stretch.end_lsn + WAL_PAGE_BYTES))
+        begin = stretch.end_lsn if stretch.end_lsn < 1 << 63 else begin
+    return (found[0][0], found[-1][1]) if found else None
