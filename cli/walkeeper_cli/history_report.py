@@ -15,7 +15,7 @@ from walkeeper_history.report_page import render
 def write(archive: Archive, output: str, named: NameSource) -> None:
     """One pass over the archive; the names are asked for first, since that can fail quickly."""
     names = archive.names(named)
-    data = ReportData()
+    data = ReportData(crcs_checked=archive.options.check_crc)
     for part, _ in archive.sweep(gather):
         data.add(part)
     data.problems = archive.problems

@@ -267,7 +267,8 @@ def _with_problems(
         missing = before.first_lsn + before.segment_bytes
         if after.first_lsn != missing:
             count = (after.first_lsn - missing) // before.segment_bytes
-            text = f"{count} segments are missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
+            what = "1 segment is" if count == 1 else f"{count} segments are"
+            text = f"{what} missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
             gap = Problem(files.shown(before.path), missing, after.first_lsn, text)
             found.setdefault(before.first_lsn, []).append(gap)
     return tuple(replace(s, problems=tuple(found.get(s.first_lsn, ()))) for s in segments)

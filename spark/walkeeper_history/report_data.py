@@ -60,6 +60,7 @@ class ReportData:
     outcomes: dict[str, int] = field(default_factory=dict)
     summaries: list[Summary] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    crcs_checked: bool = True
 
     def add(self, other: ReportData) -> None:
         self.stats.add(other.stats)

@@ -59,11 +59,11 @@ def _section(heading: str, body: str, note: str = "") -> str:
     return f"<section><h2>{escape(heading)}</h2>{said}{body}</section>"
 
 
-def _table(heads: Cells, rows: Iterable[Cells]) -> str:
-    """Cells are HTML. The first column is text, the others are numbers unless they are bars."""
+def _table(heads: Cells, rows: Iterable[Cells], kind: str = "numbers") -> str:
+    """Cells are HTML. Of `numbers` the first column is text, of `texts` every one."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div>'
 
 
@@ -102,19 +102,23 @@ def _summary(data: ReportData, known: Column) -> str:
 
 def _problems(data: ReportData) -> str:
     if not data.problems:
-        return _section(
-            "Gaps and damage", "<p>None: every record was read, every CRC is right.</p>"
-        )
+        crcs = "every CRC is right" if data.crcs_checked else "CRCs were not checked"
+        return _section("Gaps and damage", f"<p>None: every record was read, {crcs}.</p>")
     rows = [
         (
-            escape(problem.file),
+            _file(problem.file),
             "" if problem.start_lsn is None else str(Lsn(problem.start_lsn)),
             "" if problem.end_lsn is None else str(Lsn(problem.end_lsn)),
             escape(problem.reason) + ("" if problem.fatal else " (nothing is missing for it)"),
         )
         for problem in data.problems
     ]
-    return _section("Gaps and damage", _table(("file", "at", "read on at", "what is wrong"), rows))
+    heads = ("file", "at", "read on at", "what is wrong")
+    return _section("Gaps and damage", _table(heads, rows, "texts"))
+
+
+def _file(path: str) -> str:
+    return f'<span title="{escape(path)}">{escape(path.rpartition("/")[2])}</span>'
 
 
 def _rate(data: ReportData, known: Column) -> str:
@@ -146,7 +150,11 @@ def _rate(data: ReportData, known: Column) -> str:
         '<span class="fpi"></span>full-page images '
         '<span class="mark"></span>redo point of a checkpoint</p>'
     )
-    return _section("WAL rate", key + stacked(bars, marks, labels), "By commit time, UTC.")
+    return _section(
+        "WAL rate",
+        f'{key}<div class="chart">{stacked(bars, marks, labels)}</div>',
+        "By commit time, UTC.",
+    )
 
 
 def _resource_managers(data: ReportData) -> str:
