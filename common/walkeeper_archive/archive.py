@@ -1,0 +1,318 @@
+"""One cluster's archive: `<url>/<cluster>/<system_id>`.
+
+    open_archive(url, cluster, system_id) -> Archive
+    fetch(name, to_path)          one file by PostgreSQL's name: True, or False: surely not there
+    fetch_tail(segment, to_path)  the newest committed part of a segment, padded to full size
+    put(file, data)               once and for all: uploaded, read back, compared, receipted
+    objects()                     what is there
+
+Contract: all of it blocks. What `fetch` gives has been compared with its receipt, and is whole
+under its name or not there at all. Every failure is an ArchiveError: only an answer of a store
+that has this archive proves absence, so that a wrong URL never looks like the end of the WAL.
+Nothing is ever overwritten. Two safekeepers may put the same file at the same time: the store
+lets one of them win, and the other one finds its own bytes (or a conflict, which is loud).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from walkeeper_archive.errors import (
+    ArchiveConflict,
+    ArchiveDamaged,
+    ArchiveError,
+    ArchiveUnavailable,
+    ForeignArchive,
+)
+from walkeeper_archive.layout import (
+    ArchivedObject,
+    Kind,
+    Packing,
+    WalFile,
+    file_named,
+    is_cluster_name,
+    parse_object,
+    parse_system_id,
+)
+from walkeeper_archive.object_store import ObjectStore, open_store
+from walkeeper_archive.packing import pack, unpack
+from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn, is_segment_size
+
+ZSTD_LEVEL = 3
+
+
+class Put(Enum):
+    """What `put` found; either way the file is archived now, verified."""
+
+    STORED = "stored"
+    THERE_ALREADY = "there already"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlace:
+    """One archive below a URL."""
+
+    cluster: str
+    system_id: int
+
+
+def open_archive(url: str, cluster: str = "main", system_id: int | None = None) -> Archive:
+    """`system_id` None: the only one of the cluster; ArchiveError if there are several or none.
+
+    The store is asked nothing if it is given. Refused: the URL or the cluster's name is none.
+    """
+    if not is_cluster_name(cluster):
+        raise Refused(f"{cluster!r} is no cluster's name")
+    store = open_store(url)
+    if system_id is None:
+        found = _system_ids(store, cluster)
+        if not found:
+            raise ArchiveError(f"{store.url} has no archive of cluster {cluster!r}")
+        if len(found) > 1:
+            shown = ", ".join(map(str, found))
+            raise ArchiveError(
+                f"{store.url}/{cluster} holds the archives of {len(found)} database systems "
+                f"({shown}): say which with --system-id"
+            )
+        system_id = found[0]
+    return Archive(store, cluster, system_id)
+
+
+def archives_at(store: ObjectStore) -> list[ArchivePlace]:
+    """Every archive below the store's URL, in order."""
+    return [
+        ArchivePlace(cluster, system_id)
+        for cluster in store.folders("")
+        if is_cluster_name(cluster)
+        for system_id in _system_ids(store, cluster)
+    ]
+
+
+def _system_ids(store: ObjectStore, cluster: str) -> list[int]:
+    parsed = (parse_system_id(folder) for folder in store.folders(cluster))
+    return sorted(system_id for system_id in parsed if system_id is not None)
+
+
+class Archive:
+    """Safe to use from several threads."""
+
+    def __init__(self, store: ObjectStore, cluster: str, system_id: int) -> None:
+        self.store, self.cluster, self.system_id = store, cluster, system_id
+        self._prefix = f"{cluster}/{system_id}"
+        self._known_to_exist = False
+
+    @property
+    def url(self) -> str:
+        """Of this archive, for texts."""
+        return f"{self.store.url}/{self._prefix}"
+
+    # Reading
+
+    def fetch(self, name: str, to_path: str) -> bool:
+        """The segment or history of that name, unpacked, as `to_path`, which it replaces.
+
+        False: it is not in the archive (nor can be, by its name), and the archive was seen.
+        ArchiveError: unknown. A file whose upload is not finished is ArchiveDamaged until it is.
+        """
+        file = file_named(name)
+        data = None if file is None else self.read(file)
+        if data is None:
+            return False
+        _write_whole(to_path, data)
+        return True
+
+    def fetch_tail(self, segment: str, to_path: str, segment_bytes: int) -> Lsn | None:
+        """The committed part of a segment that is not archived whole, as of its last partial.
+
+        Zeros follow it, to the size that PostgreSQL asks for. Its end, or None: there is none.
+        """
+        found = self.newest_partial(segment)
+        if found is None:
+            return None
+        data = self.read(found)
+        if data is None:
+            return None  # pruned meanwhile: the whole segment has come
+        _write_whole(to_path, data + bytes(segment_bytes - len(data)))
+        return found.end_lsn
+
+    def newest_partial(self, segment: str) -> WalFile | None:
+        """The partial of this segment that goes furthest."""
+        whole = file_named(segment)
+        if whole is None or whole.kind is not Kind.SEGMENT:
+            raise Refused(f"{segment!r} is no segment's name")
+        newest = None
+        for found in self.objects(whole.timeline, after_name=segment):
+            if found.file.kind is Kind.HISTORY or found.file.segment != segment:
+                break
+            if found.file.kind is Kind.PARTIAL and found.is_receipt:
+                newest = found.file
+        return newest
+
+    def read(self, file: WalFile) -> bytes | None:
+        """Its content, compared with the receipt. None: surely not there."""
+        receipt = self.receipt(file)
+        if receipt is None:
+            self._refuse_unfinished(file)
+            self._check_exists()
+            return None
+        shown = self.shown(receipt.object_path)
+        data = self._get(receipt.object_path)
+        if data is None:
+            if self.receipt(file) is None:  # pruned while we read
+                return None
+            raise ArchiveDamaged(f"{shown} is gone; its receipt is there")
+        if sha256_of(data) != receipt.object_sha256:
+            raise ArchiveDamaged(f"{shown} ({len(data)} bytes) is not what its receipt says")
+        wal = unpack(data, receipt.packing, shown)
+        if sha256_of(wal) != receipt.wal_sha256:
+            raise ArchiveDamaged(f"{shown}: what it unpacks to is not what its receipt says")
+        if file.kind is Kind.SEGMENT and not is_segment_size(len(wal)):
+            raise ArchiveDamaged(f"{shown}: {len(wal)} bytes are no whole segment")
+        return wal
+
+    def receipt(self, file: WalFile) -> Receipt | None:
+        """None: the file is not archived (yet)."""
+        data = self._get(file.receipt_path)
+        if data is None:
+            return None
+        try:
+            if len(data) > RECEIPT_BYTES_MAX:
+                raise ValueError(f"{len(data)} bytes are too many")
+            return parse_receipt(file, data)
+        except ValueError as error:
+            raise ArchiveDamaged(f"{self.shown(file.receipt_path)}: {error}") from error
+
+    def _refuse_unfinished(self, file: WalFile) -> None:
+        for found in self.objects(file.timeline, after_name=file.name[:-1]):
+            if found.file > file:
+                return
+            if found.file == file and not found.is_receipt:
+                raise ArchiveDamaged(
+                    f"{self.shown(found.path)} has no receipt: its upload is not finished, or it "
+                    "is not walkeeper's. See walkeeper archive verify"
+                )
+
+    def _check_exists(self) -> None:
+        if self._known_to_exist:
+            return
+        if str(self.system_id) not in self.store.folders(self.cluster):
+            raise ArchiveError(
+                f"{self.store.url} has no archive of cluster {self.cluster!r} with the system "
+                f"identifier {self.system_id}"
+            )
+        self._known_to_exist = True
+
+    def objects(
+        self, timeline: int | None = None, *, after_name: str = ""
+    ) -> Iterator[ArchivedObject]:
+        """In order of their paths; of one timeline those behind `after_name`. Only ours."""
+        folder = self._prefix if timeline is None else f"{self._prefix}/{timeline:08X}"
+        after = f"{folder}/{after_name}" if after_name else ""
+        for found in self.store.list_from(folder, after):
+            path = found.path.removeprefix(f"{self._prefix}/")
+            parsed = parse_object(path, found.size, found.modified_s)
+            if parsed is not None:
+                yield parsed
+
+    # Writing
+
+    def refuse_foreign(self) -> None:
+        """ForeignArchive if another database system's archive is in the cluster's folder."""
+        others = [i for i in _system_ids(self.store, self.cluster) if i != self.system_id]
+        if others:
+            raise ForeignArchive(
+                f"{self.store.url}/{self.cluster} holds the archive of another database system "
+                f"({', '.join(map(str, others))}; this one is {self.system_id}): give this cluster "
+                "another --archive, or move the old archive away"
+            )
+
+    def put(self, file: WalFile, data: bytes, packing: Packing = Packing.PLAIN) -> Put:
+        """Archived when it returns: in the store, read back, equal, and receipted.
+
+        ArchiveConflict: the name is taken by other content. ArchiveDamaged: the store gives back
+        other bytes than it took. Nothing is changed by either; repeating it is harmless.
+        """
+        digest = sha256_of(data)
+        receipt = self.receipt(file)
+        if receipt is not None:
+            self._compare(receipt, digest)
+            return Put.THERE_ALREADY
+        packed = pack(data, packing, ZSTD_LEVEL)
+        path = file.path + packing.value
+        stored = self.store.put_new(f"{self._prefix}/{path}", packed)
+        back = self._get(path)
+        if back is None:
+            raise ArchiveUnavailable(f"{self.shown(path)}: the store took it and has it not")
+        if back != packed:
+            self._compare_unpacked(back, data, path, packing, stored=stored)
+        receipt = Receipt(file, packing, digest, sha256_of(back))
+        if not self.store.put_new(f"{self._prefix}/{file.receipt_path}", receipt.format()):
+            other = self.receipt(file)
+            if other is None:
+                raise ArchiveUnavailable(f"{self.shown(file.receipt_path)} came and went")
+            self._compare(other, digest)
+        return Put.STORED if stored else Put.THERE_ALREADY
+
+    def _compare(self, receipt: Receipt, digest: str) -> None:
+        if receipt.wal_sha256 != digest:
+            raise ArchiveConflict(
+                f"{self.shown(receipt.object_path)} has other content (SHA-256 "
+                f"{receipt.wal_sha256[:16]}…) than this log ({digest[:16]}…): two logs write to "
+                "one archive, or this log has parted from it. Nothing was overwritten"
+            )
+
+    def _compare_unpacked(
+        self, back: bytes, data: bytes, path: str, packing: Packing, *, stored: bool
+    ) -> None:
+        """Raises unless they are the same WAL: another version of zstd may pack it differently."""
+        shown = self.shown(path)
+        try:
+            difference = _difference(unpack(back, packing, shown), data)
+        except ArchiveDamaged as error:
+            difference = str(error)
+        if difference is None:
+            return
+        if stored:
+            raise ArchiveDamaged(
+                f"{shown}: the store took it and gives back other bytes: {difference}"
+            )
+        raise ArchiveConflict(
+            f"{shown} is there with other content and without a receipt: {difference}. Nothing was "
+            "overwritten; when you know whose it is, move it away, and it is archived again"
+        )
+
+    def _get(self, path: str) -> bytes | None:
+        return self.store.get(f"{self._prefix}/{path}")
+
+    def shown(self, path: str) -> str:
+        """An object's URL, for texts."""
+        return f"{self.url}/{path}"
+
+
+def _difference(there: bytes, ours: bytes) -> str | None:
+    if there == ours:
+        return None
+    if len(there) != len(ours):
+        return f"{len(there)} bytes are there, {len(ours)} are ours"
+    at = next(i for i, (a, b) in enumerate(zip(there, ours, strict=True)) if a != b)
+    return f"the first difference is at byte {at}"
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """Under its name only when it is complete. Not synced: whoever takes it over does that."""
+    half_made = f"{path}.{os.getpid()}.tmp"
+    try:
+        descriptor = os.open(half_made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.rename(half_made, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(half_made)
+        raise ArchiveError(f"writing {path}: {error.strerror or error}") from error

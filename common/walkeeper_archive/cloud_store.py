@@ -1,0 +1,103 @@
+"""S3 and what speaks like it, Google Cloud Storage, Azure: a prefix of a bucket, through obstore.
+
+Credentials, regions and endpoints come from the variables that each cloud's own tools read
+(AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_…). A put
+carries `If-None-Match: *` and is one request, so that an object is whole or absent and never
+replaced. A store without conditional puts answers with an error, which is shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.object_store import StoredObject
+from walkeeper_common.errors import Refused
+
+REQUEST_TIMEOUT_S = 60
+CONNECT_TIMEOUT_S = 5
+RETRIES_MAX = 2
+RETRY_TIMEOUT_S = 10
+# Names for an endpoint without TLS: a store of one's own, on a network that one trusts.
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+
+
+class CloudStore:
+    """`url` with a scheme that obstore knows."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+            import obstore.exceptions
+            import obstore.store
+        except ModuleNotFoundError as error:
+            raise Refused(
+                f"{url}: this kind of archive needs obstore: pip install 'walkeeper[archive]'"
+            ) from error
+        self._api: Any = obstore
+        self._errors = (obstore.exceptions.BaseError, OSError)
+        self.url = url.rstrip("/")
+        is_plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+        try:
+            self._store: Any = obstore.store.from_url(
+                self.url,
+                client_options={
+                    "timeout": f"{REQUEST_TIMEOUT_S}s",
+                    "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
+                    "allow_http": is_plain,
+                },
+                retry_config={
+                    "max_retries": RETRIES_MAX,
+                    "retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S),
+                },
+            )
+        except (*self._errors, ValueError) as error:
+            raise Refused(f"{url} is no place for an archive: {_first_line(error)}") from error
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        with self._failures("writing", path):
+            try:
+                self._api.put(self._store, path, data, mode="create", use_multipart=False)
+            except self._api.exceptions.AlreadyExistsError:
+                return False
+        return True
+
+    def get(self, path: str) -> bytes | None:
+        with self._failures("reading", path):
+            try:
+                return bytes(self._api.get(self._store, path).bytes())
+            except FileNotFoundError:
+                return None
+
+    def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
+        with self._failures("listing", folder):
+            offset = after if after > folder else None
+            for part in self._api.list(self._store, folder or None, offset=offset):
+                for item in part:
+                    modified_s = item["last_modified"].timestamp()
+                    yield StoredObject(str(item["path"]), int(item["size"]), modified_s)
+
+    def folders(self, folder: str) -> list[str]:
+        with self._failures("listing", folder):
+            found = self._api.list_with_delimiter(self._store, folder or None)
+            return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
+
+    def delete(self, path: str) -> None:
+        with self._failures("removing", path), suppress(FileNotFoundError):
+            self._api.delete(self._store, path)
+
+    @contextmanager
+    def _failures(self, doing: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except self._errors as error:
+            where = f"{self.url}/{path}" if path else self.url
+            raise ArchiveUnavailable(f"{doing} {where}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

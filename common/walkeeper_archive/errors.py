@@ -1,0 +1,25 @@
+"""What can go wrong with an archive. The class tells the caller what to do, never the text."""
+
+from __future__ import annotations
+
+from walkeeper_common.errors import WalkeeperError
+
+
+class ArchiveError(WalkeeperError):
+    """The base. Nothing is known of what was asked: neither that it is there nor that it is not."""
+
+
+class ArchiveUnavailable(ArchiveError):
+    """The store failed, refused or did not answer: try again later."""
+
+
+class ArchiveDamaged(ArchiveError):
+    """An object is there, but it is not what its receipt or its name says. The text names it."""
+
+
+class ArchiveConflict(ArchiveError):
+    """An object of that name with other content is there. It is never overwritten."""
+
+
+class ForeignArchive(ArchiveError):
+    """The place holds the archive of another database system. Nothing is written to it."""

@@ -1,0 +1,141 @@
+"""A directory as an object store. What obstore's does not: sync before it says that it is there.
+
+A new object is written under a temporary name, fsynced, linked to its own name (which fails if
+that is taken: nobody can replace it) and its directory is fsynced. So a power cut leaves the whole
+object, or none and at most a temporary file, which the next listing passes over. Modes are 0700
+and 0600, as pg_wal's are. The directory of the archive itself must be there: an archive on a disk
+that is not mounted must not fill the one below the mount point.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+
+from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.object_store import StoredObject
+
+HALF_MADE = ".tmp"
+
+
+class LocalStore:
+    """`root` must be a directory when something is put; without it nothing is there."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.abspath(os.path.expanduser(root))
+        self._numbers = count()
+
+    @property
+    def url(self) -> str:
+        return f"file://{self._root}"
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        full = self._full(path)
+        with self._failures("writing", path):
+            if os.path.lexists(full):
+                return False
+            self._make_folders(os.path.dirname(path))
+            unique = f"{os.getpid()}.{threading.get_ident()}.{next(self._numbers)}"
+            half_made = f"{full}.{unique}{HALF_MADE}"
+            try:
+                _write_synced(half_made, data)
+                os.link(half_made, full)
+            except FileExistsError:
+                return False
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(half_made)
+            _sync_directory(os.path.dirname(full))
+        return True
+
+    def get(self, path: str) -> bytes | None:
+        with self._failures("reading", path):
+            try:
+                with open(self._full(path), "rb") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._check_root()
+                return None
+
+    def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
+        with self._failures("listing", folder):
+            self._check_root()
+            yield from self._walk(folder, after)
+
+    def _walk(self, folder: str, after: str) -> Iterator[StoredObject]:
+        try:
+            entries = list(os.scandir(self._full(folder)))
+        except FileNotFoundError:
+            return
+        # As an object store sorts: "a/b" stands behind "a.x", since "/" is greater than ".".
+        entries.sort(key=lambda e: e.name + "/" if e.is_dir() else e.name)
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir():
+                yield from self._walk(path, after)
+            elif path > after and not entry.name.endswith(HALF_MADE):
+                with suppress(FileNotFoundError):  # pruned meanwhile
+                    found = entry.stat()
+                    yield StoredObject(path, found.st_size, found.st_mtime)
+
+    def folders(self, folder: str) -> list[str]:
+        with self._failures("listing", folder):
+            self._check_root()
+            try:
+                return sorted(e.name for e in os.scandir(self._full(folder)) if e.is_dir())
+            except FileNotFoundError:
+                return []
+
+    def delete(self, path: str) -> None:
+        full = self._full(path)
+        with self._failures("removing", path), suppress(FileNotFoundError):
+            os.unlink(full)
+            _sync_directory(os.path.dirname(full))
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, path) if path else self._root
+
+    def _check_root(self) -> None:
+        """A missing mount must not read as an empty archive."""
+        if not os.path.isdir(self._root):
+            raise FileNotFoundError(errno.ENOENT, "the archive's directory is not there")
+
+    def _make_folders(self, folder: str) -> None:
+        self._check_root()
+        made = self._root
+        for part in folder.split("/"):
+            made = os.path.join(made, part)
+            with suppress(FileExistsError):
+                os.mkdir(made, 0o700)
+                _sync_directory(os.path.dirname(made))
+
+    @contextmanager
+    def _failures(self, doing: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = self._full(path)
+            raise ArchiveUnavailable(f"{doing} {where}: {error.strerror or error}") from error
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,74 @@
+"""Where an archive lies: the port, and which store a URL means.
+
+    file:///path, /path     a directory, here (local_store): synced before it counts
+    s3://bucket/prefix, gs://…, az://…     obstore (cloud_store), the extra `walkeeper[archive]`
+
+Contract of a store: all of it blocks, from any thread; paths are relative, with `/`. `put_new` is
+atomic and durable when it returns, and never replaces anything: whoever reads the path meets
+nothing or the whole. Failures are ArchiveUnavailable with the URL of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from walkeeper_common.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One line of a listing."""
+
+    path: str
+    size: int
+    modified_s: float
+
+
+class ObjectStore(Protocol):
+    """A prefix of a store."""
+
+    @property
+    def url(self) -> str: ...
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """False, and nothing is changed, if something is there already."""
+        ...
+
+    def get(self, path: str) -> bytes | None:
+        """All of it; None if nothing is there."""
+        ...
+
+    def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
+        """All below `folder`, in order of their paths; those greater than `after` only."""
+        ...
+
+    def folders(self, folder: str) -> list[str]:
+        """The names directly below `folder` that have something below them."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """No error if it is gone already."""
+        ...
+
+
+def open_store(url: str) -> ObjectStore:
+    """Nothing is asked of it yet. Refused: the URL means nothing, or its library is missing."""
+    if "://" not in url or url.startswith("file://"):
+        from walkeeper_archive.local_store import LocalStore
+
+        return LocalStore(_local_path(url))
+    from walkeeper_archive.cloud_store import CloudStore
+
+    return CloudStore(url)
+
+
+def _local_path(url: str) -> str:
+    if not url.startswith("file://"):
+        return url
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise Refused(f"{url} names a host; write file:///directory for a directory here")
+    return unquote(parts.path)

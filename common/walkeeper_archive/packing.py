@@ -1,0 +1,48 @@
+"""An object's bytes from a file's, and back. zstd with the size in the frame, and its checksum."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from walkeeper_archive.errors import ArchiveDamaged
+from walkeeper_archive.layout import Packing
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import SEGMENT_BYTES_MAX
+
+_local = threading.local()  # zstandard's contexts are for one thread each
+
+
+def pack(data: bytes, packing: Packing, level: int = 3) -> bytes:
+    """The object."""
+    if packing is Packing.PLAIN:
+        return data
+    compressor: Any = getattr(_local, f"compressor_{level}", None)
+    if compressor is None:
+        compressor = _zstandard().ZstdCompressor(level=level, write_checksum=True)
+        setattr(_local, f"compressor_{level}", compressor)
+    return bytes(compressor.compress(data))
+
+
+def unpack(data: bytes, packing: Packing, shown: str) -> bytes:
+    """The file. ArchiveDamaged if it is not what `packing` says, or greater than any segment."""
+    if packing is Packing.PLAIN:
+        return data
+    zstandard = _zstandard()
+    try:
+        if zstandard.frame_content_size(data) > SEGMENT_BYTES_MAX:
+            raise ArchiveDamaged(f"{shown}: greater than any segment when unpacked")
+        decompressor = zstandard.ZstdDecompressor()
+        return bytes(decompressor.decompress(data, max_output_size=SEGMENT_BYTES_MAX))
+    except zstandard.ZstdError as error:
+        raise ArchiveDamaged(f"{shown}: not zstd, or damaged: {error}") from error
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError as error:
+        raise Refused(
+            "zstd in an archive needs zstandard: pip install 'walkeeper[archive]'"
+        ) from error
+    return zstandard

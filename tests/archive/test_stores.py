@@ -1,0 +1,133 @@
+"""One suite for every store: what the port promises, on a directory and on S3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.archive.s3_server import S3Server, s3_server
+from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.local_store import LocalStore
+from walkeeper_archive.object_store import ObjectStore, open_store
+from walkeeper_common.errors import Refused
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as served, pytest.MonkeyPatch.context() as patch:
+        for name, value in served.environment.items():
+            patch.setenv(name, value)
+        yield served
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "directory":
+        return open_store(f"file://{tmp_path}")
+    served: S3Server = request.getfixturevalue("server")
+    return open_store(f"{served.url}/{tmp_path.name}")
+
+
+def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
+    assert store.get("a/b") is None
+    assert store.put_new("a/b", b"wal")
+    assert store.get("a/b") == b"wal"
+    assert store.get("a/bc") is None
+    assert store.get("a") is None
+
+
+def test_nothing_is_ever_replaced(store: ObjectStore) -> None:
+    assert store.put_new("a/b", b"first")
+    assert not store.put_new("a/b", b"second")
+    assert store.get("a/b") == b"first"
+
+
+def test_listing_is_in_order_starts_where_it_is_told_and_knows_sizes(store: ObjectStore) -> None:
+    paths = ["m/1/a", "m/1/a.x", "m/1/aa/b", "m/1/ab", "m/10/a", "m/2/z", "n/1/a"]
+    for path in reversed(paths):
+        store.put_new(path, path.encode() * 3) or pytest.fail(path)
+    assert [o.path for o in store.list_from("m")] == sorted(p for p in paths if p[0] == "m")
+    assert [o.path for o in store.list_from("m/1")] == sorted(p for p in paths if "m/1/" in p)
+    assert [o.path for o in store.list_from("m/1", "m/1/a.x")] == ["m/1/aa/b", "m/1/ab"]
+    assert [o.size for o in store.list_from("n")] == [15]
+    assert list(store.list_from("o")) == []
+    assert store.folders("m") == ["1", "10", "2"]
+    assert store.folders("o") == []
+
+
+def test_deleting_twice_is_no_error(store: ObjectStore) -> None:
+    store.put_new("a/b", b"x")
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.get("a/b") is None
+
+
+def test_a_directory_that_is_not_mounted_is_not_an_empty_archive(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "not-mounted"))
+    for ask in (
+        lambda: store.get("a"),
+        lambda: list(store.list_from("")),
+        lambda: store.put_new("a/b", b""),
+    ):
+        with pytest.raises(ArchiveUnavailable, match="not-mounted"):
+            ask()
+    assert not (tmp_path / "not-mounted").exists()
+
+
+def test_a_half_written_file_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.1.2.3.tmp").write_bytes(b"half")
+    assert list(LocalStore(str(tmp_path)).list_from("")) == []
+
+
+def test_files_can_be_read_by_their_owner_alone(tmp_path: Path) -> None:
+    LocalStore(str(tmp_path)).put_new("a/b", b"x")
+    assert os.stat(tmp_path / "a").st_mode & 0o777 == 0o700
+    assert os.stat(tmp_path / "a/b").st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("walkeeper_archive.local_store.os.write", no_space)
+    with pytest.raises(ArchiveUnavailable, match="No space left"):
+        LocalStore(str(tmp_path)).put_new("a/b", b"x")
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+def test_a_server_that_is_down_full_or_lies_is_unavailable_not_empty(server: S3Server) -> None:
+    store = open_store(f"{server.url}/down")
+    store.put_new("a", b"x" * 1000)
+    server.faults.full = True
+    with pytest.raises(ArchiveUnavailable, match=r"writing s3://wal/prefix/down/b"):
+        store.put_new("b", b"x")
+    server.faults.full, server.faults.cut_answers = False, True
+    with pytest.raises(ArchiveUnavailable, match=r"reading s3://wal/prefix/down/a"):
+        store.get("a")
+    server.faults.cut_answers, server.faults.down = False, True
+    for ask in (
+        lambda: store.get("a"),
+        lambda: list(store.list_from("")),
+        lambda: store.folders(""),
+    ):
+        with pytest.raises(ArchiveUnavailable, match=r"s3://wal/prefix/down"):
+            ask()
+    server.faults.down = False
+    assert store.get("a") == b"x" * 1000
+
+
+def test_a_bucket_that_is_not_there_is_not_an_empty_archive(server: S3Server) -> None:
+    with pytest.raises(ArchiveUnavailable, match="nobucket"):
+        open_store("s3://nobucket/x").folders("")
+
+
+def test_a_url_that_means_nothing_is_refused() -> None:
+    for url in ("nonsense://x/y", "file://host/path"):
+        with pytest.raises(Refused, match=url):
+            open_store(url)
