@@ -11,11 +11,12 @@ from typing import Any
 import click
 import pytest
 
+from walkeeper_archive.layout import Packing
 from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.settings import ProposerSettings
-from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
 
 THREE = "h1:1,h2:2,h3:3"
 
@@ -103,7 +104,6 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("safekeeper", "--archive", "s3://bucket"),
         ("proposer", "--follow"),
         ("proposer", "--logical"),
         ("proposer", "--publication", "p"),
@@ -119,8 +119,20 @@ def test_what_this_version_lacks_is_refused_and_not_ignored(
 def test_a_flag_of_a_later_version_in_the_environment_is_refused_too(
     complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WALKEEPER_ARCHIVE", "s3://bucket")
-    assert "--archive is not available" in complaint("safekeeper")
+    monkeypatch.setenv("WALKEEPER_PUBLICATION", "p")
+    assert "--publication is not available" in complaint("proposer")
+
+
+def test_archive_flags_reach_the_daemon(
+    started: list[Any], complaint: Complaint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ["safekeeper", "--id", "3", "--data-dir", "/d", "--listen", "h:1"]
+    base += ["--wal-size-max", "5GB"]
+    monkeypatch.setenv("WALKEEPER_ARCHIVE", "s3://bucket/p")
+    assert run([*base, "--archive-compress", "zstd", "--archive-tail-interval", "5min"]) == 0
+    assert started[0].archive == ArchiveSettings("s3://bucket/p", Packing.ZSTD, 300.0)
+    assert started[0].wal_bytes_max == 5 << 30
+    assert "none, zstd" in complaint(*base, "--archive-compress", "gzip").replace("'", "")
 
 
 def test_safekeeper_flags_reach_the_daemon(started: list[Any]) -> None:

@@ -22,6 +22,7 @@ COLUMNS = (
     "commit_lsn",
     "restart_lsn",
     "archived_lsn",
+    "archive",
     "timeline",
     "standbys",
 )
@@ -104,6 +105,10 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     blocked = _lagging(cluster, lines)
     if blocked:
         return DEGRADED, f"degraded: {', '.join(blocked)} behind the quorum"
+    failing = [line for line in lines if line["archive"] and line["archive"]["failure"]]
+    if failing:
+        why = failing[0]["archive"]["failure"]
+        return DEGRADED, f"degraded: {_name(failing[0])} cannot archive, commits go on: {why}"
     return OK, "ok: every safekeeper has what is committed"
 
 
@@ -128,11 +133,14 @@ def _name(line: dict[str, Any]) -> str:
 def table(document: dict[str, Any]) -> str:
     """For people."""
     cluster = document["cluster"]
-    head = ("id", "address", "state", "term", "flush_lsn", "commit_lsn", "restart_lsn", "standbys")
-    rows = [head]
+    positions = ["flush_lsn", "commit_lsn", "restart_lsn"]
+    if any(line["archived_lsn"] for line in document["safekeepers"]):
+        positions.append("archived_lsn")
+    head = ("id", "address", "state", "term", *positions, "standbys")
+    rows: list[tuple[str, ...]] = [head]
     for line in document["safekeepers"]:
         state = "ok" if line["reachable"] and not line["error"] else "DOWN"
-        lsns = [line[name] or "-" for name in ("flush_lsn", "commit_lsn", "restart_lsn")]
+        lsns = [line[name] or "-" for name in positions]
         term = "-" if line["term"] is None else str(line["term"])
         standbys = ",".join(s["application_name"] for s in line["standbys"]) or "-"
         rows.append((str(line["id"] or "-"), line["address"], state, term, *lsns, standbys))

@@ -39,7 +39,7 @@ from walkeeper_archive.layout import (
     parse_system_id,
 )
 from walkeeper_archive.object_store import ObjectStore, open_store
-from walkeeper_archive.packing import pack, unpack
+from walkeeper_archive.packing import Buffer, pack, unpack
 from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, is_segment_size
@@ -138,7 +138,7 @@ class Archive:
         data = self.read(found)
         if data is None:
             return None  # pruned meanwhile: the whole segment has come
-        _write_whole(to_path, data + bytes(segment_bytes - len(data)))
+        _write_whole(to_path, data, bytes(segment_bytes - len(data)))
         return found.end_lsn
 
     def newest_partial(self, segment: str) -> WalFile | None:
@@ -154,7 +154,7 @@ class Archive:
                 newest = found.file
         return newest
 
-    def read(self, file: WalFile) -> bytes | None:
+    def read(self, file: WalFile) -> Buffer | None:
         """Its content, compared with the receipt. None: surely not there."""
         receipt = self.receipt(file)
         if receipt is None:
@@ -184,7 +184,7 @@ class Archive:
         try:
             if len(data) > RECEIPT_BYTES_MAX:
                 raise ValueError(f"{len(data)} bytes are too many")
-            return parse_receipt(file, data)
+            return parse_receipt(file, bytes(data))
         except ValueError as error:
             raise ArchiveDamaged(f"{self.shown(file.receipt_path)}: {error}") from error
 
@@ -198,15 +198,18 @@ class Archive:
                     "is not walkeeper's. See walkeeper archive verify"
                 )
 
+    def is_there(self) -> bool:
+        """Whether the store holds this archive: something was put once."""
+        if not self._known_to_exist:
+            self._known_to_exist = str(self.system_id) in self.store.folders(self.cluster)
+        return self._known_to_exist
+
     def _check_exists(self) -> None:
-        if self._known_to_exist:
-            return
-        if str(self.system_id) not in self.store.folders(self.cluster):
+        if not self.is_there():
             raise ArchiveError(
                 f"{self.store.url} has no archive of cluster {self.cluster!r} with the system "
                 f"identifier {self.system_id}"
             )
-        self._known_to_exist = True
 
     def objects(
         self, timeline: int | None = None, *, after_name: str = ""
@@ -232,7 +235,7 @@ class Archive:
                 "another --archive, or move the old archive away"
             )
 
-    def put(self, file: WalFile, data: bytes, packing: Packing = Packing.PLAIN) -> Put:
+    def put(self, file: WalFile, data: Buffer, packing: Packing = Packing.PLAIN) -> Put:
         """Archived when it returns: in the store, read back, equal, and receipted.
 
         ArchiveConflict: the name is taken by other content. ArchiveDamaged: the store gives back
@@ -249,15 +252,21 @@ class Archive:
         back = self._get(path)
         if back is None:
             raise ArchiveUnavailable(f"{self.shown(path)}: the store took it and has it not")
-        if back != packed:
+        back_digest = sha256_of(back)  # not ==, which would hold up the other threads
+        if back_digest != sha256_of(packed):
             self._compare_unpacked(back, data, path, packing, stored=stored)
-        receipt = Receipt(file, packing, digest, sha256_of(back))
+        receipt = Receipt(file, packing, digest, back_digest)
         if not self.store.put_new(f"{self._prefix}/{file.receipt_path}", receipt.format()):
             other = self.receipt(file)
             if other is None:
                 raise ArchiveUnavailable(f"{self.shown(file.receipt_path)} came and went")
             self._compare(other, digest)
         return Put.STORED if stored else Put.THERE_ALREADY
+
+    def delete(self, found: ArchivedObject) -> None:
+        """Delete a receipt before its object: what is left of an interrupted removal is not
+        archived, and is not damage."""
+        self.store.delete(f"{self._prefix}/{found.path}")
 
     def _compare(self, receipt: Receipt, digest: str) -> None:
         if receipt.wal_sha256 != digest:
@@ -268,7 +277,7 @@ class Archive:
             )
 
     def _compare_unpacked(
-        self, back: bytes, data: bytes, path: str, packing: Packing, *, stored: bool
+        self, back: Buffer, data: Buffer, path: str, packing: Packing, *, stored: bool
     ) -> None:
         """Raises unless they are the same WAL: another version of zstd may pack it differently."""
         shown = self.shown(path)
@@ -287,7 +296,7 @@ class Archive:
             "overwritten; when you know whose it is, move it away, and it is archived again"
         )
 
-    def _get(self, path: str) -> bytes | None:
+    def _get(self, path: str) -> memoryview | None:
         return self.store.get(f"{self._prefix}/{path}")
 
     def shown(self, path: str) -> str:
@@ -295,7 +304,7 @@ class Archive:
         return f"{self.url}/{path}"
 
 
-def _difference(there: bytes, ours: bytes) -> str | None:
+def _difference(there: Buffer, ours: Buffer) -> str | None:
     if there == ours:
         return None
     if len(there) != len(ours):
@@ -304,13 +313,13 @@ def _difference(there: bytes, ours: bytes) -> str | None:
     return f"the first difference is at byte {at}"
 
 
-def _write_whole(path: str, data: bytes) -> None:
+def _write_whole(path: str, *parts: Buffer) -> None:
     """Under its name only when it is complete. Not synced: whoever takes it over does that."""
     half_made = f"{path}.{os.getpid()}.tmp"
     try:
         descriptor = os.open(half_made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
         os.rename(half_made, path)
     except OSError as error:
         with suppress(OSError):

@@ -58,7 +58,7 @@ class CloudStore:
         except (*self._errors, ValueError) as error:
             raise Refused(f"{url} is no place for an archive: {_first_line(error)}") from error
 
-    def put_new(self, path: str, data: bytes) -> bool:
+    def put_new(self, path: str, data: bytes | memoryview) -> bool:
         with self._failures("writing", path):
             try:
                 self._api.put(self._store, path, data, mode="create", use_multipart=False)
@@ -66,10 +66,10 @@ class CloudStore:
                 return False
         return True
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str) -> memoryview | None:
         with self._failures("reading", path):
             try:
-                return bytes(self._api.get(self._store, path).bytes())
+                return memoryview(self._api.get(self._store, path).bytes())  # not copied
             except FileNotFoundError:
                 return None
 

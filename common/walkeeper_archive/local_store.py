@@ -33,7 +33,7 @@ class LocalStore:
     def url(self) -> str:
         return f"file://{self._root}"
 
-    def put_new(self, path: str, data: bytes) -> bool:
+    def put_new(self, path: str, data: bytes | memoryview) -> bool:
         full = self._full(path)
         with self._failures("writing", path):
             if os.path.lexists(full):
@@ -52,11 +52,11 @@ class LocalStore:
             _sync_directory(os.path.dirname(full))
         return True
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str) -> memoryview | None:
         with self._failures("reading", path):
             try:
                 with open(self._full(path), "rb") as file:
-                    return file.read()
+                    return memoryview(file.read())
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._check_root()
                 return None
@@ -122,7 +122,7 @@ class LocalStore:
             raise ArchiveUnavailable(f"{doing} {where}: {error.strerror or error}") from error
 
 
-def _write_synced(path: str, data: bytes) -> None:
+def _write_synced(path: str, data: bytes | memoryview) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         view = memoryview(data)

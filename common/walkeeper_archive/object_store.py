@@ -33,11 +33,11 @@ class ObjectStore(Protocol):
     @property
     def url(self) -> str: ...
 
-    def put_new(self, path: str, data: bytes) -> bool:
+    def put_new(self, path: str, data: bytes | memoryview) -> bool:
         """False, and nothing is changed, if something is there already."""
         ...
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str) -> memoryview | None:
         """All of it; None if nothing is there."""
         ...
 

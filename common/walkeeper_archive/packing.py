@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
 from walkeeper_archive.errors import ArchiveDamaged
 from walkeeper_archive.layout import Packing
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import SEGMENT_BYTES_MAX
 
+Buffer: TypeAlias = bytes | memoryview
+
 _local = threading.local()  # zstandard's contexts are for one thread each
 
 
-def pack(data: bytes, packing: Packing, level: int = 3) -> bytes:
+def pack(data: Buffer, packing: Packing, level: int = 3) -> Buffer:
     """The object."""
     if packing is Packing.PLAIN:
         return data
@@ -24,7 +26,7 @@ def pack(data: bytes, packing: Packing, level: int = 3) -> bytes:
     return bytes(compressor.compress(data))
 
 
-def unpack(data: bytes, packing: Packing, shown: str) -> bytes:
+def unpack(data: Buffer, packing: Packing, shown: str) -> Buffer:
     """The file. ArchiveDamaged if it is not what `packing` says, or greater than any segment."""
     if packing is Packing.PLAIN:
         return data

@@ -66,5 +66,5 @@ def parse_receipt(file: WalFile, data: bytes) -> Receipt:
 
 
 def sha256_of(data: bytes | memoryview) -> str:
-    """In hexadecimal, as in a receipt."""
+    """In hexadecimal, as in a receipt. Other threads run meanwhile."""
     return hashlib.sha256(data).hexdigest()

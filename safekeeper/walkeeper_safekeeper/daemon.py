@@ -7,6 +7,7 @@ import itertools
 import logging
 import time
 
+from walkeeper_archive.object_store import open_store
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 from walkeeper_common.framed_connection import FramedConnection
@@ -41,9 +42,9 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     def on_defect(error: BaseException) -> None:
         raise error  # on the loop, whose exception handler ends the process
 
-    catalog = LogCatalog(
-        settings.data_dir, settings.acceptor_id, settings.wal_keep_bytes, group, on_defect
-    )
+    if settings.archive is not None:
+        open_store(settings.archive.url)  # Refused before a port is open, not at the first segment
+    catalog = LogCatalog(settings, group, on_defect)
     numbers = itertools.count(1)
 
     def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:

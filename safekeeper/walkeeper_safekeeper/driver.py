@@ -75,6 +75,14 @@ class Surroundings(Protocol):
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
 
 
+class OlderWal(Protocol):
+    """WAL that is no longer in the store: an archive."""
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
+        """`done` gets the bytes, or a WalkeeperError."""
+        ...
+
+
 class Driver:
     """One log. `is_busy` asks the sessions to stop reading: the queue is bounded by bytes."""
 
@@ -101,6 +109,7 @@ class Driver:
         self._queued_bytes = 0
         self._is_writing = self._is_refusing = False
         self.groups_written = 0
+        self.older: OlderWal | None = None
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
     @property
@@ -257,7 +266,18 @@ class Driver:
                 payload = result
             self.post(WalRead(read.connection, read.request, read.truncations, payload, text))
 
-        self._reader.submit(lambda: self.store.read(begin_lsn, read.end_lsn), done)
+        self._read_wal(begin_lsn, read.end_lsn, done)
+
+    def _read_wal(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
+        """What retention took is read from the archive, on that one's own thread."""
+
+        def finish(result: object) -> None:
+            if isinstance(result, WalRemoved) and self.older is not None:
+                self.older.read(begin_lsn, end_lsn, done)
+            else:
+                done(result)
+
+        self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
 
     def read_committed(
         self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[Buffer | WalkeeperError], None]
@@ -277,30 +297,35 @@ class Driver:
                 done(result)
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
-        self._reader.submit(lambda: self.store.read(begin_lsn, end_lsn), finish)
+        self._read_wal(begin_lsn, end_lsn, finish)
 
-    def remove_below(self, horizon_lsn: Lsn, *, keep_bytes: int) -> None:
+    def remove_below(
+        self, horizon_lsn: Lsn, *, keep_bytes: int, archived_lsn: Lsn | None = None
+    ) -> None:
         """Retention (rule 14): whole segments below all of the horizon, `keep_bytes` behind the
-        end, and the records that end at the durable commit_lsn and restart_lsn."""
+        end, and the records that end at the durable commit_lsn and restart_lsn. With an archive
+        what it has, compared with ours, stands for restart_lsn: laggards are fed from there."""
         durable = self.acceptor.durable
-        if durable.commit_lsn <= self.acceptor.first_lsn:
+        if durable.commit_lsn <= self.store.first_lsn:
             return
         kept_lsn = Lsn(max(0, self.acceptor.flush_lsn - Lsn(keep_bytes)))
-        limit_lsn = min(horizon_lsn, durable.commit_lsn, durable.restart_lsn, kept_lsn)
-        if limit_lsn.round_down(self.store.segment_bytes) <= self.acceptor.first_lsn:
+        members_lsn = durable.restart_lsn if archived_lsn is None else archived_lsn
+        limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)
+        if limit_lsn.round_down(self.store.segment_bytes) <= self.store.first_lsn:
             return
 
         def remove() -> Lsn:
             # Every member has what lies below restart_lsn; but one that is started again falls
             # back to a record's end, and has to be fed from there (rule 9).
-            record = self.store.record_end(min(durable.commit_lsn, durable.restart_lsn))
+            record = self.store.record_end(min(durable.commit_lsn, members_lsn))
             if record.start_lsn is not None:  # else: no record starts in the log yet
                 self.store.remove_below(min(limit_lsn, record.start_lsn))
             return self.store.first_lsn
 
         def removed(result: object) -> None:
             if isinstance(result, Lsn):
-                self.post(SegmentsRemoved(result))
+                if self.older is None:  # else what has gone from here can still be read
+                    self.post(SegmentsRemoved(result))
             elif isinstance(result, StorageError):
                 self.post(StorageFailed(str(result)))
 

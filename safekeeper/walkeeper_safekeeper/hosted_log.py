@@ -19,11 +19,14 @@ from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
+from walkeeper_safekeeper.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.offload import Offload, start_offload
+from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
 from walkeeper_safekeeper.served_log import Readers
+from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
 
@@ -44,15 +47,16 @@ class HostedLog:
     """`open` it, then `post` events to `driver`; `close` leaves a clean stop behind."""
 
     def __init__(
-        self, cluster: str, folder: LogFolder, wal_keep_bytes: int, share: LoopShare
+        self, cluster: str, folder: LogFolder, settings: SafekeeperSettings, share: LoopShare
     ) -> None:
         self.cluster = cluster
         self.folder = folder
+        self.offload: Offload | None = None
         self.readers = Readers()
         self.sessions: dict[int, Session] = {}
         self.paused: list[Session] = []  # they read on when less WAL is queued
         self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
-        self._wal_keep_bytes, self._loop_share = wal_keep_bytes, share
+        self._settings, self._loop_share = settings, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         self._ticks = 0
         self.driver: Driver
@@ -87,6 +91,8 @@ class HostedLog:
             await call(allocator, lambda: self.folder.save_slots(data))
 
         self.slots = DurableSlots(saved, write_slots)
+        if self._settings.archive is not None:
+            self.offload = await start_offload(self, self._settings.archive, on_defect)
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
 
@@ -115,9 +121,24 @@ class HostedLog:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
 
     def _remove_wal(self) -> None:
-        wanted = (self.slots.slots.retention_lsn(), self.readers.retention_lsn())
-        horizon_lsn = min((lsn for lsn in wanted if lsn is not None), default=self.commit_lsn)
-        self.driver.remove_below(horizon_lsn, keep_bytes=self._wal_keep_bytes)
+        store, settings, offload = self.driver.store, self._settings, self.offload
+        slots = [slot.retention_lsn for slot in self.slots.slots]
+        readers = [reader.retention_lsn for reader in self.readers]
+        wanted = wanted_lsn(
+            [lsn for lsn in (*slots, *readers) if lsn is not None],
+            first_lsn=store.first_lsn,
+            has_archive=offload is not None,
+        )
+        keep_bytes = kept_bytes(
+            settings.wal_keep_bytes,
+            used_bytes=len(store.segments) * self.segment_bytes,
+            size_max=settings.wal_bytes_max,
+        )
+        self.driver.remove_below(
+            self.commit_lsn if wanted is None else wanted,
+            keep_bytes=keep_bytes,
+            archived_lsn=None if offload is None else offload.archived_lsn,
+        )
 
     def _feedback(self) -> Feedback:
         applied = [r.replay_lsn for r in self.readers if r.replay_lsn]
@@ -131,6 +152,9 @@ class HostedLog:
         """Finish what is under way, save the lazily written facts, stop the threads."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                if self.offload is not None:
+                    self.offload.stop()
+                    await self.offload.save()
                 await self.slots.close()
                 closed = asyncio.Event()
                 self.driver.close(lambda _: closed.set())
@@ -139,6 +163,24 @@ class HostedLog:
             logger.warning("cluster %s: the disk did not finish in time", self.cluster)
         for thread in self._threads:
             thread.stop()
+
+    # What the offload tells
+
+    def archive_moved(self) -> None:
+        """More WAL is archived: it may go."""
+        self._remove_wal()
+
+    def archive_reaches(self, oldest_lsn: Lsn) -> None:
+        """All WAL from here on can be read, from this disk or from the archive."""
+        self.driver.post(SegmentsRemoved(oldest_lsn))
+
+    async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
+        """For the next start."""
+        _, _, allocator = self._threads
+        try:
+            await call(allocator, lambda: self.folder.save_archived(url, archived_lsn))
+        except StorageError as error:
+            logger.error("cluster %s: archived_lsn was not saved: %s", self.cluster, error)
 
     # The driver's Surroundings
 

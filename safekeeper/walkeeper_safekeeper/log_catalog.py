@@ -31,23 +31,22 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.real_disk import RealDisk, make_directory
+from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.catalog")
 
 
 class LogCatalog:
-    """`data_dir` is claimed by this process."""
+    """The data directory is claimed by this process."""
 
     def __init__(
         self,
-        data_dir: str,
-        acceptor_id: int,
-        wal_keep_bytes: int,
+        settings: SafekeeperSettings,
         group: asyncio.TaskGroup,
         on_defect: Callable[[BaseException], None],
     ) -> None:
-        self._data_dir, self._acceptor_id = data_dir, acceptor_id
-        self._wal_keep_bytes = wal_keep_bytes
+        self._settings = settings
+        self._data_dir, self._acceptor_id = settings.data_dir, settings.acceptor_id
         self._group, self._on_defect = group, on_defect
         self._loop_share = LoopShare()
         self._open: dict[str, HostedLog] = {}
@@ -85,15 +84,18 @@ class LogCatalog:
             if durable is not None:
                 self._prepared[cluster] = durable
             return
-        log = HostedLog(cluster, folder, self._wal_keep_bytes, self._loop_share)
+        log = HostedLog(cluster, folder, self._settings, self._loop_share)
         await log.open(self._on_defect)
         self._open[cluster] = log
         self._group.create_task(log.run(), name=f"heartbeat of {cluster}")
         self._group.create_task(log.report_standbys(), name=f"feedback of {cluster}")
+        if log.offload is not None:
+            self._group.create_task(log.offload.run(), name=f"offload of {cluster}")
 
     def _folder(self, cluster: str) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)
-        folder, wal = RealDisk(path), RealDisk(os.path.join(path, "wal"))
+        folder = RealDisk(path)
+        wal = RealDisk(os.path.join(path, "wal"), bytes_max=self._settings.wal_bytes_max)
         make_directory(os.path.join(path, "orphans"))
         return LogFolder(path, folder, wal)
 

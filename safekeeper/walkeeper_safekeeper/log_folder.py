@@ -1,4 +1,4 @@
-"""One log's folder: `control`, `slots`, `wal/`, `orphans/` (INTERFACE.md, "Files").
+"""One log's folder: `control`, `slots`, `archived`, `wal/`, `orphans/` (INTERFACE.md, "Files").
 
 Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given.
 """
@@ -12,11 +12,14 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.sealed_file import seal, unseal
 from walkeeper_safekeeper.wal_recovery import DurableFacts, recover
 from walkeeper_safekeeper.wal_store import Disk, WalStore
 
 CONTROL = "control"
 SLOTS = "slots"
+ARCHIVED = "archived"
+ARCHIVED_MAGIC = b"WKARCHIV"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,22 @@ class LogFolder:
 
     def save_slots(self, data: bytes) -> None:
         self._folder.replace(SLOTS, data)
+
+    def load_archived(self, url: str) -> Lsn | None:
+        """archived_lsn as it was saved for this archive, or None. No promise hangs on it: damaged,
+        it is as good as lost, and WAL is compared with the archive again."""
+        if ARCHIVED not in self._folder.names():
+            return None
+        data = self._folder.read_at(ARCHIVED, 0, self._folder.size(ARCHIVED))
+        try:
+            _, body = unseal(ARCHIVED_MAGIC, {1}, data, f"{self.path}/{ARCHIVED}")
+        except CorruptWal:
+            return None
+        return Lsn(int.from_bytes(body[:8], "big")) if body[8:].decode() == url else None
+
+    def save_archived(self, url: str, archived_lsn: Lsn) -> None:
+        body = archived_lsn.to_bytes(8, "big") + url.encode()
+        self._folder.replace(ARCHIVED, seal(ARCHIVED_MAGIC, 1, body))
 
     def create_wal(self, durable: Durable) -> None:
         """The first segment, before the configuration that promises it is saved."""

@@ -21,7 +21,8 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "commit_lsn": str(acceptor.commit_lsn),
         "restart_lsn": str(acceptor.restart_lsn),
         "first_lsn": str(acceptor.first_lsn),
-        "archived_lsn": None,
+        "archived_lsn": None if log.offload is None else str(log.offload.archived_lsn),
+        "archive": _archive(log),
         "timeline": history[-1].timeline,
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal,
@@ -46,6 +47,19 @@ def log_status(log: HostedLog) -> dict[str, object]:
             }
             for slot in log.slots.slots
         ],
+    }
+
+
+def _archive(log: HostedLog) -> dict[str, object] | None:
+    """Where WAL goes, and why it does not."""
+    if log.offload is None:
+        return None
+    plan = log.offload.plan
+    return {
+        "url": log.offload.archive.url,
+        "offloading": plan.is_offloading,
+        "segments_due": plan.due_segments,
+        "failure": plan.problem,
     }
 
 

@@ -44,6 +44,15 @@ def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:
         ("readers", "PostgreSQL clients that stream.", len(log.readers)),
         ("slots", "Physical replication slots.", len(log.slots.slots)),
     ]
+    if log.offload is not None:
+        plan, failures = log.offload.plan, log.offload.failures
+        figures += [
+            ("archived_lsn_bytes", "The end of archived WAL.", plan.archived_lsn),
+            ("archive_segments_due", "Whole segments not archived yet.", plan.due_segments),
+            ("archive_segments_put", "Put by this process.", log.offload.segments_put),
+            ("archive_failures", "Requests of the archive that failed.", failures),
+            ("archive_failing", "1: the last request failed.", plan.problem is not None),
+        ]
     for name, text, value in figures:
         yield Gauge(f"walkeeper_safekeeper_{name}", text, float(value), labels)
     for reader in log.readers:

@@ -33,6 +33,7 @@ RESERVE = "reserve"
 RESERVE_BYTES = 1 << 20
 IDENTITY = "safekeeper"
 
+_SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
 _ZEROS = bytes(1 << 20)
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
@@ -50,8 +51,11 @@ class _OpenFile:
 class RealDisk:
     """One directory; made, with mode 0700, if it is not there."""
 
-    def __init__(self, path: str, *, reserve_bytes: int = RESERVE_BYTES) -> None:
-        self.path = os.path.abspath(path)
+    def __init__(
+        self, path: str, *, reserve_bytes: int = RESERVE_BYTES, bytes_max: int | None = None
+    ) -> None:
+        """`bytes_max`: a quota on what is allocated here (--wal-size-max)."""
+        self.path, self._bytes_max = os.path.abspath(path), bytes_max
         self._reserve_bytes = reserve_bytes
         self._lock = Lock()
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -126,6 +130,7 @@ class RealDisk:
             _sync_path(self.path)
 
     def allocate(self, name: str, size: int) -> None:
+        self._keep_quota(size)
         if not self._make_reserve():
             raise NoSpace(f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes")
         path = self._path(name)
@@ -138,6 +143,22 @@ class RealDisk:
             if _is_no_space(error.__cause__):
                 raise NoSpace(f"no space for {size} bytes of {path}") from error
             raise
+
+    def _keep_quota(self, size: int) -> None:
+        """As a file system's quota would: no space is an answer, never a failure."""
+        if self._bytes_max is None:
+            return
+        used = 0
+        with self._failures("looking at", ""):
+            for entry in os.scandir(self.path):
+                if _SEGMENT_NAME.match(entry.name) and not entry.name.endswith(HALF_MADE):
+                    used += entry.stat().st_size
+        if used + size > self._bytes_max:
+            raise NoSpace(
+                f"--wal-size-max: {self.path} has {used >> 20} MB of WAL, {self._bytes_max >> 20} "
+                "MB are allowed, and none of it may go yet; status says what holds it "
+                "(archived_lsn, restart_lsn, slots, standbys)"
+            )
 
     def _write_zeros(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from walkeeper_archive.layout import Packing
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """Where and how WAL is archived."""
+
+    url: str
+    packing: Packing = Packing.PLAIN
+    tail_interval_s: float = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class SafekeeperSettings:
@@ -14,5 +25,7 @@ class SafekeeperSettings:
     listen: tuple[str, int]
     http: tuple[str, int] | None = None
     wal_keep_bytes: int = 1 << 30
+    wal_bytes_max: int | None = None
+    archive: ArchiveSettings | None = None
     allow_unauthenticated: bool = False
     log_level: str = "INFO"

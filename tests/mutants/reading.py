@@ -7,8 +7,8 @@ from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
 READABLE = SAFEKEEPER + "readable.py"
-LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, durable.restart_lsn, kept_lsn)"
-RECORD = "record = self.store.record_end(min(durable.commit_lsn, durable.restart_lsn))"
+LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)"
+RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
 
 READING = (
     Mutant(

@@ -6,13 +6,13 @@ import click
 
 from walkeeper_cli.options import (
     Address,
+    Duration,
     HostPort,
     Size,
     config_option,
     http_option,
     log_level_option,
     option,
-    unavailable,
 )
 
 
@@ -41,12 +41,38 @@ from walkeeper_cli.options import (
     help="WAL to keep although everybody has it.",
 )
 @option(
+    "--wal-size-max",
+    type=Size(),
+    metavar="SIZE",
+    help="Refuse appends when a log has so much WAL on disk that may not go; from 80 % of it on "
+    "--wal-keep-size gives way. Unlimited, unless told otherwise.",
+)
+@option(
     "--allow-unauthenticated",
     is_flag=True,
     help="Listen on more than loopback without authentication: on a network that you trust.",
 )
 @http_option
-@unavailable("--archive", metavar="URL")
+@option(
+    "--archive",
+    metavar="URL",
+    help="Put every committed segment there: file:///dir, s3://bucket/prefix, gs://…, az://…. The "
+    "same on every safekeeper. Local WAL then goes only when it is archived and compared.",
+)
+@option(
+    "--archive-compress",
+    type=click.Choice(["none", "zstd"]),
+    default="none",
+    show_default=True,
+    help="How segments are kept in the archive.",
+)
+@option(
+    "--archive-tail-interval",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="How often the committed part of the last segment is archived, if it has grown.",
+)
 @log_level_option
 @config_option
 def command(
@@ -54,6 +80,10 @@ def command(
     data_dir: str,
     listen: Address,
     wal_keep_size: int,
+    wal_size_max: int | None,
+    archive: str | None,
+    archive_compress: str,
+    archive_tail_interval: float,
     allow_unauthenticated: bool,
     http: Address | None,
     log_level: str,
@@ -67,14 +97,19 @@ def command(
     Prints `ready: safekeeper 1 on 127.0.0.1:5454` when it listens; port 0 takes any free one.
     SIGTERM and SIGINT stop it cleanly.
     """
+    from walkeeper_archive.layout import Packing
     from walkeeper_safekeeper.daemon import run
-    from walkeeper_safekeeper.settings import SafekeeperSettings
+    from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
 
+    packing = Packing.ZSTD if archive_compress == "zstd" else Packing.PLAIN
+    tail_interval_s = archive_tail_interval
     settings = SafekeeperSettings(
         acceptor_id=acceptor_id,
         data_dir=data_dir,
         listen=listen,
         wal_keep_bytes=wal_keep_size,
+        wal_bytes_max=wal_size_max,
+        archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         http=http,
         log_level=log_level,

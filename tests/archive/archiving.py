@@ -1,0 +1,125 @@
+"""A cluster whose safekeepers archive, and what a test asks of the archive and of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
+from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.layout import Kind
+from walkeeper_common.lsn import Lsn
+
+FAST_TAIL = ("--archive-tail-interval", "1s")
+FILL = (
+    "CREATE TABLE IF NOT EXISTS filled(t text);"
+    "INSERT INTO filled SELECT repeat(md5(i::text), 8) FROM generate_series(1, {rows}) i"
+)
+
+
+class ArchivingCluster(Cluster):
+    """`options` go to every safekeeper, behind --archive URL."""
+
+    def __init__(
+        self,
+        primary: PostgresServer,
+        url: str,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url, self.options, self.environment = url, options, environment or {}
+        super().__init__(primary)
+
+    @classmethod
+    @contextlib.contextmanager
+    def archiving(
+        cls, primary: PostgresServer, url: str, *options: str, **environment: str
+    ) -> Iterator[ArchivingCluster]:
+        """Everything from nothing, until commits wait for the quorum."""
+        cluster = cls(primary, url, options, environment)
+        try:
+            cluster.start_safekeepers()
+            cluster.make_log()
+            cluster.proposer.start()
+            cluster.attach()
+            yield cluster
+        finally:
+            cluster.close()
+
+    def new_safekeeper(self, number: int, port: int, data_dir: Path | None = None) -> Daemon:
+        made = super().new_safekeeper(number, port, data_dir)
+        arguments = (*made.arguments, "--archive", self.url, *self.options)
+        return Daemon(made.name, arguments, made.log, environment=self.environment)
+
+    def fill(self, rows: int = 2000) -> None:
+        """About a megabyte of WAL for 2000 rows, committed."""
+        self.primary.sql(FILL.format(rows=rows))
+
+    def archived_lsns(self) -> dict[int, int]:
+        """Of the safekeepers that answer."""
+        lines: list[dict[str, Any]] = self.status()["safekeepers"]
+        return {line["id"]: lsn_of(line["archived_lsn"]) for line in lines if line["reachable"]}
+
+    def archive_of(self, number: int) -> dict[str, Any]:
+        """What that safekeeper says of its archive."""
+        found: dict[str, Any] = self.status()["safekeepers"][number - 1]["archive"]
+        return found
+
+    def last_whole(self) -> int:
+        """The end of the last segment that is committed as a whole."""
+        end = lsn_of(self.primary.sql("SELECT pg_current_wal_flush_lsn()"))
+        return end - end % self.segment_bytes
+
+    @property
+    def segment_bytes(self) -> int:
+        return int(self.primary.sql("SELECT pg_size_bytes(current_setting('wal_segment_size'))"))
+
+    def wait_archived(self, timeout_s: float = 40.0) -> int:
+        """Until everybody that answers says that all whole segments are archived; that LSN."""
+        wanted = self.last_whole()
+        wait_until(lambda: min(self.archived_lsns().values()) >= wanted, timeout_s)
+        return wanted
+
+    def offloader(self) -> int:
+        """Who archives."""
+        line = wait_until(
+            lambda: [n for n in (1, 2, 3) if self.status_of(n).get("offloading")], timeout_s=20
+        )
+        return line[0]
+
+    def status_of(self, number: int) -> dict[str, Any]:
+        line = self.status()["safekeepers"][number - 1]
+        return line["archive"] if line["reachable"] else {}
+
+    def archive(self) -> Archive:
+        return open_archive(self.url)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of each segment in a directory."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if len(path.name) == 24
+    }
+
+
+def archived_digests(archive: Archive) -> dict[str, str]:
+    """Of each whole segment in the archive, read through it."""
+    files = {o.file for o in archive.objects() if o.is_receipt and o.file.kind is Kind.SEGMENT}
+    found = {}
+    for file in files:
+        wal = archive.read(file)
+        assert wal is not None, file
+        found[file.name] = hashlib.sha256(wal).hexdigest()
+    return found
+
+
+def start_of(name: str, segment_bytes: int) -> Lsn:
+    log, offset = int(name[8:16], 16), int(name[16:24], 16)
+    return Lsn((log << 32) + offset * segment_bytes)
