@@ -28,6 +28,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/bench/show.py",
     "cli/walkeeper_cli/create.py",
     "cli/walkeeper_cli/demo/stage.py",
+    "cli/walkeeper_cli/commands/archive.py",
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history_tail.py",
     "spark/walkeeper_history/live.py",

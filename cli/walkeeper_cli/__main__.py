@@ -28,6 +28,7 @@ COMMANDS = (
     "up",
     "demo",
     "bench",
+    "archive",
     "history",
 )
 INTERRUPTED = 130
@@ -84,6 +85,9 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
       walkeeper proposer --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 --dsn service=prod
       walkeeper attach   --dsn service=prod     # from here on commits wait for the quorum
       walkeeper status   --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454
+    \b
+    Every committed segment also in an archive (safekeeper --archive s3://backups/wal):
+      walkeeper archive ls       s3://backups/wal
     \b
     What archived WAL says, of any PostgreSQL from 13 to 18, without a server:
       walkeeper history stats    --path /var/lib/barman/main

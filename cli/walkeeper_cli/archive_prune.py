@@ -1,0 +1,71 @@
+"""`walkeeper archive prune`: what is older than every --keep goes, lowest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from walkeeper_archive.archive import Archive
+from walkeeper_archive.contents import Contents
+from walkeeper_archive.errors import ArchiveError
+from walkeeper_archive.layout import ArchivedObject, Kind
+from walkeeper_archive.pruning import kept_since, prunable
+from walkeeper_archive.verification import survey
+from walkeeper_cli.archive_keep import KeepFrom
+from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What would go, and why the rest stays."""
+
+    keep_lsn: Lsn
+    because: str
+    objects: list[ArchivedObject]
+    oldest_kept: str
+
+    @property
+    def files(self) -> int:
+        """Without receipts."""
+        return sum(not found.is_receipt for found in self.objects)
+
+    @property
+    def size(self) -> int:
+        return sum(found.size for found in self.objects)
+
+
+def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
+    """The oldest of what is to be kept decides."""
+    objects = list(archive.objects())
+    contents = survey(archive)
+    modified_s = {
+        found.file.begin_lsn(contents.segment_bytes): found.modified_s
+        for found in objects
+        if found.file.kind is Kind.SEGMENT and not found.is_receipt
+    }
+    if not modified_s:
+        raise ArchiveError(f"{archive.url} has no whole segment: nothing can be pruned")
+    positions = [(_lsn_of(keep, contents, modified_s, now_s), keep.given) for keep in keeps]
+    keep_lsn, because = min(positions)
+    keep_lsn = keep_lsn.round_down(contents.segment_bytes)
+    timeline = max(contents.timelines)
+    oldest = segment_name(timeline, keep_lsn, contents.segment_bytes)
+    return Pruning(keep_lsn, because, prunable(objects, contents, keep_lsn), oldest)
+
+
+def _lsn_of(keep: KeepFrom, contents: Contents, modified_s: dict[Lsn, float], now_s: float) -> Lsn:
+    if keep.lsn is not None:
+        return keep.lsn
+    if keep.segment is not None:
+        return parse_segment_name(keep.segment, contents.segment_bytes)[1]
+    assert keep.seconds is not None, f"{keep=}"
+    since = kept_since(contents, modified_s, now_s - keep.seconds)
+    return max(modified_s) if since is None else since
+
+
+def prune(archive: Archive, pruning: Pruning, on_deleted: Callable[[int], None]) -> None:
+    """One after the other: interrupted anywhere, no gap is left."""
+    for found in pruning.objects:
+        archive.delete(found)
+        if not found.is_receipt:
+            on_deleted(found.size)

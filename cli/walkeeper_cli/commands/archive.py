@@ -1,0 +1,151 @@
+"""`walkeeper archive`: list, verify and prune an archive; for fetching from it see `restore`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from walkeeper_cli.options import config_option, option
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _which(function: Function) -> Function:
+    for add in (
+        option("--system-id", type=click.IntRange(1), metavar="N", help="If there are several."),
+        option("--cluster", metavar="NAME", help="Which log.  [default: all that are there]"),
+        click.argument("url", metavar="URL"),
+    ):
+        function = add(function)
+    return function
+
+
+@click.group("archive", short_help="List, verify and prune an archive of WAL.")
+def command() -> None:
+    """What `safekeeper --archive URL` has made of a directory or an object store's prefix:
+    URL/CLUSTER/SYSTEM_ID/TIMELINE/SEGMENT, with a receipt (SEGMENT.sha256) beside each file.
+
+    \b
+      walkeeper archive ls     s3://backups/wal
+      walkeeper archive verify file:///srv/wal --cluster main
+      walkeeper archive prune  s3://backups/wal --keep /backups/base --dry-run
+    \b
+    s3://, gs:// and az:// need walkeeper[archive], and take credentials, region and endpoint from
+    the variables of their own tools: AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, ….
+    """
+
+
+@command.command("ls", short_help="What is there, by timeline.")
+@_which
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@config_option
+def ls(url: str, cluster: str | None, system_id: int | None, as_json: bool) -> int:
+    """What is archived: from which LSN to which on each timeline, gaps, the tail, its size.
+
+    \b
+    Example:
+      walkeeper archive ls s3://backups/wal
+    """
+    from walkeeper_cli.archive_ls import document, text
+    from walkeeper_cli.archive_opening import opened
+
+    found = [document(archive) for archive in opened(url, cluster, system_id)]
+    if as_json:
+        click.echo(json.dumps(found))
+    for each in () if as_json else found:
+        click.echo("\n".join(text(each)))
+    return 0
+
+
+@command.command("verify", short_help="Read and compare everything; name what is wrong.")
+@_which
+@option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
+        help="Files read at once.")  # fmt: skip
+@option("--names-only", is_flag=True, help="Look for gaps by the names alone, and read nothing.")
+@option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@config_option
+def verify(
+    url: str, cluster: str | None, system_id: int | None, jobs: int, names_only: bool, quiet: bool
+) -> int:
+    """Read every file and compare it with its receipt, its name and its neighbours.
+
+    Each problem is a line: a flipped byte, a missing segment, a missing .history, a gap between
+    timelines, WAL of another system. Exit code 1 if there are any. Nothing is changed.
+
+    \b
+    Example:
+      walkeeper archive verify file:///srv/wal
+    """
+    from walkeeper_archive.verification import survey
+    from walkeeper_archive.verification import verify as problems_of
+    from walkeeper_cli.archive_opening import Progress, opened
+
+    problems = 0
+    for archive in opened(url, cluster, system_id):
+        contents = survey(archive)
+        progress = Progress(archive.url, len(contents.files()), quiet=quiet or names_only)
+        for problem in problems_of(
+            archive, contents, jobs=jobs, read_all=not names_only, on_read=progress.add
+        ):
+            problems += 1
+            progress.clear()
+            click.echo(problem.text)
+        progress.end()
+    if problems:
+        click.echo(f"walkeeper: error: {problems} problems in {url}", err=True)
+    return 1 if problems else 0
+
+
+@command.command("prune", short_help="Delete WAL that is older than what is to be kept.")
+@_which
+@option("--keep", "keeps", multiple=True, required=True, metavar="WHAT",
+        help="May be repeated, the oldest decides: a base backup (its directory, backup_label, "
+        "backup_manifest or base.tar) or a directory of them, an LSN, a segment, a time (7d).",
+)  # fmt: skip
+@option("--dry-run", "-n", is_flag=True, help="Only say what would be deleted.")
+@option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@config_option
+def prune(
+    url: str,
+    cluster: str | None,
+    system_id: int | None,
+    keeps: tuple[str, ...],
+    dry_run: bool,
+    quiet: bool,
+) -> int:
+    """Delete whole segments below everything that --keep names, lowest first.
+
+    A base backup needs all WAL from its start on: name the oldest one you keep, or the directory
+    in which they are. A time alone keeps what was archived since, which is of use only with a base
+    backup that is as old. Histories stay, and so does each timeline's last segment.
+
+    \b
+    Examples:
+      walkeeper archive prune s3://backups/wal --keep /backups/base --keep 7d --dry-run
+      walkeeper archive prune s3://backups/wal --keep 000000010000000000000003.00000028.backup
+    """
+    from walkeeper_cli.archive_keep import parse_keep
+    from walkeeper_cli.archive_opening import Progress, only
+    from walkeeper_cli.archive_prune import plan
+    from walkeeper_cli.archive_prune import prune as carry_out
+
+    wanted = [each for given in keeps for each in parse_keep(given)]
+    archive = only(url, cluster, system_id)
+    pruning = plan(archive, wanted, time.time())
+    verb = "would delete" if dry_run else "deleting"
+    click.echo(
+        f"{archive.url}: {verb} {pruning.files} files, {pruning.size / 1e6:,.0f} MB, all below "
+        f"{pruning.keep_lsn} ({pruning.oldest_kept}), which {pruning.because} needs"
+    )
+    for found in pruning.objects if dry_run else ():
+        if not found.is_receipt:
+            click.echo(f"  {found.path}")
+    if not dry_run:
+        progress = Progress("deleted", pruning.files, quiet=quiet)
+        carry_out(archive, pruning, progress.add)
+        progress.end()
+    return 0

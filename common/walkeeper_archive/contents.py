@@ -1,0 +1,162 @@
+"""What a listing of an archive amounts to: runs of segments, what is missing between, tails. Pure.
+
+contents_of(objects, segment_bytes) -> Contents
+gaps(contents, histories)           what no restore could get past
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from walkeeper_archive.layout import ArchivedObject, Kind, WalFile
+from walkeeper_common.lsn import Lsn, segment_name
+
+_PARENT = re.compile(r"\s*(\d+)\s+([0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})(?:\s.*)?")
+
+
+@dataclass(slots=True)
+class TimelineContents:
+    """One timeline's files, as far as they have receipts."""
+
+    timeline: int
+    segments: dict[Lsn, WalFile] = field(default_factory=dict)
+    partials: list[WalFile] = field(default_factory=list)
+    has_history: bool = False
+    bytes_stored: int = 0
+    newest_s: float = 0.0
+
+    @property
+    def first_lsn(self) -> Lsn | None:
+        """Where its first whole segment starts."""
+        return min(self.segments, default=None)
+
+    @property
+    def tail(self) -> WalFile | None:
+        """The partial that goes furthest."""
+        return max(self.partials, key=lambda file: file.end_lsn, default=None)
+
+
+@dataclass(slots=True)
+class Contents:
+    """An archive's, by timeline."""
+
+    segment_bytes: int
+    timelines: dict[int, TimelineContents] = field(default_factory=dict)
+    without_receipt: list[ArchivedObject] = field(default_factory=list)
+    without_object: list[WalFile] = field(default_factory=list)
+
+    def runs(self, timeline: int) -> list[tuple[Lsn, Lsn]]:
+        """[begin, end) of whole segments without a gap, in order."""
+        found: list[tuple[Lsn, Lsn]] = []
+        for begin in sorted(self.timelines[timeline].segments):
+            end = begin + self.segment_bytes
+            if found and found[-1][1] == begin:
+                found[-1] = (found[-1][0], end)
+            else:
+                found.append((begin, end))
+        return found
+
+    def files(self) -> list[WalFile]:
+        """All with receipts: each timeline's history first, then its WAL in order."""
+        found: list[WalFile] = []
+        for timeline in sorted(self.timelines):
+            part = self.timelines[timeline]
+            if part.has_history:
+                found.append(WalFile(timeline, f"{timeline:08X}.history"))
+            found += [part.segments[lsn] for lsn in sorted(part.segments)]
+            found += sorted(part.partials)
+        return found
+
+
+def contents_of(objects: Iterable[ArchivedObject], segment_bytes: int) -> Contents:
+    """A file counts when both its receipt and an object of it are there."""
+    contents = Contents(segment_bytes)
+    stored: dict[WalFile, list[ArchivedObject]] = {}
+    receipts: set[WalFile] = set()
+    for found in objects:
+        if found.is_receipt:
+            receipts.add(found.file)
+        else:
+            stored.setdefault(found.file, []).append(found)
+    contents.without_object = sorted(receipts - stored.keys())
+    for file in sorted(stored):
+        if file not in receipts:
+            contents.without_receipt += stored[file]
+            continue
+        part = contents.timelines.setdefault(file.timeline, TimelineContents(file.timeline))
+        match file.kind:
+            case Kind.SEGMENT:
+                part.segments[file.begin_lsn(segment_bytes)] = file
+            case Kind.PARTIAL:
+                part.partials.append(file)
+            case Kind.HISTORY:
+                part.has_history = True
+        part.bytes_stored += sum(found.size for found in stored[file])
+        part.newest_s = max(part.newest_s, *(found.modified_s for found in stored[file]))
+    return contents
+
+
+def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
+    """(parent, where the next one leaves it) of a `.history` file, oldest first. ValueError."""
+    parents: list[tuple[int, Lsn]] = []
+    for line in content.decode("utf-8", "replace").splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _PARENT.fullmatch(line)
+        if found is None:
+            raise ValueError(f"not a line of a timeline history: {line[:80]!r}")
+        parents.append((int(found[1]), Lsn.parse(found[2])))
+    return parents
+
+
+def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> Iterator[str]:
+    """What is missing between what is there. What lies before the first segment was pruned, or
+    never archived: that is no gap."""
+    for timeline in sorted(contents.timelines):
+        runs = contents.runs(timeline)
+        for (_, end), (begin, _) in pairwise(runs):
+            yield _missing(contents, timeline, end, begin)
+        if timeline > 1 and not contents.timelines[timeline].has_history:
+            yield (
+                f"{timeline:08X}.history is missing: no restore can find its way to timeline "
+                f"{timeline}"
+            )
+    for timeline, parents in sorted(histories.items()):
+        yield from _gaps_at_fork(contents, timeline, parents)
+
+
+def _gaps_at_fork(
+    contents: Contents, timeline: int, parents: list[tuple[int, Lsn]]
+) -> Iterator[str]:
+    """A timeline begins with a copy of the segment in which it leaves its parent: the parent must
+    be there up to that segment, and the timeline from it on."""
+    if not parents:
+        return
+    parent, fork_lsn = parents[-1]
+    needed = fork_lsn.round_down(contents.segment_bytes)
+    child_runs = contents.runs(timeline) if timeline in contents.timelines else []
+    parent_runs = contents.runs(parent) if parent in contents.timelines else []
+    if not parent_runs or parent_runs[0][0] > needed:
+        return  # pruned past the fork: what is left of the parent is a branch that was given up
+    if parent_runs[-1][1] < needed:
+        yield (
+            f"gap between timelines {parent} and {timeline}: "
+            + _missing(contents, parent, parent_runs[-1][1], needed)
+        )
+    if child_runs and child_runs[0][0] > needed:
+        yield (
+            f"gap between timelines {parent} and {timeline}: "
+            + _missing(contents, timeline, needed, child_runs[0][0])
+        )
+
+
+def _missing(contents: Contents, timeline: int, begin: Lsn, end: Lsn) -> str:
+    first = segment_name(timeline, begin, contents.segment_bytes)
+    count = (end - begin) // contents.segment_bytes
+    if count == 1:
+        return f"segment {first} is missing ({begin} to {end})"
+    last = segment_name(timeline, end - contents.segment_bytes, contents.segment_bytes)
+    return f"{count} segments from {first} to {last} are missing ({begin} to {end})"

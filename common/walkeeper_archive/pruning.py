@@ -1,0 +1,49 @@
+"""What of an archive may go when everything from some LSN on is kept, and in which order. Pure.
+
+By LSN alone, on every timeline: a base backup needs all WAL from its start on, whatever branch it
+is restored to. Never by counting files (pgBackRest #2629, pgrwl #232). Histories stay: they are
+small, and without them the WAL behind a fork cannot be reached. So does the last whole segment of
+each timeline, whatever is asked for.
+
+Lowest first, and a receipt before its object: interrupted anywhere, what is left has no gap, and an
+object that lost its receipt is not archived rather than damaged. The next run takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from walkeeper_archive.contents import Contents
+from walkeeper_archive.layout import ArchivedObject, Kind
+from walkeeper_common.lsn import Lsn
+
+
+def prunable(
+    objects: Iterable[ArchivedObject], contents: Contents, keep_lsn: Lsn
+) -> list[ArchivedObject]:
+    """In the order in which they may be deleted."""
+    segment_bytes = contents.segment_bytes
+    last = {t: max(part.segments, default=Lsn(0)) for t, part in contents.timelines.items()}
+    whole = {t: part.segments for t, part in contents.timelines.items()}
+    gone: list[ArchivedObject] = []
+    for found in objects:
+        file = found.file
+        if file.kind is Kind.HISTORY:
+            continue
+        begin_lsn = file.begin_lsn(segment_bytes)
+        is_below = begin_lsn + segment_bytes <= keep_lsn
+        if file.kind is Kind.SEGMENT:
+            if is_below and begin_lsn < last.get(file.timeline, Lsn(0)):
+                gone.append(found)
+        elif is_below or begin_lsn in whole.get(file.timeline, {}):
+            gone.append(found)  # a partial: of a segment that is whole here by now, or below
+    return sorted(gone, key=lambda o: (o.file.begin_lsn(segment_bytes), o.file, not o.is_receipt))
+
+
+def kept_since(contents: Contents, modified_s: dict[Lsn, float], since_s: float) -> Lsn | None:
+    """The start of the WAL that was archived at `since_s` or later, and one segment before it,
+    which may end with it. None: nothing was archived since."""
+    young = [lsn for lsn, at_s in modified_s.items() if at_s >= since_s]
+    if not young:
+        return None
+    return max(Lsn(0), min(young) - contents.segment_bytes)

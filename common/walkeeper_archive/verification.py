@@ -1,0 +1,133 @@
+"""Everything in an archive read and compared; what is wrong is yielded, nothing is changed.
+
+    survey(archive) -> Contents         lists, and finds out how large segments are
+    verify(archive, contents, …)        problems, one a line of text, as they are found
+
+A file is right when its object unpacks to what its receipt says, has the size that its name says,
+and begins, if it is WAL, with a page of this database system at the position in its name. Files are
+read by several threads; each is in memory while it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+from walkeeper_archive.archive import Archive
+from walkeeper_archive.contents import Contents, contents_of, gaps, parse_history
+from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
+from walkeeper_archive.layout import Kind, Packing, WalFile, history_file
+from walkeeper_archive.packing import Buffer
+from walkeeper_common.lsn import is_segment_size
+from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
+
+SEGMENT_BYTES_DEFAULT = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `file`: which one, or None: something between files."""
+
+    text: str
+    file: WalFile | None = None
+
+
+def survey(archive: Archive) -> Contents:
+    """One listing; one segment is read if all are packed. ArchiveError if there is no archive."""
+    objects = list(archive.objects())
+    if not objects and not archive.is_there():
+        raise ArchiveError(f"there is no archive at {archive.url}")
+    whole = [found for found in objects if found.file.kind is Kind.SEGMENT]
+    for found in whole:
+        if not found.is_receipt and found.packing is Packing.PLAIN and is_segment_size(found.size):
+            return contents_of(objects, found.size)
+    for found in whole:
+        if found.is_receipt:
+            try:
+                wal = archive.read(found.file)
+            except ArchiveDamaged:
+                continue
+            if wal is not None:
+                return contents_of(objects, len(wal))
+    return contents_of(objects, SEGMENT_BYTES_DEFAULT)
+
+
+def verify(
+    archive: Archive,
+    contents: Contents,
+    *,
+    jobs: int = 4,
+    read_all: bool = True,
+    on_read: Callable[[int], None] = lambda size: None,
+) -> Iterator[Problem]:
+    """`on_read` is told the size of each file that has been read. Without `read_all` only names
+    and histories are looked at."""
+    for file in contents.without_object:
+        yield Problem(f"{archive.shown(file.path)} is gone; its receipt is there", file)
+    histories = {}
+    for timeline, part in sorted(contents.timelines.items()):
+        if part.has_history:
+            try:
+                histories[timeline] = parse_history(
+                    bytes(archive.read(history_file(timeline)) or b"")
+                )
+            except (ArchiveDamaged, ValueError) as error:
+                yield Problem(f"{history_file(timeline).name}: {error}", history_file(timeline))
+    for text in gaps(contents, histories):
+        yield Problem(text)
+    if read_all:
+        yield from _read_all(archive, contents, jobs, on_read)
+
+
+def _read_all(
+    archive: Archive, contents: Contents, jobs: int, on_read: Callable[[int], None]
+) -> Iterator[Problem]:
+    files = iter(contents.files())
+    with ThreadPoolExecutor(jobs, thread_name_prefix="verify") as pool:
+
+        def start(file: WalFile) -> tuple[WalFile, Future[tuple[int, str | None]]]:
+            return file, pool.submit(_examine, archive, file, contents.segment_bytes)
+
+        waiting = [start(file) for file in islice(files, 2 * jobs)]
+        try:
+            while waiting:
+                file, future = waiting.pop(0)
+                size, problem = future.result()
+                waiting += [start(next_file) for next_file in islice(files, 1)]
+                on_read(size)
+                if problem is not None:
+                    yield Problem(problem, file)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _examine(archive: Archive, file: WalFile, segment_bytes: int) -> tuple[int, str | None]:
+    """(bytes read, what is wrong with it)."""
+    try:
+        data = archive.read(file)
+    except ArchiveDamaged as error:
+        return 0, str(error)
+    if data is None:
+        return 0, None  # pruned, or a tail that a later one has replaced
+    wrong = None if file.kind is Kind.HISTORY else _flaw(archive, file, data, segment_bytes)
+    return len(data), None if wrong is None else f"{archive.shown(file.path)}: {wrong}"
+
+
+def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> str | None:
+    """What WAL has against its own name."""
+    begin_lsn = file.begin_lsn(segment_bytes)
+    size = segment_bytes if file.kind is Kind.SEGMENT else file.end_lsn - begin_lsn
+    if len(wal) != size:
+        return f"{len(wal)} bytes, and its name stands for {size}"
+    if len(wal) < LONG_HEADER_BYTES:
+        return None
+    header = page_header(wal)
+    if header.system_id != archive.system_id:
+        return f"it is WAL of the database system {header.system_id}"
+    if header.page_lsn != begin_lsn:
+        return f"its first page says that it is at {header.page_lsn}, not at {begin_lsn}"
+    if header.timeline > file.timeline:
+        return f"its first page is of timeline {header.timeline}"
+    return None

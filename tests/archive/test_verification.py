@@ -1,0 +1,340 @@
+"""`walkeeper archive ls | verify | prune` find what is wrong, and let nothing go that is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.contents import parse_history
+from walkeeper_archive.layout import (
+    Kind,
+    Packing,
+    WalFile,
+    history_file,
+    partial_file,
+    segment_file,
+)
+from walkeeper_archive.verification import survey, verify
+from walkeeper_cli.__main__ import run
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.walpages import LONG_HEADER, LONG_HEADER_REST, PAGE_HEADER
+
+MB = 1 << 20
+SYSTEM_ID = 7000000000000000001
+
+
+def wal_of(begin_lsn: Lsn, timeline: int = 1, system_id: int = SYSTEM_ID, size: int = MB) -> bytes:
+    """A segment with the header that a real one has, and bytes that differ from any other's."""
+    front = PAGE_HEADER.pack(0xD110, LONG_HEADER, timeline, begin_lsn, 0)
+    front += LONG_HEADER_REST.pack(system_id, MB, 8192)
+    return (front + str(begin_lsn).encode() * 1000).ljust(size, b"\0")[:size]
+
+
+def put_segment(archive: Archive, number: int, timeline: int = 1, **other: int) -> WalFile:
+    file = segment_file(timeline, Lsn(number * MB), MB)
+    packing = Packing.ZSTD if number % 2 else Packing.PLAIN
+    archive.put(file, wal_of(Lsn(number * MB), timeline, **other), packing)
+    return file
+
+
+@dataclass
+class Made:
+    """Timeline 1 from segment 3 to 9, of which 7.5 is the fork of timeline 2, which goes to 12."""
+
+    archive: Archive
+    url: str
+
+    def path(self, file: WalFile) -> Path:
+        base = Path(self.archive.url.removeprefix("file://"))
+        plain = base / file.path
+        return plain if plain.exists() else base / (file.path + ".zst")
+
+    def receipt(self, file: WalFile) -> Path:
+        return Path(self.archive.url.removeprefix("file://")) / file.receipt_path
+
+    def remove(self, file: WalFile) -> None:
+        self.path(file).unlink()
+        self.receipt(file).unlink()
+
+    def problems(self) -> list[str]:
+        return [problem.text for problem in verify(self.archive, survey(self.archive))]
+
+    def segments(self) -> list[str]:
+        objects = self.archive.objects()
+        return [o.file.name for o in objects if o.is_receipt and o.file.kind is Kind.SEGMENT]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    (tmp_path / "archive").mkdir()
+    url = f"file://{tmp_path}/archive"
+    archive = open_archive(url, "main", SYSTEM_ID)
+    for number in range(3, 10):
+        put_segment(archive, number)
+    archive.put(history_file(2), b"1\t0/780000\tno recovery target specified\n\n")
+    for number in range(7, 12):
+        put_segment(archive, number, timeline=2)
+    archive.put(partial_file(2, Lsn(12 * MB + 8192), MB), wal_of(Lsn(12 * MB), 2, size=8192))
+    return Made(archive, url)
+
+
+def segment(number: int, timeline: int = 1) -> WalFile:
+    return segment_file(timeline, Lsn(number * MB), MB)
+
+
+def test_an_archive_without_faults_has_no_problems(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert made.problems() == []
+    assert run(["archive", "verify", made.url]) == 0
+    done = capsys.readouterr()
+    assert done.out == "" and "14 of 14 files" in done.err
+
+
+@pytest.mark.parametrize("number", [4, 5], ids=["plain", "zstd"])
+@pytest.mark.parametrize("at", [0, 12, 40, -1])
+def test_a_flipped_byte_is_found(
+    made: Made, number: int, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made.path(segment(number))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+    assert len(made.problems()) == 1 and segment(number).name in made.problems()[0]
+    assert run(["archive", "verify", made.url, "-q"]) == 1
+    assert "1 problems" in capsys.readouterr().err
+
+
+def test_a_missing_segment_is_found_and_named(made: Made) -> None:
+    made.remove(segment(5))
+    assert made.problems() == ["segment 000000010000000000000005 is missing (0/500000 to 0/600000)"]
+    made.remove(segment(6))
+    assert made.problems() == [
+        "2 segments from 000000010000000000000005 to 000000010000000000000006 are missing "
+        "(0/500000 to 0/700000)"
+    ]
+
+
+def test_a_missing_history_is_found(made: Made) -> None:
+    made.remove(history_file(2))
+    (problem,) = made.problems()
+    assert problem.startswith("00000002.history is missing")
+
+
+def test_a_gap_between_timelines_is_found_on_either_side(made: Made) -> None:
+    made.remove(segment(7, timeline=2))
+    assert made.problems() == [
+        "gap between timelines 1 and 2: segment 000000020000000000000007 is missing "
+        "(0/700000 to 0/800000)"
+    ]
+
+
+def test_a_parent_that_ends_before_the_fork_is_a_gap(made: Made) -> None:
+    for number in range(6, 10):
+        made.remove(segment(number))
+    assert made.problems() == [
+        "gap between timelines 1 and 2: segment 000000010000000000000006 is missing "
+        "(0/600000 to 0/700000)"
+    ]
+
+
+def test_what_was_pruned_at_the_front_is_no_gap(made: Made) -> None:
+    for number in range(3, 10):
+        made.remove(segment(number))
+    made.remove(segment(7, timeline=2))
+    assert made.problems() == []
+
+
+def test_an_object_that_is_gone_is_found_and_a_lost_receipt_is_a_missing_segment(
+    made: Made,
+) -> None:
+    made.path(segment(5)).unlink()
+    assert any("05 is gone; its receipt is there" in text for text in made.problems())
+    made.receipt(segment(5)).unlink()
+    made.receipt(segment(6)).unlink()
+    assert len(made.problems()) == 1 and "2 segments" in made.problems()[0]
+
+
+def test_wal_under_a_wrong_name_or_of_another_system_is_found(made: Made) -> None:
+    put_segment(made.archive, 10, system_id=5)
+    made.archive.put(segment(11), wal_of(Lsn(3 * MB)))
+    made.archive.put(segment(12), wal_of(Lsn(12 * MB), timeline=2))
+    made.archive.put(segment(13), wal_of(Lsn(13 * MB), size=2 * MB))
+    found = made.problems()
+    assert len(found) == 4
+    assert "of the database system 5" in found[0]
+    assert "says that it is at 0/300000, not at 0/B00000" in found[1]
+    assert "of timeline 2" in found[2]
+    assert "2097152 bytes, and its name stands for 1048576" in found[3]
+
+
+def test_names_alone_are_looked_at_when_asked(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.path(segment(4)).write_bytes(b"broken")
+    assert run(["archive", "verify", made.url, "--names-only"]) == 0
+    made.remove(segment(4))
+    assert run(["archive", "verify", made.url, "--names-only"]) == 1
+    assert "0004 is missing" in capsys.readouterr().out
+
+
+def test_ls_shows_runs_gaps_tail_and_histories(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.remove(segment(5))
+    made.receipt(segment(9)).unlink()
+    assert run(["archive", "ls", made.url]) == 0
+    shown = capsys.readouterr().out
+    assert "timeline 1: 0/300000 to 0/500000, 0/600000 to 0/900000 (5 segments" in shown
+    assert "GAP of 1 segments from 0/500000 on" in shown
+    assert "timeline 2: tail up to 0/C02000" in shown
+    assert "history is there" in shown
+    assert "000000010000000000000009.zst: no receipt" in shown
+    assert run(["archive", "ls", made.url, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["system_id"] == str(SYSTEM_ID) and found["segment_bytes"] == MB
+    assert found["timelines"][1]["runs"] == [{"begin_lsn": "0/700000", "end_lsn": "0/C00000"}]
+
+
+def test_an_archive_that_is_not_there_is_an_error_that_says_what_it_would_be(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["--cluster", "other"], ["--system-id", "5"]):
+        assert run(["archive", "ls", made.url, *arguments]) == 1
+        assert "URL/CLUSTER/SYSTEM_ID" in capsys.readouterr().err
+
+
+def names(numbers: range, timeline: int) -> list[str]:
+    return [segment(number, timeline).name for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "0/5000D8",
+        "0/5FFFFF",
+        "000000010000000000000005",
+        "000000010000000000000005.00000028.backup",
+    ],
+)
+def test_prune_keeps_all_from_the_segment_on(made: Made, keep: str) -> None:
+    assert run(["archive", "prune", made.url, "--keep", keep]) == 0
+    assert made.segments() == names(range(5, 10), 1) + names(range(7, 12), 2)
+    assert made.problems() == []
+
+
+def test_prune_says_what_it_would_do_and_does_nothing_in_a_dry_run(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = list(made.archive.objects())
+    assert run(["archive", "prune", made.url, "--keep", "0/600000", "--dry-run"]) == 0
+    assert list(made.archive.objects()) == before
+    shown = capsys.readouterr().out
+    assert "would delete 3 files" in shown and "all below 0/600000" in shown
+    assert "00000001/000000010000000000000005.zst" in shown
+
+
+def test_the_oldest_of_what_is_to_be_kept_decides(made: Made) -> None:
+    keeps = ["--keep", "0/900000", "--keep", "0/4000D8", "--keep", "7d"]
+    assert run(["archive", "prune", made.url, *keeps]) == 0
+    assert made.segments()[0] == segment(3).name, "all of it is younger than a week"
+    assert run(["archive", "prune", made.url, *keeps[:4]]) == 0
+    assert made.segments()[0] == segment(4).name
+
+
+def test_a_time_keeps_what_was_archived_since_and_the_segment_before(made: Made) -> None:
+    for number in range(3, 7):
+        os.utime(made.path(segment(number)), (1.7e9, 1.7e9))
+    assert run(["archive", "prune", made.url, "--keep", "7d"]) == 0
+    assert made.segments()[0] == segment(6).name
+
+
+def test_the_last_segment_of_each_timeline_and_histories_stay_whatever_is_asked(
+    made: Made,
+) -> None:
+    assert run(["archive", "prune", made.url, "--keep", "F/0"]) == 0
+    assert made.segments() == [segment(9).name, segment(11, 2).name]
+    assert made.archive.read(history_file(2)) is not None
+    assert made.problems() == []
+
+
+def test_partials_of_segments_that_are_whole_go(made: Made) -> None:
+    put_segment(made.archive, 12, timeline=2)
+    assert run(["archive", "prune", made.url, "--keep", "0/0"]) == 0
+    assert not [o for o in made.archive.objects() if o.file.kind is Kind.PARTIAL]
+    assert len(made.segments()) == 13
+
+
+def test_a_prune_that_is_interrupted_anywhere_leaves_no_problem(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete, deleted = Archive.delete, 0
+
+    def delete_and_die(archive: Archive, found: object) -> None:
+        nonlocal deleted
+        delete(archive, found)  # type: ignore[arg-type]
+        deleted += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Archive, "delete", delete_and_die)
+    for _ in range(30):
+        with contextlib.suppress(KeyboardInterrupt):
+            run(["archive", "prune", made.url, "--keep", "0/800000"])
+        assert made.problems() == []
+    assert deleted == 12
+    assert made.segments() == [*names(range(8, 10), 1), *names(range(8, 12), 2)]
+
+
+LABEL = """START WAL LOCATION: 0/6000028 (file 000000010000000000000006)
+CHECKPOINT LOCATION: 0/6000060
+BACKUP METHOD: streamed
+START TIMELINE: 1
+"""
+
+
+def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path) -> None:
+    from walkeeper_cli.archive_keep import parse_keep
+
+    for name in ("label", "manifest", "tar"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "label" / "backup_label").write_text(LABEL)
+    manifest = {"WAL-Ranges": [{"Timeline": 1, "Start-LSN": "0/4000028", "End-LSN": "0/4000100"}]}
+    (tmp_path / "manifest" / "backup_manifest").write_text(json.dumps(manifest))
+    with tarfile.open(tmp_path / "tar" / "base.tar.gz", "w:gz") as tar:
+        member = tarfile.TarInfo("backup_label")
+        member.size = len(LABEL)
+        tar.addfile(member, io.BytesIO(LABEL.encode()))
+    starts = {each.given: each.lsn for each in parse_keep(str(tmp_path))}
+    assert starts == {
+        f"{tmp_path}/label": Lsn(0x6000028),
+        f"{tmp_path}/manifest": Lsn(0x4000028),
+        f"{tmp_path}/tar": Lsn(0x6000028),
+    }
+    assert parse_keep(f"{tmp_path}/label/backup_label")[0].lsn == Lsn(0x6000028)
+
+
+def test_what_cannot_be_kept_is_a_usage_error(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "backup_manifest").write_text("{}")
+    for given in ("5", "nonsense", str(tmp_path / "archive"), str(tmp_path / "backup_manifest")):
+        assert run(["archive", "prune", made.url, "--keep", given]) == 2
+        assert "--keep" in capsys.readouterr().err
+    assert run(["archive", "prune", made.url]) == 2
+    assert len(made.segments()) == 12
+
+
+def test_histories_are_read_as_postgresql_writes_them() -> None:
+    text = b"1\t0/5000000\tno recovery target specified\n\n2\t1/A0\tbefore 2020-01-01\n# x\n"
+    assert parse_history(text) == [(1, Lsn(0x5000000)), (2, Lsn(0x1000000A0))]
+    for wrong in (b"x\n", b"1\t5\n", b"\xff\xff\n"):
+        with pytest.raises(ValueError, match="not a line of a timeline history"):
+            parse_history(wrong)
