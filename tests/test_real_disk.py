@@ -144,3 +144,17 @@ def test_segments_are_prepared_by_another_thread_while_wal_is_appended(tmp_path:
     assert not failures
     assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
     disk.close()
+
+
+def test_a_quota_answers_as_a_full_disk_does_and_counts_segments_alone(tmp_path: Path) -> None:
+    disk = RealDisk(str(tmp_path / "wal"), bytes_max=3 * 8192)
+    names = [f"0000000100000000{number:08X}" for number in range(4)]
+    for name in names[:3]:
+        disk.allocate(name + ".tmp", 8192)
+        disk.rename(name + ".tmp", name)
+    with pytest.raises(NoSpace, match="--wal-size-max"):
+        disk.allocate(names[3] + ".tmp", 8192)
+    assert sorted(name for name in disk.names() if name != "reserve") == names[:3]
+    disk.replace("head.mark", bytes(100))
+    disk.unlink(names[0])
+    disk.allocate(names[3] + ".tmp", 8192)

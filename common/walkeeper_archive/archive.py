@@ -200,12 +200,11 @@ class Archive:
 
     def is_there(self) -> bool:
         """Whether the store holds this archive: something was put once."""
-        if not self._known_to_exist:
-            self._known_to_exist = str(self.system_id) in self.store.folders(self.cluster)
-        return self._known_to_exist
+        return str(self.system_id) in self.store.folders(self.cluster)
 
     def _check_exists(self) -> None:
-        if not self.is_there():
+        self._known_to_exist = self._known_to_exist or self.is_there()
+        if not self._known_to_exist:
             raise ArchiveError(
                 f"{self.store.url} has no archive of cluster {self.cluster!r} with the system "
                 f"identifier {self.system_id}"
@@ -225,15 +224,18 @@ class Archive:
 
     # Writing
 
-    def refuse_foreign(self) -> None:
-        """ForeignArchive if another database system's archive is in the cluster's folder."""
-        others = [i for i in _system_ids(self.store, self.cluster) if i != self.system_id]
+    def refuse_foreign(self) -> bool:
+        """ForeignArchive if another database system's archive is in the cluster's folder; else
+        whether ours is."""
+        found = _system_ids(self.store, self.cluster)
+        others = [system_id for system_id in found if system_id != self.system_id]
         if others:
             raise ForeignArchive(
                 f"{self.store.url}/{self.cluster} holds the archive of another database system "
                 f"({', '.join(map(str, others))}; this one is {self.system_id}): give this cluster "
                 "another --archive, or move the old archive away"
             )
+        return bool(found)
 
     def put(self, file: WalFile, data: Buffer, packing: Packing = Packing.PLAIN) -> Put:
         """Archived when it returns: in the store, read back, equal, and receipted.

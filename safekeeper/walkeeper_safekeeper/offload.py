@@ -115,7 +115,8 @@ class Offload:
         )
         self.older: _OlderWal | None = None
         self.segments_put = self.failures = 0
-        self._known_lsn = saved_lsn  # an archive in which it is not is another one
+        self._known_lsn = saved_lsn  # of an earlier run
+        self._begin_lsn = self.plan.archived_lsn
         self._saved_lsn = saved_lsn
         self._histories_put: set[int] = set()
         self._surveyed = self._is_measuring = False
@@ -234,8 +235,7 @@ class Offload:
 
     def _list(self, wanted: set[WalFile]) -> set[WalFile]:
         """Those of them that have receipts. ForeignArchive, or unavailable."""
-        self.archive.refuse_foreign()
-        self._refuse_unmounted()
+        self._refuse_place()
         found = set()
         for timeline in {file.timeline for file in wanted}:
             names = [file.name for file in wanted if file.timeline == timeline]
@@ -246,11 +246,14 @@ class Offload:
                     found.add(seen.file)
         return found
 
-    def _refuse_unmounted(self) -> None:
-        if self._known_lsn is not None and not self.archive.is_there():
+    def _refuse_place(self) -> None:
+        """Before anything is put: the place must be ours, and not have lost what it had."""
+        archived_lsn = max(self.archived_lsn, self._known_lsn or Lsn(0))
+        was_used = self._known_lsn is not None or self.archived_lsn > self._begin_lsn
+        if not self.archive.refuse_foreign() and was_used:
             raise ArchiveUnavailable(
-                f"{self.archive.url} is empty, but WAL up to {self._known_lsn} was archived there: "
-                "is it mounted? If it was removed on purpose, name another --archive"
+                f"{self.archive.url} is not there, but WAL up to {archived_lsn} was archived in "
+                "it: is it mounted? If it was removed on purpose, name another --archive"
             )
 
     async def survey(self) -> None:
@@ -302,6 +305,7 @@ class Offload:
     def _put_segment(
         self, file: WalFile, begin_lsn: Lsn, end_lsn: Lsn, histories: dict[WalFile, bytes]
     ) -> Put:
+        self._refuse_place()
         for history, content in histories.items():
             self.archive.put(history, content)
         put = self.archive.put(file, self._store.read(begin_lsn, end_lsn), self._settings.packing)
@@ -326,8 +330,7 @@ class Offload:
     def _put_tail(
         self, file: WalFile, begin_lsn: Lsn, histories: dict[WalFile, bytes], is_ours: bool
     ) -> Lsn:
-        self.archive.refuse_foreign()
-        self._refuse_unmounted()
+        self._refuse_place()
         newest = self.archive.newest_partial(file.segment)
         if newest is not None:
             is_alive = newest.end_lsn > self._tail_lsn  # the offloader: it has moved since

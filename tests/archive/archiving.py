@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from walkeeper_archive.layout import Kind
 from walkeeper_common.lsn import Lsn
 
 FAST_TAIL = ("--archive-tail-interval", "1s")
-FILL = (
-    "CREATE TABLE IF NOT EXISTS filled(t text);"
-    "INSERT INTO filled SELECT repeat(md5(i::text), 8) FROM generate_series(1, {rows}) i"
-)
+MESSAGE = "SELECT pg_logical_emit_message(true, 'fill', repeat(md5(random()::text), 16384))"
+
+
+class HurriedDaemon(Daemon):
+    """See hurried.py."""
+
+    command = (sys.executable, "-m", "tests.archive.hurried")
 
 
 class ArchivingCluster(Cluster):
@@ -54,11 +58,12 @@ class ArchivingCluster(Cluster):
     def new_safekeeper(self, number: int, port: int, data_dir: Path | None = None) -> Daemon:
         made = super().new_safekeeper(number, port, data_dir)
         arguments = (*made.arguments, "--archive", self.url, *self.options)
-        return Daemon(made.name, arguments, made.log, environment=self.environment)
+        return HurriedDaemon(made.name, arguments, made.log, environment=self.environment)
 
-    def fill(self, rows: int = 2000) -> None:
-        """About a megabyte of WAL for 2000 rows, committed."""
-        self.primary.sql(FILL.format(rows=rows))
+    def fill(self, half_megabytes: int) -> None:
+        """So much WAL, committed."""
+        for _ in range(half_megabytes):
+            self.primary.sql(MESSAGE)
 
     def archived_lsns(self) -> dict[int, int]:
         """Of the safekeepers that answer."""
@@ -86,27 +91,26 @@ class ArchivingCluster(Cluster):
         return wanted
 
     def offloader(self) -> int:
-        """Who archives."""
-        line = wait_until(
-            lambda: [n for n in (1, 2, 3) if self.status_of(n).get("offloading")], timeout_s=20
-        )
-        return line[0]
+        """Who archives now."""
+        lines = self.status()["safekeepers"]
+        return next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
 
-    def status_of(self, number: int) -> dict[str, Any]:
-        line = self.status()["safekeepers"][number - 1]
-        return line["archive"] if line["reachable"] else {}
+    def oldest_kept(self, number: int) -> int:
+        """Where the WAL on that safekeeper's disk starts."""
+        return min(start_of(name, self.segment_bytes) for name in digests(self.wal_dir(number)))
 
     def archive(self) -> Archive:
         return open_archive(self.url)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of each segment in a directory."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
-        if len(path.name) == 24
-    }
+    """Of each segment in a directory, also while some of them go."""
+    found = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if len(path.name) == 24:
+                found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def archived_digests(archive: Archive) -> dict[str, str]:

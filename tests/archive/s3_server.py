@@ -28,6 +28,7 @@ class Faults:
     full: bool = False
     truncate_puts: bool = False  # stores half of what it was given, and says that all is well
     cut_answers: bool = False  # sends less than its Content-Length promises
+    delay_s: float = 0.0
     before_answer: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -40,12 +41,13 @@ class FaultyS3:
     def __init__(self) -> None:
         self.faults = Faults()
         self.requests: list[tuple[str, str]] = []
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self.honest = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
         self.faults.before_answer.wait(30)
+        threading.Event().wait(self.faults.delay_s)
         if self.faults.down:
             start_response("503 Service Unavailable", [("Content-Length", "0")])
             return [b""]
@@ -62,7 +64,7 @@ class FaultyS3:
             environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         if method == "GET" and self.faults.cut_answers:
             return self._cut(environ, start_response)
-        return self._moto(environ, start_response)
+        return self.honest(environ, start_response)
 
     def _cut(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         kept: dict[str, Any] = {}
@@ -70,7 +72,7 @@ class FaultyS3:
         def keep(status: str, headers: list[tuple[str, str]], *_: object) -> None:
             kept.update(status=status, headers=headers)
 
-        body = b"".join(self._moto(environ, keep))
+        body = b"".join(self.honest(environ, keep))
         start_response(kept["status"], kept["headers"])
         return [body[: len(body) // 2]]
 
@@ -82,10 +84,11 @@ class _Quiet(WSGIRequestHandler):
 
 @dataclass
 class S3Server:
-    """`url` and `environment` are what a client needs."""
+    """`url` and `environment` are what a client needs; at `honest_port` nothing goes wrong."""
 
     s3: FaultyS3
     port: int
+    honest_port: int
 
     @property
     def faults(self) -> Faults:
@@ -97,11 +100,14 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
+        return self.environment_at(self.port)
+
+    def environment_at(self, port: int) -> dict[str, str]:
         return {
             "AWS_ACCESS_KEY_ID": "key",
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         }
 
 
@@ -109,15 +115,23 @@ class S3Server:
 def s3_server() -> Iterator[S3Server]:
     """With an empty bucket."""
     s3 = FaultyS3()
-    server = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=_Quiet)
+    with _serving(s3) as port, _serving(s3.honest) as honest_port:
+        _make_bucket(honest_port)
+        try:
+            yield S3Server(s3, port, honest_port)
+        finally:
+            s3.faults.before_answer.set()
+
+
+@contextmanager
+def _serving(application: Callable[..., Iterable[bytes]]) -> Iterator[int]:
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="S3 server", daemon=True)
     thread.start()
     try:
-        _make_bucket(server.port)
-        yield S3Server(s3, server.port)
+        yield server.port
     finally:
-        s3.faults.before_answer.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.archive.archiving import FAST_TAIL, ArchivingCluster, archived_digests, digests
-from tests.postgres_server import PostgresServer
+from tests.archive.archiving import (
+    FAST_TAIL,
+    MESSAGE,
+    ArchivingCluster,
+    archived_digests,
+    digests,
+)
+from tests.postgres_server import PostgresServer, make_directory, own, program, run_as_server_user
 from tests.waiting import wait_until
-from tests.with_postgres.cluster import lsn_of
+from tests.with_postgres.cluster import lsn_of, walkeeper
+from tests.with_postgres.journal import Journal
+from walkeeper_archive.archive import open_archive
+from walkeeper_archive.layout import segment_file
+from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
+
+SEGMENT = 1 << 20
+KEEP_NONE = ("--wal-keep-size", "0")
 
 
 @pytest.fixture
@@ -21,15 +37,28 @@ def primary() -> Iterator[PostgresServer]:
         yield s
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    (tmp_path / "archive").mkdir()
+    return f"file://{tmp_path}/archive"
+
+
+def verified(url: str) -> str:
+    """What `archive verify` says of it; it must find nothing."""
+    done = walkeeper("archive", "verify", url)
+    assert done.returncode == 0, done
+    return done.stderr
+
+
 def test_archive_safekeepers_and_primary_agree_byte_for_byte(
-    primary: PostgresServer, tmp_path: Path
+    primary: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    with ArchivingCluster.archiving(primary, f"file://{tmp_path}", *FAST_TAIL) as cluster:
-        cluster.fill(16000)
+    with ArchivingCluster.archiving(primary, url, *FAST_TAIL) as cluster:
+        cluster.fill(12)
         archived_lsn = cluster.wait_archived()
         assert set(cluster.archived_lsns().values()) == {archived_lsn}
         there = archived_digests(cluster.archive())
-        assert len(there) >= 5
+        assert len(there) >= 6
         own = digests(primary.data / "pg_wal")
         assert {name: own[name] for name in there} == there
         for number in (1, 2, 3):
@@ -40,8 +69,158 @@ def test_archive_safekeepers_and_primary_agree_byte_for_byte(
         # The tail, up to what is committed, soon after.
         end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
         segment = primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
-        target = tmp_path / "tail"
-        archive = cluster.archive()
-        wait_until(lambda: (archive.fetch_tail(segment, str(target), 1 << 20) or 0) >= end)
+        target, archive = tmp_path / "tail", cluster.archive()
+        wait_until(lambda: (archive.fetch_tail(segment, str(target), SEGMENT) or 0) >= end)
         tail = (primary.data / "pg_wal" / segment).read_bytes()
-        assert target.read_bytes()[: end % (1 << 20)] == tail[: end % (1 << 20)]
+        assert target.read_bytes()[: end % SEGMENT] == tail[: end % SEGMENT]
+        verified(url)
+
+
+def test_wal_that_left_the_disks_is_streamed_from_the_archive(
+    primary: PostgresServer, url: str
+) -> None:
+    with ArchivingCluster.archiving(
+        primary, url, *KEEP_NONE, "--archive-compress", "zstd"
+    ) as cluster:
+        begin = cluster.oldest_kept(1)
+        cluster.fill(16)
+        archived = cluster.wait_archived()
+        wait_until(lambda: max(cluster.oldest_kept(n) for n in (1, 2, 3)) >= archived - 2 * SEGMENT)
+        received = make_directory("walkeeper_received_")
+        end = primary.sql("SELECT pg_current_wal_flush_lsn()")
+        cluster.primary.sql("SELECT pg_switch_wal()")
+        port = cluster.ports[1]
+        where = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
+        start = segment_file(1, Lsn(begin), SEGMENT).name
+        # pg_receivewal goes on from what its directory has: one segment before the first one.
+        first = primary.data / "pg_wal" / start
+        (received / start).write_bytes(first.read_bytes())
+        own(received)
+        run_as_server_user([program("pg_receivewal"), *where, "--endpos", end, "--no-loop"])
+        there = digests(received)
+        mine = digests(primary.data / "pg_wal")
+        assert len(there) >= 8 and {name: mine[name] for name in there} == there
+
+
+def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
+    primary: PostgresServer, url: str
+) -> None:
+    with ArchivingCluster.archiving(primary, url, *KEEP_NONE) as cluster:
+        cluster.fill(4)
+        cluster.wait_archived()
+        laggard = cluster.offloader()
+        others = [n for n in (1, 2, 3) if n != laggard]
+        cluster.safekeepers[laggard - 1].kill()
+        behind = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
+        cluster.fill(12)
+        cluster.wait_archived(60)  # taken over from the one that was killed
+        wait_until(lambda: min(cluster.oldest_kept(n) for n in others) > behind, 20)
+        cluster.proposer.kill()  # its window remembers nothing of all that
+        cluster.proposer.start()
+        cluster.safekeepers[laggard - 1].start()
+        cluster.wait_all_equal()
+        cluster.wait_archived()
+        verified(url)
+
+
+def test_killed_offloaders_leave_no_gap_and_no_conflict(primary: PostgresServer, url: str) -> None:
+    with ArchivingCluster.archiving(primary, url, *FAST_TAIL) as cluster, Journal(primary):
+        for _ in range(4):
+            cluster.fill(6)
+            killed = cluster.safekeepers[cluster.offloader() - 1]
+            killed.kill()
+            cluster.fill(2)
+            killed.start()
+        cluster.wait_archived(60)
+        there = archived_digests(cluster.archive())
+        own = digests(primary.data / "pg_wal")
+        assert {name: own[name] for name in there} == there
+        verified(url)
+        for safekeeper in cluster.safekeepers:
+            assert "other content" not in safekeeper.output()
+
+
+def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
+    primary: PostgresServer, tmp_path: Path
+) -> None:
+    """An archive that is not there: WAL may not go, until it is."""
+    url = f"file://{tmp_path}/not-mounted"
+    options = (*KEEP_NONE, "--wal-size-max", "8MB")
+    with ArchivingCluster.archiving(primary, url, *options) as cluster:
+        where = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
+        writer = subprocess.Popen(
+            [program("psql"), *where, *["-c", MESSAGE] * 24],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            refusing = wait_until(
+                lambda: [
+                    line for line in cluster.status()["safekeepers"]
+                    if "--wal-size-max" in (line["error"] or "")
+                ],
+                30,
+            )  # fmt: skip
+            assert "8 MB are allowed" in refusing[0]["error"]
+            number = cluster.offloader()
+            failure = wait_until(lambda: cluster.archive_of(number)["failure"])
+            assert "not-mounted" in failure
+            assert all(len(digests(cluster.wal_dir(n))) <= 8 for n in (1, 2, 3))
+            # Votes and reads go on.
+            cluster.settle()
+            where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
+            asked = [program("psql"), where + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
+            assert subprocess.run(asked, capture_output=True, timeout=20).returncode == 0
+            (tmp_path / "not-mounted").mkdir()
+            assert cluster.proposer.ended() == 1, "settle has deposed it"
+            cluster.proposer.start()
+            assert writer.wait(60) == 0
+        finally:
+            writer.kill()
+            writer.wait()
+        cluster.wait_archived(60)
+        verified(url)
+
+
+def test_foreign_lost_and_conflicting_archives_are_loud_and_stop_removal_and_nothing_else(
+    primary: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    with ArchivingCluster.archiving(primary, url, *KEEP_NONE) as cluster:
+
+        def failure() -> str:
+            text: str = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
+            return text
+
+        cluster.fill(4)
+        archived = Lsn(cluster.wait_archived())
+        system_id = int(cluster.status()["cluster"]["system_id"])
+        archive = open_archive(url, "main", system_id)
+        # 1. Another log has taken a name.
+        taken = segment_file(1, archived + 2 * SEGMENT, SEGMENT)
+        archive.put(taken, hashlib.sha256(b"another log").digest() * (SEGMENT // 32))
+        cluster.fill(8)
+        assert f"{taken.name} has other content" in failure()
+        wait_until(lambda: max(cluster.archived_lsns().values()) == archived + 2 * SEGMENT)
+        for found in [found for found in archive.objects() if found.file == taken]:
+            archive.delete(found)
+        cluster.wait_archived()
+        # 2. Another system's archive is in the folder.
+        other = open_archive(url, "main", 5)
+        other.put(segment_file(1, Lsn(SEGMENT), SEGMENT), bytes(SEGMENT))
+        cluster.fill(4)
+        assert "another database system (5; this one is" in failure()
+        status = walkeeper("status", "--safekeepers", cluster.addresses, "--check")
+        assert status.returncode == 1 and "cannot archive, commits go on" in status.stdout
+        shutil.rmtree(tmp_path / "archive" / "main" / "5")
+        cluster.wait_archived()
+        # 3. Its disk is not mounted any more.
+        (tmp_path / "archive").rename(tmp_path / "unmounted")
+        (tmp_path / "archive").mkdir()
+        cluster.fill(4)
+        assert "is it mounted?" in failure()
+        begin = max(cluster.archived_lsns().values())
+        assert max(cluster.oldest_kept(n) for n in (1, 2, 3)) <= begin
+        (tmp_path / "archive").rmdir()
+        (tmp_path / "unmounted").rename(tmp_path / "archive")
+        cluster.wait_archived()
+        verified(url)

@@ -51,6 +51,8 @@ class Daemon:
     `prefix`: words before the command, which become it (same pid); `environment`: more of it.
     """
 
+    command: Sequence[str] = WALKEEPER
+
     def __init__(
         self,
         name: str,
@@ -71,7 +73,7 @@ class Daemon:
         with self.log.open("ab") as log:
             self._start_bytes = log.tell()
             self.process = subprocess.Popen(
-                [*self._prefix, *WALKEEPER, *self.arguments, *more],
+                [*self._prefix, *self.command, *self.arguments, *more],
                 env=server_environment() | self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

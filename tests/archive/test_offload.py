@@ -1,0 +1,295 @@
+"""The offload of one log in this process: what is whole, deaths at every step, reading back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.faulty_disk import FaultyDisk
+from tests.test_wal_store import make_store
+from tests.waiting import until
+from tests.wal_maker import WalMaker
+from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.errors import ArchiveUnavailable
+from walkeeper_archive.layout import Kind, Packing, WalFile, history_file
+from walkeeper_archive.object_store import ObjectStore, StoredObject
+from walkeeper_archive.verification import survey, verify
+from walkeeper_common.errors import Refused, WalRemoved
+from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_safekeeper import archived_wal, offload
+from walkeeper_safekeeper.archived_wal import ArchivedWal
+from walkeeper_safekeeper.offload import Offload
+from walkeeper_safekeeper.settings import ArchiveSettings
+
+MB = 1 << 20
+SYSTEM_ID = 7_000_000_000_000_000_001
+
+
+class PowerCut(BaseException):
+    """The process is gone, in the middle of a request."""
+
+
+class MortalStore:
+    """Dies before or after its n-th operation, and is silent from then on."""
+
+    def __init__(self, store: ObjectStore, dies_at: float) -> None:
+        self._store, self.left, self.url = store, dies_at, store.url
+
+    def _operation(self) -> None:
+        self.left -= 0.5
+        if self.left <= 0:
+            raise PowerCut
+
+    def put_new(self, path: str, data: bytes | memoryview) -> bool:
+        self._operation()
+        done = self._store.put_new(path, data)
+        self._operation()
+        return done
+
+    def get(self, path: str) -> memoryview | None:
+        self._operation()
+        return self._store.get(path)
+
+    def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
+        self._operation()
+        return self._store.list_from(folder, after)
+
+    def folders(self, folder: str) -> list[str]:
+        self._operation()
+        return self._store.folders(folder)
+
+    def delete(self, path: str) -> None:
+        self._operation()
+        self._store.delete(path)
+        self._operation()
+
+
+class FakeLog:
+    """As much of a HostedLog as is archived: WAL that a maker made, on a simulated disk."""
+
+    def __init__(self, maker: WalMaker, *, acceptor_id: int = 1, fork: Lsn | None = None) -> None:
+        self.cluster, self.maker = "main", maker
+        store = make_store(FaultyDisk(Random(1)), MB)
+        store.create(maker.start_lsn)
+        store.append(maker.start_lsn, [maker.read(maker.start_lsn, maker.end_lsn)])
+        members = tuple(f"{number}#aa" for number in (1, 2, 3))
+        fragments = [Fragment(NO_BALLOT, maker.start_lsn, 1, False, members, 2)]
+        if fork is not None:
+            fragments.append(Fragment(NO_BALLOT, fork, 2, False, members, 2))
+        durable = SimpleNamespace(acceptor_id=acceptor_id, history=tuple(fragments))
+        self.driver: Any = SimpleNamespace(store=store, acceptor=SimpleNamespace(durable=durable))
+        self.configuration = Configuration(
+            1, bytes(16), SYSTEM_ID, MB, "15", LogKind.PHYSICAL, maker.start_lsn, 1, members, 2
+        )
+        self.commit_lsn = maker.end_lsn
+        self.moved: list[Lsn] = []
+        self.reaches: Lsn | None = None
+        self.offload: Offload
+
+    def timeline_history(self, timeline: int) -> bytes | None:
+        return b"1\t0/200000\tno recovery target specified\n" if timeline == 2 else None
+
+    def archive_moved(self) -> None:
+        self.moved.append(self.offload.archived_lsn)
+
+    def archive_reaches(self, oldest_lsn: Lsn) -> None:
+        self.reaches = oldest_lsn
+
+    async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
+        """Nobody starts it again."""
+
+    def run(self, archive: Archive, wanted_lsn: Lsn, timeout_s: float = 10.0) -> Offload:
+        """Until so much is archived, or the time is over."""
+
+        async def work() -> Offload:
+            def raised(error: BaseException) -> None:
+                raise error
+
+            settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=0.05)
+            made = Offload(self, archive, settings, saved_lsn=None, on_defect=raised)
+            self.offload = made
+            task = asyncio.create_task(made.run())
+            try:
+                await until(lambda: made.archived_lsn >= wanted_lsn, timeout_s)
+            finally:
+                task.cancel()
+                made.stop()
+            return made
+
+        return asyncio.run(work())
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "TICK_S", 0.01)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    (tmp_path / "archive").mkdir()
+    return open_archive(f"file://{tmp_path}/archive", "main", SYSTEM_ID)
+
+
+def wal_with(*records: int, seed: int = 1) -> WalMaker:
+    maker = WalMaker(Random(seed), segment_bytes=MB, start_lsn=Lsn(MB))
+    for size in records:
+        maker.record(size)
+    return maker
+
+
+def segments(archive: Archive) -> list[str]:
+    return [
+        found.file.name
+        for found in archive.objects()
+        if found.is_receipt and found.file.kind is Kind.SEGMENT
+    ]
+
+
+def test_a_segment_whose_last_record_is_not_whole_is_not_archived(archive: Archive) -> None:
+    """Segments 1 and 2 are committed as bytes; the record that starts in 1 ends in 3."""
+    maker = wal_with(100_000, 2 * MB)
+    log = FakeLog(maker)
+    log.commit_lsn = Lsn(3 * MB + 100)
+    with pytest.raises(AssertionError):
+        log.run(archive, Lsn(2 * MB), timeout_s=0.7)
+    assert segments(archive) == []
+    log.commit_lsn = maker.end_lsn
+    log.run(archive, Lsn(3 * MB))
+    assert segments(archive) == ["000000010000000000000001", "000000010000000000000002"]
+
+
+def test_archive_is_the_log_byte_for_byte(archive: Archive) -> None:
+    maker = wal_with(*[300_000] * 12)
+    log = FakeLog(maker)
+    whole = maker.end_lsn.round_down(MB)
+    assert log.run(archive, whole).plan.problem is None
+    for number in range(1, whole // MB):
+        wal = archive.read(WalFile(1, f"0000000100000000{number:08X}"))
+        assert wal == maker.read(Lsn(number * MB), Lsn((number + 1) * MB))
+    assert log.moved[-1] == whole and log.reaches == maker.start_lsn
+
+
+def test_the_history_of_a_timeline_is_there_before_its_first_segment(archive: Archive) -> None:
+    maker = wal_with(*[300_000] * 12)
+    log = FakeLog(maker, fork=Lsn(2 * MB + 4000))
+    order: list[str] = []
+    put_new = archive.store.put_new
+
+    class Watching(MortalStore):
+        def put_new(self, path: str, data: bytes | memoryview) -> bool:
+            order.append(path.rpartition("/")[2])
+            return put_new(path, data)
+
+    log.run(Archive(Watching(archive.store, 1e9), "main", SYSTEM_ID), Lsn(4 * MB))
+    assert segments(archive)[:3] == [
+        "000000010000000000000001", "000000020000000000000002", "000000020000000000000003"
+    ]  # fmt: skip
+    first_of_2 = min(i for i, name in enumerate(order) if name.startswith("000000020000"))
+    assert order.index("00000002.history.sha256") < first_of_2
+    assert archive.read(history_file(2)) == log.timeline_history(2)
+
+
+def test_an_offloader_that_dies_at_any_step_leaves_no_gap_and_no_conflict(tmp_path: Path) -> None:
+    maker = wal_with(*[300_000] * 8)
+    wal, files = {}, []
+    for number in (1, 2):
+        files.append(WalFile(1, f"0000000100000000{number:08X}"))
+        wal[files[-1]] = maker.read(Lsn(number * MB), Lsn((number + 1) * MB))
+    step, finished = 0, False
+    while not finished:
+        step += 1
+        (tmp_path / str(step)).mkdir()
+        archive = open_archive(f"file://{tmp_path}/{step}", "main", SYSTEM_ID)
+        dying = Archive(MortalStore(archive.store, step / 2), "main", SYSTEM_ID)
+        try:
+            for file in files:
+                dying.put(file, wal[file])
+            finished = True
+        except PowerCut:
+            pass
+        for found in archive.objects():
+            if found.is_receipt:
+                assert archive.read(found.file) == wal[found.file], step
+        for file in files:
+            archive.put(file, wal[file])
+        assert [problem.text for problem in verify(archive, survey(archive))] == []
+    assert step > 8
+
+
+def test_two_that_archive_at_once_do_no_harm(archive: Archive) -> None:
+    maker = wal_with(*[300_000] * 20)
+    whole = maker.end_lsn.round_down(MB)
+    logs = [FakeLog(maker, acceptor_id=number) for number in (1, 2, 3)]
+
+    async def all_of_them() -> None:
+        settings = ArchiveSettings("", Packing.ZSTD, tail_interval_s=0.05)
+        for log in logs:
+            log.offload = Offload(
+                log, archive, settings, saved_lsn=None, on_defect=lambda error: None
+            )
+            log.offload.plan.is_offloading = True  # each believes that it is its turn
+        tasks = [asyncio.create_task(log.offload.run()) for log in logs]
+        await until(lambda: all(log.offload.archived_lsn >= whole for log in logs))
+        for task, log in zip(tasks, logs, strict=True):
+            task.cancel()
+            log.offload.stop()
+        assert [log.offload.plan.problem for log in logs] == [None] * 3
+
+    asyncio.run(all_of_them())
+    assert [problem.text for problem in verify(archive, survey(archive))] == []
+
+
+def older_of(log: FakeLog, archive: Archive, folder: Path) -> ArchivedWal:
+    return ArchivedWal(archive, log.driver.store, log.offload.file_of, str(folder))
+
+
+def test_wal_that_left_the_disk_is_read_back_across_the_border(
+    archive: Archive, tmp_path: Path
+) -> None:
+    maker = wal_with(*[300_000] * 24)
+    log = FakeLog(maker)
+    log.run(archive, maker.end_lsn.round_down(MB))
+    log.driver.store.remove_below(Lsn(5 * MB))
+    older = older_of(log, archive, tmp_path / "fetched")
+    for begin, end in ((MB, 2 * MB), (MB + 7, MB + 9), (4 * MB - 5, 5 * MB + 5), (MB, 6 * MB)):
+        assert older.read(Lsn(begin), Lsn(end)) == maker.read(Lsn(begin), Lsn(end))
+    assert len(os.listdir(tmp_path / "fetched")) <= archived_wal.SEGMENTS_KEPT
+    older_of(log, archive, tmp_path / "fetched")
+    assert os.listdir(tmp_path / "fetched") == [], "what a crash left"
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_what_was_pruned_is_gone(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archived_wal, "PAUSES_S", (0.01,) * 3)
+    maker = wal_with(*[300_000] * 16)
+    log = FakeLog(maker)
+    log.run(archive, maker.end_lsn.round_down(MB))
+    log.driver.store.remove_below(Lsn(3 * MB))
+    older = older_of(log, archive, tmp_path / "fetched")
+    fetch, failures = archive.fetch, 3
+
+    def fails_first(name: str, to_path: str) -> bool:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise ArchiveUnavailable("503")
+        return fetch(name, to_path)
+
+    monkeypatch.setattr(archive, "fetch", fails_first)
+    assert older.read(Lsn(MB), Lsn(MB + 10)) == maker.read(Lsn(MB), Lsn(MB + 10))
+    failures = 100
+    with pytest.raises(Refused, match="in the archive, which cannot be read: 503"):
+        older.read(Lsn(2 * MB), Lsn(2 * MB + 10))
+    monkeypatch.setattr(archive, "fetch", lambda name, to_path: False)
+    with pytest.raises(WalRemoved):
+        older.read(Lsn(2 * MB), Lsn(2 * MB + 10))

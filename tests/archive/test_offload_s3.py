@@ -1,0 +1,105 @@
+"""S3 that is down, full, slow and lying, under load: commits go on, and no WAL goes too early."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.archive.archiving import FAST_TAIL, ArchivingCluster, archived_digests, digests
+from tests.archive.s3_server import S3Server, s3_server
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.conftest import Figure, figure
+from tests.with_postgres.journal import Journal
+from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.verification import survey, verify
+from walkeeper_common.lsn import Lsn
+
+pytestmark = pytest.mark.postgres
+
+SEGMENT = 1 << 20
+COMMITS_RATIO_MIN = 0.4  # on a machine that others use too; the figure is what counts
+__all__ = ["figure"]
+
+
+@pytest.fixture
+def server() -> Iterator[S3Server]:
+    """This process asks it where nothing goes wrong; the safekeepers where it does."""
+    with s3_server() as served, pytest.MonkeyPatch.context() as patch:
+        for name, value in served.environment_at(served.honest_port).items():
+            patch.setenv(name, value)
+        yield served
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgresServer]:
+    with PostgresServer.create({"wal_keep_size": "1GB"}, initdb_options=["--wal-segsize=1"]) as s:
+        yield s
+
+
+def assert_nothing_went_too_early(cluster: ArchivingCluster, archive: Archive) -> None:
+    """What is on no disk any more is in the archive, with a receipt."""
+    begins = [cluster.oldest_kept(number) for number in (1, 2, 3)]
+    runs = survey(archive).runs(1)
+    assert len(runs) == 1, runs
+    assert runs[0][1] >= max(begins), (runs, begins)
+
+
+def commits_per_second(journal: Journal, load: Callable[[], None]) -> float:
+    began_s, before = time.monotonic(), len(journal.entries)
+    load()
+    journal.goes_on_for(2.0)
+    return (len(journal.entries) - before) / (time.monotonic() - began_s)
+
+
+def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
+    primary: PostgresServer, server: S3Server, figure: Figure
+) -> None:
+    options = ("--wal-keep-size", "0", *FAST_TAIL)
+    environment = server.environment
+    with (
+        ArchivingCluster.archiving(primary, server.url, *options, **environment) as cluster,
+        Journal(primary, writers=2, pause_s=0.01) as journal,
+    ):
+        first = cluster.oldest_kept(1)
+        cluster.fill(4)
+        cluster.wait_archived()
+        archive = open_archive(server.url)
+        faults = server.faults
+        rates = {"none": commits_per_second(journal, lambda: cluster.fill(4))}
+        for fault, value in (
+            ("down", True),
+            ("full", True),
+            ("delay_s", 1.0),
+            ("cut_answers", True),
+        ):
+            normal = getattr(faults, fault)
+            setattr(faults, fault, value)
+            rates[fault] = commits_per_second(journal, lambda: cluster.fill(4))
+            assert_nothing_went_too_early(cluster, archive)
+            setattr(faults, fault, normal)
+        cluster.wait_archived(60)
+        # It stores half of what it is given, and says that all is well.
+        before = max(cluster.archived_lsns().values())
+        faults.truncate_puts = True
+        rates["truncate_puts"] = commits_per_second(journal, lambda: cluster.fill(4))
+        failure = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
+        faults.truncate_puts = False
+        assert "524288 bytes are there" in failure or "gives back other bytes" in failure, failure
+        assert_nothing_went_too_early(cluster, archive)
+        assert max(cluster.archived_lsns().values()) == before
+        for found in survey(archive).without_receipt:
+            archive.delete(found)  # the remedy that the text names
+        cluster.wait_archived(60)
+        assert_nothing_went_too_early(cluster, archive)
+        contents = survey(archive)
+        assert [problem.text for problem in verify(archive, contents)] == []
+        assert contents.runs(1)[0][0] == Lsn(first), "from the first byte of the log on"
+        own = digests(primary.data / "pg_wal")
+        there = archived_digests(archive)
+        assert {name: own[name] for name in there} == there
+    for fault, rate in rates.items():
+        figure(f"commits/s while S3 has fault: {fault}", rate)
+        assert rate >= rates["none"] * COMMITS_RATIO_MIN, rates
