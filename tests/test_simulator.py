@@ -30,6 +30,12 @@ def test_nothing_is_lost_and_all_moves_on(seed: int) -> None:
     assert done.code == PASSED == 0, f"{done.text}\npython -m tests.sim --seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_is_lost_when_wal_goes_to_an_archive_and_comes_back(seed: int) -> None:
+    done = run(seed, has_archive=True)
+    assert done.code == PASSED, f"{done.text}\npython -m tests.sim --archive --seed {seed}"
+
+
 def simulate(seed: int, *, hash_seed: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.sim", "--seed", str(seed)],

@@ -54,9 +54,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="when to stop searching")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
+    parser.add_argument("--archive", action="store_true", help="with an archive; for --seed")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        done = run(arguments.seed, show=_tell)
+        done = run(arguments.seed, show=_tell, has_archive=arguments.archive)
         _tell(done.text)
         return done.code
     base = secrets.randbelow(10**9) if arguments.base is None else arguments.base

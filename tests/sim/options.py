@@ -62,6 +62,7 @@ class Options:
     record_bytes: tuple[int, ...]  # one number: any size below it; more: only these
     starts_inside_record: bool  # where the log was created
     safety_s: int
+    has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod
     def draw(cls, random: Random) -> Options:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
+from tests.sim.archive import Archived, NodesArchive
 from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
 from tests.sim.network import Connection
@@ -28,7 +29,13 @@ from walkeeper_common.messages import (
     VoteResponse,
 )
 from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received, StandbysReported, Tick
+from walkeeper_safekeeper.acceptor_events import (
+    ConnectionLost,
+    Received,
+    SegmentsRemoved,
+    StandbysReported,
+    Tick,
+)
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder, OpenedWal
@@ -40,7 +47,11 @@ TICK_MS = (900, 1100)
 class SafekeeperNode:
     """The driver's Surroundings; `lives` tells late callbacks from those of this life."""
 
-    def __init__(self, world: World, number: int, durable: Durable, oracles: Oracles) -> None:
+    def __init__(
+        self, world: World, number: int, durable: Durable, oracles: Oracles, archived: Archived
+    ) -> None:
+        self._archived = archived
+        self._archive: NodesArchive | None = None
         self.world, self.number, self.name = world, number, f"sk{number}"
         self.oracles, self.created = oracles, durable
         assert durable.configuration is not None
@@ -103,6 +114,13 @@ class SafekeeperNode:
             acceptor, store, self._folder().save_control,
             writer=writer, reader=reader, allocator=allocator, around=self,
         )  # fmt: skip
+        self._archive = None
+        if self.world.options.has_archive:
+            self._workers.append(Worker(self.world))
+            self._archive = self.driver.older = NodesArchive(
+                self.name, self._archived, store, self._workers[-1], self.oracles.committed
+            )
+            self.driver.post(SegmentsRemoved(self.oracles.committed.start_lsn))
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
         self._vouched_lsn = acceptor.flush_lsn
@@ -245,7 +263,7 @@ class SafekeeperNode:
             self.on_removed(self, self._first_lsn)
         keep_bytes = self.world.options.retention_bytes
         if keep_bytes is not None and random.random() < 0.3:
-            driver.remove_below(self._retention_lsn(), keep_bytes=keep_bytes)
+            self._retain(driver, keep_bytes)
         if random.random() < 0.2:
             applied = driver.acceptor.commit_lsn.round_down(random.choice((1, 1 << 16)))
             driver.post(StandbysReported(Feedback(applied, random.randrange(3), 0)))
@@ -263,6 +281,16 @@ class SafekeeperNode:
                 self.world, self.name, driver, oracles, connection=number, votes=self._votes
             )
             self._pinned.append(pinned)
+
+    def _retain(self, driver: Driver, keep_bytes: int) -> None:
+        archived_lsn = None
+        if self._archive is not None:
+            self._archive.check_removal(self.oracles.retention)
+            self._archive.archive(driver.acceptor.commit_lsn)
+            archived_lsn = self._archive.archived_lsn
+        driver.remove_below(
+            self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn
+        )
 
     def _retention_lsn(self) -> Lsn:
         assert self.driver is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tests.sim import faults, healing, plots
+from tests.sim.archive import Archived
 from tests.sim.network import Network
 from tests.sim.oracle import Oracles, Standing
 from tests.sim.primary import SYSTEM_ID, Primary
@@ -26,13 +27,16 @@ KEPT_TAIL_BYTES = 20_000
 class Story:
     """Builds the world of a seed, runs it, raises what an oracle finds."""
 
-    def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
-        self.world = world = World(seed, show=show)
+    def __init__(
+        self, seed: int, *, show: Callable[[str], None] | None = None, has_archive: bool = False
+    ) -> None:
+        self.world = world = World(seed, show=show, has_archive=has_archive)
         self.network = Network(world)
         start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
         self.oracles = Oracles(start_lsn)
         maker = self._first_wal(start_lsn)
         self.configuration = self._configuration(start_lsn)
+        self.archived = Archived()
         self.safekeepers = self._safekeepers()
         self.primary = Primary(world, "pg1", maker, self.oracles.acknowledged)
         self.primaries = [self.primary]
@@ -87,7 +91,7 @@ class Story:
                 restart_lsn=start_lsn,
                 reached_lsn=start_lsn,
             )
-            node = SafekeeperNode(self.world, number, durable, self.oracles)
+            node = SafekeeperNode(self.world, number, durable, self.oracles, self.archived)
             node.on_changed, node.on_removed = self.judge_disks, self.judge_removal
             node.on_committed = self.judge_committed
             nodes.append(node)

@@ -12,7 +12,7 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias
 
@@ -37,9 +37,13 @@ Plot: TypeAlias = Iterator[float | Until]
 class World:
     """The clock, the agenda, the trace, and the tally of what went wrong."""
 
-    def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, show: Callable[[str], None] | None = None, has_archive: bool = False
+    ) -> None:
         self.seed, self.random = seed, Random(seed)
         self.options = Options.draw(self.random)
+        if has_archive:
+            self.options = replace(self.options, has_archive=True, retention_bytes=0)
         self.now_ms = 0.0
         self.events = 0
         self.is_healed = self.is_calm = False
