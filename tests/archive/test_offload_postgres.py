@@ -21,8 +21,10 @@ from tests.postgres_server import PostgresServer, make_directory, own, program, 
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
-from walkeeper_archive.archive import open_archive
-from walkeeper_archive.layout import segment_file
+from tests.with_postgres.recovery import recovered
+from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.layout import Kind, segment_file
+from walkeeper_archive.verification import survey
 from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
@@ -100,6 +102,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         there = digests(received)
         mine = digests(primary.data / "pg_wal")
         assert len(there) >= 8 and {name: mine[name] for name in there} == there
+        shutil.rmtree(received)
 
 
 def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
@@ -224,3 +227,38 @@ def test_foreign_lost_and_conflicting_archives_are_loud_and_stop_removal_and_not
         (tmp_path / "unmounted").rename(tmp_path / "archive")
         cluster.wait_archived()
         verified(url)
+
+
+def test_a_base_backup_and_the_archive_alone_give_every_commit_up_to_the_tail(
+    primary: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    backup = primary.base_backup()
+    try:
+        with ArchivingCluster.archiving(primary, url, *FAST_TAIL, *KEEP_NONE) as cluster:
+            with Journal(primary, writers=2) as journal:
+                cluster.fill(8)
+                journal.wait_for_more(50)
+            acknowledged = journal.acknowledged
+            end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
+            archive = cluster.archive()
+            segment = primary.sql("SELECT pg_walfile_name(pg_current_wal_flush_lsn())")
+            cluster.wait_archived()
+            wait_until(lambda: _tail_lsn(archive, segment) >= end)
+        primary.kill()  # and every safekeeper with its disk
+        wal = make_directory("walkeeper_fetched_")
+        for file in survey(archive).files():
+            if file.kind is Kind.SEGMENT:
+                assert archive.fetch(file.name, str(wal / file.name))
+        assert archive.fetch_tail(segment, str(wal / segment), SEGMENT)
+        own(wal)
+        with recovered(backup, wal) as server:
+            found = {row[0] for row in server.rows("SELECT id FROM journal")}
+            assert acknowledged - found == set() and len(acknowledged) > 50
+        shutil.rmtree(wal)
+    finally:
+        backup.delete()
+
+
+def _tail_lsn(archive: Archive, segment: str) -> int:
+    partial = archive.newest_partial(segment)
+    return 0 if partial is None else partial.end_lsn
