@@ -53,12 +53,12 @@ define venv_with
 endef
 
 # All that the tests use, and so all that the demo uses too.
-$(STAMP): pyproject.toml Makefile
+$(STAMP): pyproject.toml Makefile cli/scripts/walkeeper
 	@$(MAKE) --no-print-directory system-packages LACKING=name
 	$(call venv_with,test)
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml Makefile
+$(DEMO_STAMP): pyproject.toml Makefile cli/scripts/walkeeper
 	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
 		NEEDED='$(DEMO_NEEDED)'
 	$(call venv_with,demo)

@@ -272,5 +272,7 @@ def test_every_option_has_an_environment_variable() -> None:
         command = cli.get_command(context, name)
         assert command is not None
         for parameter in command.params:
+            if isinstance(parameter, click.Argument):
+                continue  # what PostgreSQL puts for %f and %p
             flag = max(parameter.opts, key=len).removeprefix("--").replace("-", "_").upper()
             assert parameter.envvar == f"WALKEEPER_{flag}", f"{name} {parameter.opts}"

@@ -4,7 +4,13 @@ Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. 
 expected (WalkeeperError) show no traceback; a defect shows its own.
 """
 
+
 from __future__ import annotations
+
+from walkeeper_cli import restore_guard
+
+if __name__ == "__main__":
+    restore_guard.main()
 
 import importlib
 import importlib.metadata
@@ -25,6 +31,7 @@ COMMANDS = (
     "detach",
     "status",
     "settle",
+    "restore",
     "up",
     "demo",
     "bench",
@@ -119,12 +126,8 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def main() -> None:
-    """The console script."""
+def main_without_guard() -> None:
+    """Every command but `restore`."""
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
     sys.exit(run())
-
-
-if __name__ == "__main__":
-    main()

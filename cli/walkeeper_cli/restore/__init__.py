@@ -1,0 +1,1 @@
+"""`walkeeper restore`: WAL for restore_command. `entry` starts, `restoring` is the loop."""

@@ -1,0 +1,41 @@
+"""`walkeeper restore` from its words to its outcome: `found`, `absent`, `help shown`, else failed.
+
+A segment that was fetched ahead is put in place before anything of the command line is imported:
+PostgreSQL starts this process for each segment, and waits for it.
+"""
+
+from __future__ import annotations
+
+from walkeeper_cli.restore import spool
+from walkeeper_cli.restore_guard import SEGMENT_DIGITS, is_wal_name, say
+
+
+def run(words: list[str]) -> str:
+    """Blocks until there is an outcome. Whatever it raises is an outcome that is not known."""
+    if not __debug__:
+        raise RuntimeError("the assertions are part of the protocol; do not use python -O")
+    if len(words) > 2 and is_wal_name(words[-2]) and len(words[-2]) == SEGMENT_DIGITS:
+        from walkeeper_cli.restore.restored_server import system_id
+
+        if spool.take(words[-2], words[-1], spool.key_of(words[:-2]), system_id()):
+            return "found"
+    return _from_the_start(words)
+
+
+def _from_the_start(words: list[str]) -> str:
+    import click
+
+    from walkeeper_cli.__main__ import cli
+    from walkeeper_common.errors import WalkeeperError
+
+    try:
+        outcome = cli.main(words, prog_name="walkeeper", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return "usage"
+    except WalkeeperError as error:
+        say(" ".join(str(error).split()))
+        return "failed"
+    if outcome in ("found", "absent"):
+        return str(outcome)
+    return "help shown" if outcome in (None, 0) else "failed"

@@ -1,0 +1,88 @@
+"""A file that is there whole or not at all: a temporary name beside it, fsync, rename. A shell.
+
+    with placing(path) as temporary: write(temporary)      renamed when the block ends well
+
+What a killed process left behind is removed by the next one (`remove_leftovers`). A process whose
+server has died must not rename anything any more: by then another server may be waiting for
+another segment under the same name. `Orphaned` is raised instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from walkeeper_cli.restore.spool import is_alive
+from walkeeper_common.errors import WalkeeperError
+
+SUFFIX = ".walkeeper-"
+ANCESTORS = 3  # a shell, PostgreSQL's startup process, its postmaster
+
+
+class Orphaned(WalkeeperError):
+    """Nobody waits for the answer any more."""
+
+
+def ancestors() -> tuple[int, ...]:
+    """Who started us, as far as this system shows it. It changes when one of them dies."""
+    pid = os.getppid()
+    found: list[int] = []
+    while pid > 1 and len(found) < ANCESTORS:
+        found.append(pid)
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return tuple(found)
+
+
+STARTED_BY = ancestors()
+
+
+def check_wanted() -> None:
+    """Orphaned if the server that asked has gone."""
+    if ancestors() != STARTED_BY:
+        raise Orphaned("the server that asked for this file is gone")
+
+
+@contextlib.contextmanager
+def placing(path: str) -> Iterator[str]:
+    """The name of an empty file. Nothing is left of it when the block raises."""
+    temporary = f"{path}{SUFFIX}{os.getpid()}"
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            yield temporary
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        check_wanted()
+        os.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """The rename outlives a power cut."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(path: str) -> None:
+    """Temporary files beside `path` of processes that were killed."""
+    folder, name = os.path.split(path)
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            stem, _, pid = entry.name.rpartition(SUFFIX)
+            if stem == name and pid.isdigit() and not is_alive(int(pid)):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

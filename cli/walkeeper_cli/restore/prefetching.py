@@ -1,0 +1,125 @@
+"""Fetches the segments that PostgreSQL will ask for next, in a process of its own. A shell.
+
+    start(folder, name, source, log, ahead)     returns at once; `name` is the one just placed
+
+At most `ahead` segments wait in the spool. The process ends when the log's committed whole
+segments do, when nothing was taken for a while, when its directory or the server has gone, or at
+the first error; whatever it could not fetch is fetched when it is asked for. It is forked, not
+started, so that it costs no imports, and keeps the connection over which its predecessor asked.
+
+It always ends with 0: where the postmaster is process 1, as in a container, it inherits this
+process, and would take another end for the crash of a server process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from walkeeper_cli.restore.placing import STARTED_BY, sync_directory
+from walkeeper_cli.restore.safekeeper import Safekeeper, fetch
+from walkeeper_cli.restore.spool import PART, is_alive, remove_folder
+from walkeeper_cli.restore.verdict import holds
+from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_common.messages import AcceptorGreeting
+
+IDLE_S = 30.0
+POLL_S = 0.01
+DESCRIPTORS_MAX = 65536
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
+def start(folder: str, name: str, source: Safekeeper, log: AcceptorGreeting, ahead: int) -> None:
+    """Nothing if there is no whole segment behind `name`."""
+    wanted = _Segments(name, log)
+    if not wanted.advance() or os.fork():
+        return
+    try:
+        _leave_the_server(source)
+        owned = f"{folder}.{os.getpid()}"
+        os.makedirs(owned, 0o700)
+        try:
+            _fetch_ahead(owned, wanted, source, ahead)
+        except BaseException:
+            remove_folder(owned)
+    finally:
+        os._exit(0)
+
+
+class _Segments:
+    """The names that follow, as far as they are committed whole."""
+
+    def __init__(self, name: str, log: AcceptorGreeting) -> None:
+        assert log.configuration is not None, f"{log=}"
+        self._log, self.segment_bytes = log, log.configuration.segment_bytes
+        self._timeline, self.begin_lsn = parse_segment_name(name, self.segment_bytes)
+
+    @property
+    def name(self) -> str:
+        return segment_name(self._timeline, self.begin_lsn, self.segment_bytes)
+
+    @property
+    def end_lsn(self) -> Lsn:
+        return self.begin_lsn + self.segment_bytes
+
+    def advance(self) -> bool:
+        """To the next one, if there is one."""
+        self.begin_lsn = self.end_lsn
+        return holds(self._log, self._timeline, self.begin_lsn, self.end_lsn)
+
+
+def _leave_the_server(source: Safekeeper) -> None:
+    """Nothing of it is held: not its session, its descriptors (sockets it listens on), its log."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: os._exit(0))
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    kept = source.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, DESCRIPTORS_MAX)
+    os.chdir("/")
+
+
+def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int) -> None:
+    path = os.path.join(folder, wanted.name)
+    _create(path + PART)
+    while _wait_for_room(folder, ahead):
+        fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
+        _sync(path + PART)
+        # The next one is announced before this one is there: whoever asks for it waits for us.
+        done, has_more = path, wanted.advance()
+        path = os.path.join(folder, wanted.name)
+        if has_more:
+            _create(path + PART)
+        os.rename(done + PART, done)
+        if not has_more:
+            sync_directory(folder)
+            return
+    remove_folder(folder)
+
+
+def _wait_for_room(folder: str, ahead: int) -> bool:
+    """False when nobody takes what is there. FileNotFoundError when the directory has gone."""
+    before, since_s = -1, time.monotonic()
+    while (waiting := sum(not name.endswith(PART) for name in os.listdir(folder))) >= ahead:
+        if waiting != before:
+            before, since_s = waiting, time.monotonic()
+        if time.monotonic() - since_s > IDLE_S or not all(map(is_alive, STARTED_BY[1:2])):
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

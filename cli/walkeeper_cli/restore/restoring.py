@@ -1,0 +1,326 @@
+"""One request of PostgreSQL's: ask all safekeepers at once until the answer is known. A shell.
+
+    Restore(…).run(name, path) -> "found" | "absent"        or raises: not known, and it will not be
+
+Every round asks all safekeepers, each in a thread of its own, so that one that does not answer
+costs nothing where the others suffice. What cannot be known is asked again: without limit for a
+standby, else for `wait_s`; every 10 s the server's log is told why. `verdict` decides, and the
+archive, where there is one, has its say before anything is called absent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from walkeeper_cli.restore import prefetching, restored_server, spool
+from walkeeper_cli.restore.archive_source import WalSource
+from walkeeper_cli.restore.placing import Orphaned, check_wanted, placing, remove_leftovers
+from walkeeper_cli.restore.safekeeper import (
+    Address,
+    Rejected,
+    Safekeeper,
+    Unreachable,
+    fetch,
+    timeline_history,
+)
+from walkeeper_cli.restore.verdict import (
+    Absent,
+    Gone,
+    Misconfigured,
+    Part,
+    Unknown,
+    Verdict,
+    Whole,
+    configuration_of,
+    judge_segment,
+    lacking,
+    members_of,
+)
+from walkeeper_cli.restore_guard import say
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import AcceptorGreeting, RejectCode
+
+ROUND_TIMEOUT_S = 5.0
+SAY_S = 10.0
+PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The command line, checked."""
+
+    safekeepers: tuple[Address, ...]
+    cluster: str
+    wait_s: float
+    partial: bool
+    min_lsn: Lsn = ZERO_LSN
+    prefetch: int = 0
+    archive: WalSource | None = None
+
+
+@dataclass(slots=True)
+class _Round:
+    """What the safekeepers said this time, as it comes in."""
+
+    greetings: dict[int, AcceptorGreeting] = field(default_factory=dict)
+    connections: dict[int, Safekeeper] = field(default_factory=dict)
+    errors: dict[int, WalkeeperError] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+
+
+class Restore:
+    """One request; `key` is the spool's."""
+
+    def __init__(self, settings: Settings, key: str) -> None:
+        self._settings, self._key = settings, key
+        self._standby = restored_server.is_standby()
+        self._system_id = restored_server.system_id()
+        self._reach_lsn: Lsn | None = None
+        self._gone_said = False
+
+    def run(self, name: str, path: str) -> str:
+        """Blocks until it is known, or for `wait_s`."""
+        remove_leftovers(path)
+        started_s, said_s, pause_s = time.monotonic(), time.monotonic(), PAUSE_S
+        while True:
+            check_wanted()
+            outcome = self._history(name, path) if name.endswith(".history") else None
+            if outcome is None and not name.endswith(".history"):
+                outcome = self._segment(name, path)
+            if isinstance(outcome, str):
+                return outcome
+            why = outcome.text if outcome is not None else "no answer"
+            now_s = time.monotonic()
+            if not self._standby and now_s - started_s >= self._settings.wait_s:
+                raise Refused(f"{name}: gave up after {self._settings.wait_s:g} s: {why}")
+            if now_s - said_s >= SAY_S:
+                say(f"{name}: waiting for {now_s - started_s:.0f} s: {why}")
+                said_s = now_s
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    # Segments
+
+    def _segment(self, name: str, path: str) -> str | Unknown:
+        round_ = _Round()
+        try:
+            verdict = self._judged(name, round_)
+            match verdict:
+                case Whole():
+                    return self._whole(name, path, verdict, round_)
+                case _ if self._from_archive(name, path):
+                    return "found"
+                case Part():
+                    return self._part(name, path, verdict, round_)
+                case Absent():
+                    return self._absent(path)
+                case Gone():
+                    return self._gone(name, path, verdict)
+                case Unknown():
+                    self._reach_lsn = verdict.reach_lsn or self._reach_lsn
+                    return verdict
+        except (Unreachable, Rejected, _ArchiveUnknown) as error:
+            return Unknown(str(error))
+        finally:
+            round_.close()
+
+    def _judged(self, name: str, round_: _Round) -> Verdict:
+        """As soon as an answer is final; Unknown when everybody has had the time."""
+        verdict: Verdict = Unknown("no safekeeper answered")
+        for _ in self._greeted(round_):
+            verdict = judge_segment(
+                name,
+                round_.greetings,
+                reach_lsn=self._reach_lsn,
+                min_lsn=self._settings.min_lsn,
+            )
+            if not isinstance(verdict, Unknown):
+                return verdict
+        return _with_errors(verdict, round_)
+
+    def _greeted(self, round_: _Round) -> Iterator[None]:
+        """Once for each safekeeper that has answered, well or not."""
+
+        def greet(address: Address) -> tuple[Safekeeper, AcceptorGreeting]:
+            connection = Safekeeper(address, ROUND_TIMEOUT_S)
+            return connection, connection.greet(self._settings.cluster)
+
+        for place, answer in _asked_at_once(self._settings.safekeepers, greet):
+            if isinstance(answer, WalkeeperError):
+                round_.errors[place] = answer
+                self._check_cluster(round_)
+                continue
+            round_.connections[place], round_.greetings[place] = answer
+            configuration = configuration_of(round_.greetings)
+            ours = self._system_id
+            if configuration is not None and ours not in (None, configuration.system_id):
+                raise Misconfigured(
+                    f"the log belongs to the PostgreSQL cluster with system identifier "
+                    f"{configuration.system_id}, this server has {ours}: check --safekeepers "
+                    "and --cluster"
+                )
+            yield
+
+    def _check_cluster(self, round_: _Round) -> None:
+        """Everybody who is asked knows no such log: no waiting will change that."""
+        wrong = [e for e in round_.errors.values() if isinstance(e, Rejected) and e.code in WRONG]
+        if len(wrong) == len(self._settings.safekeepers):
+            raise Misconfigured(str(wrong[0]))
+
+    def _whole(self, name: str, path: str, found: Whole, round_: _Round) -> str:
+        source = self._fetch(path, found, round_, found.end_lsn - found.begin_lsn)
+        if self._settings.prefetch and (self._standby or restored_server.is_recovering()):
+            spool.remove(path)
+            folder, log = spool.folder_of(path, self._key), round_.greetings[source]
+            ahead = self._settings.prefetch
+            prefetching.start(folder, name, round_.connections[source], log, ahead)
+        return "found"
+
+    def _fetch(self, path: str, found: Whole | Part, round_: _Round, size: int) -> int:
+        """Whose it is now; the next one is asked when one fails."""
+        for last, place in enumerate(found.sources, 1 - len(found.sources)):
+            try:
+                with placing(path) as temporary:
+                    source = round_.connections[place]
+                    fetch(source, found.begin_lsn, found.end_lsn, temporary, size)
+                return place
+            except (Unreachable, Rejected):
+                if last == 0:
+                    raise
+        raise AssertionError(f"{found=} has no source")
+
+    def _part(self, name: str, path: str, found: Part, round_: _Round) -> str:
+        spool.remove(path)
+        if not self._settings.partial:
+            return "absent"
+        if restored_server.archives_what_it_restores():
+            text = (
+                f"{name} is committed up to {found.end_lsn} only, and this server has "
+                "archive_mode = always: it would archive the padded part as a whole segment. "
+            )
+            if not self._standby:
+                raise Misconfigured(text + "Set archive_mode = on, or say --no-partial")
+            say(text + "It is left out; stream it, and see --min-lsn before you promote")
+            return "absent"
+        self._fetch(path, found, round_, found.segment_bytes)
+        return "found"
+
+    def _absent(self, path: str) -> str:
+        spool.remove(path)
+        return "absent"
+
+    def _gone(self, name: str, path: str, found: Gone) -> str:
+        """A standby may have it in pg_wal, or stream it; a recovery may only have it in pg_wal."""
+        spool.remove(path)
+        if restored_server.has_segment(name):
+            return "absent"  # PostgreSQL looks there next
+        if self._standby:
+            say(f"{name}: {found.text}; it has to come from primary_conninfo")
+            return "absent"
+        raise Refused(
+            f"{name} is lost here: {found.text}. Take a newer base backup, or say --archive"
+        )
+
+    # Histories
+
+    def _history(self, name: str, path: str) -> str | Unknown:
+        """Found if anybody has it; absent if a vote quorum of the members has none."""
+        spool.remove(path)
+        timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, _Round()
+        without: set[int] = set()
+
+        def ask(address: Address) -> bytes | None:
+            return timeline_history(address, settings.cluster, timeline, ROUND_TIMEOUT_S)
+
+        try:
+            for place, answer in _asked_at_once(settings.safekeepers, ask):
+                if isinstance(answer, bytes):
+                    with placing(path) as temporary, open(temporary, "wb") as file:
+                        file.write(answer)
+                    return "found"
+                if answer is None:
+                    without.add(place)
+                else:
+                    round_.errors[place] = answer
+            if self._from_archive(name, path):
+                return "found"
+            for _ in self._greeted(round_):
+                pass
+            return self._history_is_absent(without, round_)
+        except _ArchiveUnknown as error:
+            return Unknown(str(error))
+        finally:
+            round_.close()
+
+    def _history_is_absent(self, without: set[int], round_: _Round) -> str | Unknown:
+        counted = {place: g for place, g in round_.greetings.items() if place in without}
+        configuration = configuration_of(round_.greetings)
+        if configuration is None:
+            return _with_errors(Unknown("no safekeeper answered with a log"), round_)
+        missing = lacking(members_of(counted, configuration), configuration)
+        return "absent" if missing is None else _with_errors(Unknown(missing), round_)
+
+    def _from_archive(self, name: str, path: str) -> bool:
+        archive = self._settings.archive
+        if archive is None:
+            return False
+        try:
+            with placing(path) as temporary:
+                if not archive.fetch(name, temporary):
+                    raise _NotArchived
+            return True
+        except _NotArchived:
+            return False
+        except Orphaned:
+            raise
+        except Exception as error:
+            raise _ArchiveUnknown(f"the archive: {error}") from error
+
+
+class _NotArchived(Exception):
+    """Leaves `placing` without a file."""
+
+
+class _ArchiveUnknown(WalkeeperError):
+    """The archive did not say."""
+
+
+def _with_errors(verdict: Verdict, round_: _Round) -> Unknown:
+    assert isinstance(verdict, Unknown), f"{verdict=}"
+    texts = [verdict.text, *(str(error) for error in round_.errors.values())]
+    return Unknown("; ".join(texts), verdict.reach_lsn)
+
+
+def _asked_at_once(
+    addresses: Sequence[Address], ask: Callable[[Address], T]
+) -> Iterator[tuple[int, T | WalkeeperError]]:
+    """(place, answer) in the order in which they come, those that come in time."""
+    answers: SimpleQueue[tuple[int, T | WalkeeperError]] = SimpleQueue()
+
+    def run(place: int, address: Address) -> None:
+        try:
+            answers.put((place, ask(address)))
+        except WalkeeperError as error:
+            answers.put((place, error))
+        except Exception as error:
+            answers.put((place, Unreachable(f"{address[0]}:{address[1]}: {error!r}")))
+
+    for place, address in enumerate(addresses):
+        threading.Thread(target=run, args=(place, address), daemon=True).start()
+    deadline_s = time.monotonic() + 2 * ROUND_TIMEOUT_S
+    for _ in addresses:
+        try:
+            yield answers.get(timeout=max(deadline_s - time.monotonic(), 0.01))
+        except Empty:
+            return

@@ -1,0 +1,181 @@
+"""May this file be handed out, is it proven absent, or can that not be known yet? Pure.
+
+    judge_segment(name, greetings, …) -> Whole | Part | Absent | Gone | Unknown
+
+`greetings` are what the safekeepers that answered said of their logs. Of the rules:
+
+* A whole segment below one safekeeper's commit_lsn is committed (PROTOCOL.md rule 13); nobody else
+  needs to be asked.
+* Where the log ends is known from v = n - a + 1 members, because every ack quorum has one of them
+  in it: the last log ballot and then the flush_lsn that is greatest among them belong to a log
+  that holds every acknowledged commit (rule 4), and the record end of that log is `reach_lsn`.
+  It is handed out once it is committed, and neither a part nor an absence is said below it. So
+  what was acknowledged before we were asked is never left out, even if the safekeepers have not
+  heard yet that it is committed; only when no proposer is left to tell them, `walkeeper settle` is
+  needed, as it is before every promotion.
+* WAL that all members have removed existed: that is Gone, not Absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from walkeeper_common.history import Ballot, History
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, parse_segment_name
+from walkeeper_common.messages import AcceptorGreeting
+from walkeeper_common.quorum import Configuration, member_name
+
+Greetings: TypeAlias = Mapping[int, AcceptorGreeting]  # by the safekeeper's place in --safekeepers
+
+
+class Misconfigured(Exception):
+    """Asking again will not help: somebody must change an option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """[begin_lsn, end_lsn) is a whole segment, from one of these safekeepers."""
+
+    begin_lsn: Lsn
+    end_lsn: Lsn
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The committed part of a segment of `segment_bytes`."""
+
+    begin_lsn: Lsn
+    end_lsn: Lsn
+    segment_bytes: int
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The log does not go that far: proven by a quorum."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """It was there, and every member has removed it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Ask again. `reach_lsn` is the bound that this round found, or None without a quorum."""
+
+    text: str
+    reach_lsn: Lsn | None = None
+
+
+Verdict: TypeAlias = Whole | Part | Absent | Gone | Unknown
+
+
+def configuration_of(greetings: Greetings) -> Configuration | None:
+    """The newest that anybody has."""
+    known = [g.configuration for g in greetings.values() if g.configuration is not None]
+    if len({configuration.log_uuid for configuration in known}) > 1:
+        raise Misconfigured("these safekeepers hold different logs under this cluster's name")
+    return max(known, key=lambda configuration: configuration.generation, default=None)
+
+
+def members_of(greetings: Greetings, configuration: Configuration) -> dict[str, AcceptorGreeting]:
+    """Who may be counted, each once; a wiped member is under another name and is none."""
+    named = {member_name(g.acceptor_id, g.incarnation): g for g in greetings.values()}
+    return {name: g for name, g in named.items() if name in configuration.members}
+
+
+def lacking(members: Mapping[str, object], configuration: Configuration) -> str | None:
+    """Why these members are no quorum, or None."""
+    if len(members) >= configuration.vote_quorum:
+        return None
+    missing = ", ".join(m.partition("#")[0] for m in configuration.members if m not in members)
+    return (
+        f"no quorum: {len(members)} of {configuration.vote_quorum} members that are needed "
+        f"answered; missing: safekeeper {missing}"
+    )
+
+
+def _log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
+    return greeting.history[-1].ballot, greeting.flush_lsn
+
+
+def timeline_range(history: History, timeline: int) -> tuple[Lsn, Lsn] | None:
+    """[first LSN, fork or the end of all LSNs) of a timeline in this log; None: never on it."""
+    starts = [entry.start_lsn for entry in history if entry.timeline == timeline]
+    later = [entry.start_lsn for entry in history if entry.timeline > timeline]
+    return (starts[0], later[0] if later else LSN_MAX) if starts else None
+
+
+def judge_segment(
+    name: str,
+    greetings: Greetings,
+    *,
+    reach_lsn: Lsn | None = None,
+    min_lsn: Lsn = ZERO_LSN,
+) -> Verdict:
+    """`reach_lsn`: the least that an earlier round of the same request found; it is enough."""
+    configuration = configuration_of(greetings)
+    if configuration is None:
+        return Unknown("no safekeeper answered with a log")
+    try:
+        timeline, begin_lsn = parse_segment_name(name, configuration.segment_bytes)
+    except ValueError as error:
+        raise Misconfigured(f"{error}: this is another cluster") from error
+    end_lsn = begin_lsn + configuration.segment_bytes
+    if whole := _holders(greetings, timeline, begin_lsn, end_lsn):
+        return Whole(begin_lsn, end_lsn, whole)
+    members = members_of(greetings, configuration)
+    if text := lacking(members, configuration):
+        return Unknown(text)
+    donor = max(members.values(), key=_log_order)
+    reach_lsn = donor.record_lsn if reach_lsn is None else min(reach_lsn, donor.record_lsn)
+    commit_lsn = max(member.commit_lsn for member in members.values())
+    if commit_lsn < max(reach_lsn, min_lsn):
+        return Unknown(_uncommitted(commit_lsn, reach_lsn, min_lsn), reach_lsn)
+    created, found = donor.history[0], timeline_range(donor.history, timeline)
+    if (timeline, begin_lsn) < (created.timeline, created.start_lsn):
+        return Gone(f"the log starts at {created.start_lsn} on timeline {created.timeline}")
+    if found is None:
+        return Absent(f"the log has no timeline {timeline}; it ends at {commit_lsn}")
+    first_lsn, fork_lsn = found
+    if end_lsn <= first_lsn:
+        return Absent(f"timeline {timeline} starts at {first_lsn}")
+    end_lsn = min(end_lsn, fork_lsn, commit_lsn)
+    if end_lsn <= begin_lsn:
+        return Absent(f"timeline {timeline} ends at {min(fork_lsn, commit_lsn)}")
+    if parts := _holders(greetings, timeline, begin_lsn, end_lsn):
+        return Part(begin_lsn, end_lsn, configuration.segment_bytes, parts)
+    oldest = min(member.first_lsn for member in members.values())
+    if len(members) < len(configuration.members):
+        return Unknown(f"{name} is kept by none that answered; the oldest WAL is at {oldest}")
+    return Gone(f"the oldest WAL that is kept is at {oldest}")
+
+
+def _holders(greetings: Greetings, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> tuple[int, ...]:
+    return tuple(
+        place for place, log in greetings.items() if holds(log, timeline, begin_lsn, end_lsn)
+    )
+
+
+def holds(log: AcceptorGreeting, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> bool:
+    """Whether it has all of [begin_lsn, end_lsn), committed and on this timeline."""
+    covered = timeline_range(log.history, timeline)
+    is_committed = log.first_lsn <= begin_lsn and end_lsn <= log.commit_lsn
+    return covered is not None and is_committed and covered[0] < end_lsn <= covered[1]
+
+
+def _uncommitted(commit_lsn: Lsn, reach_lsn: Lsn, min_lsn: Lsn) -> str:
+    if reach_lsn <= commit_lsn:
+        return f"the log is committed up to {commit_lsn}, below --min-lsn {min_lsn}"
+    return (
+        f"WAL up to {reach_lsn} may have been acknowledged, but is known to be committed only up "
+        f"to {commit_lsn}; without a proposer, run `walkeeper settle`"
+    )
