@@ -1,16 +1,21 @@
 """restore_command = 'walkeeper restore …' on real servers: nothing acknowledged is left out.
 
-The primary is gone, and what brings a base backup to its last acknowledged commit is restore alone.
+The primary is deleted; what brings a base backup to the last acknowledged commit is restore alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, own, run_as_server_user
@@ -22,7 +27,57 @@ from tests.with_postgres.journal import Journal
 pytestmark = pytest.mark.postgres
 
 NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
-REPLAYED = "SELECT pg_last_wal_replay_lsn()"
+
+
+@dataclass
+class Lost:
+    """A cluster whose primary is gone, settled, and a base backup from before the load."""
+
+    cluster: Cluster
+    journal: Journal
+    backup: PostgresServer
+    installation: Installation
+    target_lsn: str
+    target_time: str
+    until_target: int
+
+    def command(self, *options: str, addresses: str | None = None) -> str:
+        words = (f"{self.installation.script} restore", *options)
+        return f"{' '.join(words)} --safekeepers {addresses or self.cluster.addresses} %f %p"
+
+    @contextlib.contextmanager
+    def server(self, signal_file: str, command: str, **settings: str) -> Iterator[PostgresServer]:
+        """A copy of the backup, not started."""
+        directory = Path(f"{self.backup.directory}_restored")
+        directory.mkdir(mode=0o755)
+        own(directory)
+        run_as_server_user(["cp", "-a", str(self.backup.data), str(directory / "data")])
+        quick = {
+            "fsync": "off",
+            "synchronous_standby_names": "",
+            "wal_retrieve_retry_interval": "200ms",
+        }
+        server = PostgresServer(directory, {"restore_command": command, **quick, **settings})
+        (server.data / signal_file).touch()
+        own(server.data)
+        try:
+            yield server
+        finally:
+            server.delete()
+
+    def segments(self) -> list[str]:
+        names = os.listdir(self.cluster.wal_dir(1))
+        return sorted(name for name in names if len(name) == 24)
+
+    def run_in(self, directory: Path) -> subprocess.CompletedProcess[str]:
+        """As PostgreSQL does, for the log's first segment."""
+        words = (
+            self.command().replace("%f", self.segments()[0]).replace("%p", "pg_wal/RECOVERYXLOG")
+        )
+        return subprocess.run(words.split(), cwd=directory, capture_output=True, text=True)
+
+    def is_whole(self, server: PostgresServer) -> bool:
+        return not self.journal.lost_in(server)
 
 
 @pytest.fixture(scope="module")
@@ -31,52 +86,197 @@ def installation() -> Iterator[Installation]:
         yield made
 
 
-def restore_command(installation: Installation, cluster: Cluster, *options: str) -> str:
-    more = "".join(f"{option} " for option in options)
-    return f"{installation.script} restore --safekeepers {cluster.addresses} {more}%f %p"
-
-
-@contextmanager
-def copied(backup: PostgresServer, command: str, signal_file: str) -> Iterator[PostgresServer]:
-    """A copy of a base backup, not started."""
-    directory = Path(f"{backup.directory}_{signal_file}")
-    directory.mkdir(mode=0o755)
-    own(directory)
-    run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
-    settings = {"restore_command": command, "fsync": "off", "synchronous_standby_names": ""}
-    server = PostgresServer(directory, settings)
-    (server.data / signal_file).touch()
-    own(server.data)
-    try:
-        yield server
-    finally:
-        server.delete()
-
-
-@pytest.fixture
-def backup(cluster: Cluster, primary: PostgresServer) -> Iterator[PostgresServer]:
-    """Taken before the load."""
-    taken = primary.base_backup()
-    yield taken
-    taken.delete()
-
-
-def test_each_pair_of_safekeepers_restores_every_acknowledged_commit(
-    cluster: Cluster, primary: PostgresServer, backup: PostgresServer, installation: Installation
-) -> None:
-    with Journal(primary, writers=6) as journal:
-        journal.wait_for_more(3000)
-        cluster.proposer.kill()
-        primary.kill()
-    shutil.rmtree(primary.data)
-    for pair in combinations((1, 2, 3), 2):
-        absent = next(s for n, s in enumerate(cluster.safekeepers, 1) if n not in pair)
-        absent.kill()
+@pytest.fixture(scope="module")
+def lost(installation: Installation) -> Iterator[Lost]:
+    with (
+        PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
+        Cluster.create(primary) as cluster,
+    ):
+        backup = primary.base_backup()
+        with Journal(primary, writers=6) as journal:
+            journal.wait_for_more(1500)
+        target = primary.rows("SELECT pg_current_wal_lsn()::text, now()::text")[0]
+        until_target = len(journal.entries)
+        fill = "INSERT INTO filler SELECT repeat(g::text, 200) FROM generate_series(1, 40000) g"
+        primary.sql(
+            "CREATE TABLE filler (t text)", "ALTER TABLE filler ALTER t SET STORAGE PLAIN", fill
+        )
+        more = Journal(primary, writers=6)
+        with more:
+            more.wait_for_more(1500)
+            cluster.proposer.kill()
+            primary.kill()
+        more.entries[:0] = journal.entries
+        shutil.rmtree(primary.data)
         cluster.settle()
-        command = restore_command(installation, cluster)
-        with copied(backup, command, "recovery.signal") as server:
+        yield Lost(cluster, more, backup, installation, *target, until_target)
+        backup.delete()
+
+
+def test_each_pair_of_safekeepers_restores_every_acknowledged_commit(lost: Lost) -> None:
+    for pair in combinations((1, 2, 3), 2):
+        absent = next(s for n, s in enumerate(lost.cluster.safekeepers, 1) if n not in pair)
+        absent.kill()
+        with lost.server("recovery.signal", lost.command()) as server:
             server.start()
             wait_until(lambda server=server: server.sql(NOT_IN_RECOVERY), 60)  # type: ignore[misc]
-            assert not journal.lost_in(server), f"{pair=}\n{server.log_text()[-4000:]}"
+            assert lost.is_whole(server), f"{pair=}\n{server.log_text()[-4000:]}"
             assert not (server.data / "pg_wal" / ".walkeeper_prefetch").exists()
         absent.start()
+
+
+@pytest.mark.parametrize("kind", ["lsn", "time"])
+def test_a_recovery_stops_at_its_target(lost: Lost, kind: str) -> None:
+    target = lost.target_lsn if kind == "lsn" else lost.target_time
+    settings = {f"recovery_target_{kind}": target, "recovery_target_action": "promote"}
+    with lost.server("recovery.signal", lost.command(), **settings) as server:
+        server.start()
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        expected = {entry.id for entry in lost.journal.entries[: lost.until_target]}
+        assert expected <= lost.journal.ids_in(server)
+        assert not server.sql("SELECT to_regclass('filler')")
+
+
+def test_a_standby_far_behind_is_promoted_with_every_acknowledged_commit(lost: Lost) -> None:
+    """Its upstream is dead: only restore can bring what is missing."""
+    dead = "host=127.0.0.1 port=1 user=postgres"
+    with lost.server("standby.signal", lost.command(), primary_conninfo=dead) as server:
+        server.start()
+        server.pg_ctl("promote", "-w", "-t", "60")
+        assert server.sql(NOT_IN_RECOVERY)
+        assert lost.is_whole(server)
+
+
+def fails(server: PostgresServer, signal_file: str, command: str) -> None:
+    """It stops, and has not ended its recovery: it can be started again."""
+    server.configure({"restore_command": command})
+    server.pg_ctl("-l", str(server.log), "-w", "-t", "60", "start", check=False)
+    has_stopped(server, signal_file)
+
+
+def has_stopped(server: PostgresServer, signal_file: str) -> None:
+    wait_until(lambda: not server.is_running, 60)
+    assert (server.data / signal_file).exists(), server.log_text()[-4000:]
+    assert not list((server.data / "pg_wal").glob("*.history"))
+
+
+def launch(server: PostgresServer, command: str) -> list[int]:
+    """Start it; the restore that it waits for."""
+    server.configure({"restore_command": command})
+    server.pg_ctl("-l", str(server.log), "-W", "start")
+    return wait_until(lambda: restore_processes(server), 30)
+
+
+def accepts(server: PostgresServer) -> bool:
+    with contextlib.suppress(psycopg.OperationalError):
+        return bool(server.sql("SELECT true"))
+    return False
+
+
+def restore_processes(server: PostgresServer) -> list[int]:
+    """Of this server: they work in its data directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"restore" in words and Path(os.readlink(entry / "cwd")) == server.data:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("signal_file", ["recovery.signal", "standby.signal"])
+def test_no_failure_ends_a_recovery_and_afterwards_it_goes_on(lost: Lost, signal_file: str) -> None:
+    """One server, every failure in turn, then none."""
+    with lost.server(signal_file, lost.command()) as server:
+        fails(server, signal_file, lost.command("--bogus"))
+        assert "No such option" in server.log_text()
+        with lost.installation.without("walkeeper_common/framing.py"):
+            if signal_file == "recovery.signal":
+                fails(server, signal_file, lost.command())
+            else:  # it tries again: an upgrade may be under way, and then it goes on
+                launch(server, lost.command())
+                wait_until(lambda: "installation is broken" in server.log_text(), 60)
+        if signal_file == "standby.signal":
+            wait_until(lambda: accepts(server), 60)
+            server.stop("immediate")
+        if signal_file == "recovery.signal":
+            fails(server, signal_file, lost.command("--wait 500ms", addresses="127.0.0.1:1"))
+            assert "gave up after 0.5 s" in server.log_text()
+        for safekeeper in lost.cluster.safekeepers[:2]:
+            safekeeper.kill()
+        os.kill(launch(server, lost.command())[0], signal.SIGTERM)
+        has_stopped(server, signal_file)
+        if signal_file == "recovery.signal":
+            fails(server, signal_file, lost.command("--wait 500ms"))
+        for safekeeper in lost.cluster.safekeepers[:2]:
+            safekeeper.start()
+        server.configure({"restore_command": lost.command()})
+        server.start()
+        if signal_file == "standby.signal":
+            server.pg_ctl("promote", "-w", "-t", "60")
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        assert lost.is_whole(server)
+
+
+def test_a_hot_standby_stays_up_while_nobody_can_answer(lost: Lost) -> None:
+    """Two ways of not knowing: no quorum, and nobody at all."""
+    with lost.server("standby.signal", lost.command()) as server:
+        server.start()
+        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None, 60)
+        for safekeeper in lost.cluster.safekeepers[:2]:
+            safekeeper.kill()
+        wait_until(lambda: "no quorum: 1 of 2" in server.log_text(), 60)
+        assert server.sql("SELECT pg_is_in_recovery()")
+        lost.cluster.safekeepers[2].kill()
+        wait_until(lambda: "no safekeeper answered" in server.log_text(), 60)
+        assert server.sql("SELECT pg_is_in_recovery()")
+        for safekeeper in lost.cluster.safekeepers:
+            safekeeper.start()
+        server.pg_ctl("promote", "-w", "-t", "60")
+        assert lost.is_whole(server)
+
+
+def test_a_padded_part_is_no_archived_segment(lost: Lost) -> None:
+    """archive_mode = always would archive it as if it were whole."""
+    archive = {"archive_mode": "always", "archive_command": "true"}
+    with lost.server("recovery.signal", lost.command(), **archive) as server:
+        fails(server, "recovery.signal", lost.command())
+        assert "archive_mode = always" in server.log_text()
+        server.configure({"restore_command": lost.command("--no-partial")})
+        server.start()
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        assert not lost.is_whole(server)  # what it was asked for
+    with lost.server("standby.signal", lost.command(), **archive) as server:
+        server.start()
+        wait_until(lambda: "It is left out" in server.log_text(), 60)
+        assert server.sql("SELECT pg_is_in_recovery()")
+        ready = (server.data / "pg_wal" / "archive_status").glob("*")
+        restored = {path.name.partition(".")[0] for path in ready}
+        last = max(lost.segments())
+        assert len(restored) > 3 and last not in restored
+
+
+def test_another_clusters_safekeepers_are_refused(lost: Lost) -> None:
+    """Its WAL would look to PostgreSQL like the end of the WAL."""
+    with lost.server("recovery.signal", lost.command()) as server:
+        control = server.data / "global" / "pg_control"
+        kept = control.read_bytes()
+        control.write_bytes(bytes(8) + kept[8:])
+        done = lost.run_in(server.data)
+        control.write_bytes(kept)
+        assert done.returncode == 126 and "system identifier" in done.stderr
+
+
+def test_a_server_killed_in_its_recovery_goes_on(lost: Lost) -> None:
+    """With segments that were fetched ahead lying about, some of them half."""
+    with lost.server("standby.signal", lost.command()) as server:
+        launch(server, lost.command())
+        spool = server.data / "pg_wal" / ".walkeeper_prefetch"
+        wait_until(lambda: len(list(spool.glob("*/*"))) > 2, 60)
+        server.kill()
+        server.start()
+        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None, 60)
+        server.pg_ctl("promote", "-w", "-t", "60")
+        assert lost.is_whole(server)
+        wait_until(lambda: not spool.exists(), 20)
+        assert not list((server.data / "pg_wal").glob("*.walkeeper-*"))

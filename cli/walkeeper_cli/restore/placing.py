@@ -52,25 +52,21 @@ def placing(path: str) -> Iterator[str]:
     """The name of an empty file. Nothing is left of it when the block raises."""
     temporary = f"{path}{SUFFIX}{os.getpid()}"
     try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o600)
-        try:
-            yield temporary
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield temporary
+        sync(temporary)
         check_wanted()
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    sync_directory(os.path.dirname(path))
+    sync(os.path.dirname(path) or ".")
 
 
-def sync_directory(path: str) -> None:
-    """The rename outlives a power cut."""
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: str) -> None:
+    """A file, or a directory whose new names are to outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

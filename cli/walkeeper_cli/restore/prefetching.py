@@ -17,7 +17,7 @@ import os
 import signal
 import time
 
-from walkeeper_cli.restore.placing import STARTED_BY, sync_directory
+from walkeeper_cli.restore.placing import STARTED_BY, sync
 from walkeeper_cli.restore.safekeeper import Safekeeper, fetch
 from walkeeper_cli.restore.spool import PART, is_alive, remove_folder
 from walkeeper_cli.restore.verdict import holds
@@ -88,7 +88,7 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
     _create(path + PART)
     while _wait_for_room(folder, ahead):
         fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
-        _sync(path + PART)
+        sync(path + PART)
         # The next one is announced before this one is there: whoever asks for it waits for us.
         done, has_more = path, wanted.advance()
         path = os.path.join(folder, wanted.name)
@@ -96,7 +96,7 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
             _create(path + PART)
         os.rename(done + PART, done)
         if not has_more:
-            sync_directory(folder)
+            sync(folder)
             return
     remove_folder(folder)
 
@@ -115,11 +115,3 @@ def _wait_for_room(folder: str, ahead: int) -> bool:
 
 def _create(path: str) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -47,7 +47,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AcceptorGreeting, RejectCode
 
 ROUND_TIMEOUT_S = 5.0
-SAY_S = 10.0
+SAY_FIRST_S, SAY_S = 1.0, 10.0
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)
 T = TypeVar("T")
@@ -92,7 +92,8 @@ class Restore:
     def run(self, name: str, path: str) -> str:
         """Blocks until it is known, or for `wait_s`."""
         remove_leftovers(path)
-        started_s, said_s, pause_s = time.monotonic(), time.monotonic(), PAUSE_S
+        started_s, pause_s = time.monotonic(), PAUSE_S
+        say_s = started_s + SAY_FIRST_S
         while True:
             check_wanted()
             outcome = self._history(name, path) if name.endswith(".history") else None
@@ -104,9 +105,9 @@ class Restore:
             now_s = time.monotonic()
             if not self._standby and now_s - started_s >= self._settings.wait_s:
                 raise Refused(f"{name}: gave up after {self._settings.wait_s:g} s: {why}")
-            if now_s - said_s >= SAY_S:
+            if now_s >= say_s:
                 say(f"{name}: waiting for {now_s - started_s:.0f} s: {why}")
-                said_s = now_s
+                say_s = now_s + SAY_S
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 

@@ -146,8 +146,8 @@ def judge_segment(
     if found is None:
         return Absent(f"the log has no timeline {timeline}; it ends at {commit_lsn}")
     first_lsn, fork_lsn = found
-    if end_lsn <= first_lsn:
-        return Absent(f"timeline {timeline} starts at {first_lsn}")
+    if end_lsn <= first_lsn or first_lsn == fork_lsn:
+        return Absent(f"timeline {timeline} starts at {first_lsn} and ends at {fork_lsn}")
     end_lsn = min(end_lsn, fork_lsn, commit_lsn)
     if end_lsn <= begin_lsn:
         return Absent(f"timeline {timeline} ends at {min(fork_lsn, commit_lsn)}")
