@@ -21,25 +21,22 @@ import pytest
 from tests.postgres_server import PostgresServer, own, run_as_server_user
 from tests.restore_installation import Installation, installed
 from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster
+from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 
 NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
+WAITS_FOR_THE_QUORUM = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @dataclass
-class Lost:
-    """A cluster whose primary is gone, settled, and a base backup from before the load."""
+class Scene:
+    """A cluster, a base backup from before the load, and a walkeeper that PostgreSQL can run."""
 
     cluster: Cluster
-    journal: Journal
     backup: PostgresServer
     installation: Installation
-    target_lsn: str
-    target_time: str
-    until_target: int
 
     def command(self, *options: str, addresses: str | None = None) -> str:
         words = (f"{self.installation.script} restore", *options)
@@ -76,6 +73,16 @@ class Lost:
         )
         return subprocess.run(words.split(), cwd=directory, capture_output=True, text=True)
 
+
+@dataclass
+class Lost(Scene):
+    """The primary is deleted, the log is settled. The target is in the middle of the load."""
+
+    journal: Journal
+    target_lsn: str
+    target_time: str
+    until_target: int
+
     def is_whole(self, server: PostgresServer) -> bool:
         return not self.journal.lost_in(server)
 
@@ -109,7 +116,7 @@ def lost(installation: Installation) -> Iterator[Lost]:
         more.entries[:0] = journal.entries
         shutil.rmtree(primary.data)
         cluster.settle()
-        yield Lost(cluster, more, backup, installation, *target, until_target)
+        yield Lost(cluster, backup, installation, more, *target, until_target)
         backup.delete()
 
 
@@ -280,3 +287,36 @@ def test_a_server_killed_in_its_recovery_goes_on(lost: Lost) -> None:
         assert lost.is_whole(server)
         wait_until(lambda: not spool.exists(), 20)
         assert not list((server.data / "pg_wal").glob("*.walkeeper-*"))
+
+
+def test_nothing_is_called_the_end_that_may_have_been_acknowledged(
+    installation: Installation,
+) -> None:
+    """One safekeeper has more than is known to be committed, and no proposer is left: `settle`."""
+    with (
+        PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
+        Cluster.create(primary) as cluster,
+    ):
+        primary.sql("CREATE TABLE t (n int)")
+        backup = primary.base_backup()
+        for safekeeper in cluster.safekeepers[1:]:
+            safekeeper.kill()
+        hanging = primary.psql("-c", "INSERT INTO t VALUES (1)")
+        wait_until(lambda: primary.sql(WAITS_FOR_THE_QUORUM), 30)
+        end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()::text"))
+        wait_until(lambda: lsn_of(cluster.flush_lsns()[1]) >= end, 30)
+        cluster.proposer.kill()
+        primary.kill()
+        hanging.communicate()
+        for safekeeper in cluster.safekeepers[1:]:
+            safekeeper.start()
+        scene = Scene(cluster, backup, installation)
+        try:
+            with scene.server("recovery.signal", scene.command()) as server:
+                launch(server, scene.command())
+                wait_until(lambda: "may have been acknowledged" in server.log_text(), 60)
+                cluster.settle()
+                wait_until(lambda: accepts(server) and server.sql(NOT_IN_RECOVERY), 60)
+                assert server.rows("SELECT n FROM t") == [(1,)]
+        finally:
+            backup.delete()
