@@ -34,9 +34,9 @@ from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
-    NO_FEEDBACK,
     AcceptorGreeting,
     AppendResponse,
+    Feedback,
     Reject,
     RejectCode,
     VoteResponse,
@@ -73,6 +73,7 @@ from walkeeper_proposer.proposer_events import (
     Tick,
     WalArrived,
 )
+from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
 
 
 class ProposerStage:
@@ -178,7 +179,9 @@ class ProposerStage:
             case "ack":
                 ours: Ballot = self.proposer.ballot
                 durable_lsn = lsn_of(named.get("durable_commit", "0/0"))
-                return AppendResponse(1, ours, flush_lsn, durable_lsn, NO_FEEDBACK)
+                applied = lsn_of(named.get("applied", "0/0"))
+                feedback = Feedback(applied, int(named.get("xmin", "0")), 0)
+                return AppendResponse(1, ours, flush_lsn, durable_lsn, feedback)
             case "donor":
                 wal = b"w" * int(named["bytes"])
                 return ReadResponse(self.proposer.ballot, lsn_of(named["begin"]), crc_of(wal), wal)
@@ -202,8 +205,10 @@ class ProposerStage:
                 return f"StartStreaming {start_lsn}"
             case PauseStreaming() | ResumeStreaming():
                 return type(effect).__name__
-            case Report(commit_lsn):
-                return f"Report {commit_lsn}"
+            case Report(commit_lsn, feedback):
+                applied, xmin = applied_lsn(commit_lsn, feedback), needed_xmins(feedback)[0]
+                standbys = f" applied={applied} xmin={xmin}" if applied or xmin else ""
+                return f"Report {commit_lsn}{standbys}"
             case AnnounceSoon():
                 return "AnnounceSoon"
             case BackOff(attempt):

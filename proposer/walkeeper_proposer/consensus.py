@@ -420,6 +420,7 @@ class Proposer:
         return [note]
 
     def on_link_lost(self, member: Member) -> list[Effect]:
+        effects = self.leader.on_lost(member) if self.leader is not None else []
         member.lose()
         for other in self.members:
             other.forget_reads()  # whatever was asked of the lost one is asked of another
@@ -427,7 +428,7 @@ class Proposer:
             self.check = None
             if self.phase is not Phase.LEADING:
                 return self.become_backing_off()
-        return []
+        return effects
 
     def on_reject(self, member: Member, reject: Reject) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, reject.ballot)

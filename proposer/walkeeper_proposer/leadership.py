@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from walkeeper_common.history import Ballot, Fragment, divergence, extended
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AppendResponse, ProposerElected, VoteResponse
+from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, acknowledged_lsn
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
@@ -159,6 +159,13 @@ class Leader:
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
         return effects + self._bound_window() if effects or self.is_paused else effects
+
+    def on_lost(self, member: Member) -> list[Effect]:
+        """Its standbys hold up nothing any more, whether or not WAL comes
+        (scenarios/standbys_of_a_lost_safekeeper_hold_nothing.txt)."""
+        news = member.feedback != NO_FEEDBACK
+        member.lose()
+        return self.report() if news else []
 
     def advance_commit(self) -> list[Effect]:
         """Rule 10: the LSN that an ack quorum has made durable in this term."""

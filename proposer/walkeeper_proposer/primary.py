@@ -41,6 +41,7 @@ from walkeeper_proposer.replication_connection import (
     Unavailable,
     WalRemovedOnPrimary,
 )
+from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
 
 logger = logging.getLogger("walkeeper.primary")
 
@@ -51,6 +52,7 @@ READ_TIMEOUT_S = 30.0
 POSTGRES_EPOCH_S = 946_684_800
 SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 SLOT_IN_USE = "55006"
+XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_interval, 5 s
 
 
 async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
@@ -97,7 +99,9 @@ class Primary:
     ) -> None:
         self._dsn, self._application_name, self._slot = dsn, application_name, slot
         self._apply_quorum, self._on_streaming = apply_quorum, on_streaming
-        self._xmins = self._sent_xmins = (0, 0)
+        self._xmins = (0, 0)
+        self._sent_xmins: tuple[int, int] | None = None
+        self._silent_xmins = 0
         self._post: Callable[[Event], None]
         self._connection: ReplicationConnection | None = None
         self._group: asyncio.TaskGroup
@@ -200,10 +204,15 @@ class Primary:
         if connection is not self._connection:
             return
         self._received_lsn = start_lsn
-        self._flush_lsn, self._apply_lsn = min(self._flush_lsn, start_lsn), ZERO_LSN
+        # Kept as far as it is this stream's: a commit may wait for just what was reported while
+        # there was no connection, and nothing new may come.
+        self._flush_lsn = min(self._flush_lsn, start_lsn)
+        self._apply_lsn = min(self._apply_lsn, start_lsn)
         self._is_streaming = True
         logger.info("started streaming WAL from primary at %s on timeline %s", start_lsn, timeline)
-        self._sent_xmins = (0, 0)
+        # The slot may keep an xmin of an older proposer's standbys: it is replaced, or cleared when
+        # standbys have had the time to connect again.
+        self._sent_xmins, self._silent_xmins = None, XMIN_GRACE_STATUSES
         connection.start_reading(self._on_readable)
         self._send_status()
         self._on_streaming(start_lsn)
@@ -252,15 +261,10 @@ class Primary:
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         """write = flush = apply = commit_lsn, at once (rule 12)."""
-        self._flush_lsn = max(self._flush_lsn, commit_lsn)
-        self._apply_lsn = self._flush_lsn
+        self._flush_lsn = self._apply_lsn = max(self._flush_lsn, commit_lsn)
         if not self._apply_quorum:
-            applied = [f.apply_lsn for f in feedback if f.apply_lsn]
-            self._apply_lsn = min(applied, default=ZERO_LSN)
-        self._xmins = (
-            min((f.xmin for f in feedback if f.xmin), default=0),
-            min((f.catalog_xmin for f in feedback if f.catalog_xmin), default=0),
-        )
+            self._apply_lsn = applied_lsn(self._flush_lsn, feedback)
+        self._xmins = needed_xmins(feedback)
         self._send_status()
 
     def _send_status(self) -> None:
@@ -283,6 +287,9 @@ class Primary:
     def _send_xmins(self) -> None:
         """hot_standby_feedback of the standbys behind the safekeepers, when it has changed."""
         if self._connection is None or not self._is_streaming or self._xmins == self._sent_xmins:
+            return
+        if self._sent_xmins is None and self._xmins == (0, 0) and self._silent_xmins:
+            self._silent_xmins -= 1
             return
         xmin, catalog_xmin = self._xmins
         low = 0xFFFFFFFF

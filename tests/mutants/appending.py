@@ -10,6 +10,7 @@ ANSWERS = SAFEKEEPER + "answers.py"
 CONSENSUS = PROPOSER + "consensus.py"
 DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "leadership.py"
+FEEDBACK = PROPOSER + "standby_feedback.py"
 PROGRESS = PROPOSER + "progress.py"
 
 APPENDING = (
@@ -157,6 +158,30 @@ APPENDING = (
                 LEADERSHIP,
                 "        lsn = min(self.commit_lsn, self.window.end_lsn)",
                 "        lsn = self.window.end_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "applied-is-not-clamped",
+        "12",
+        "what standbys have applied is reported up to commit_lsn only",
+        (
+            Edit(
+                FEEDBACK,
+                "    return min(commit_lsn, min(applied, default=ZERO_LSN))",
+                "    return min(applied, default=ZERO_LSN)",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-standby-is-enough",
+        "12",
+        "the least that all standbys have applied is reported",
+        (
+            Edit(
+                FEEDBACK,
+                "    return min(commit_lsn, min(applied, default=ZERO_LSN))",
+                "    return min(commit_lsn, max(applied, default=ZERO_LSN))",
             ),
         ),
     ),

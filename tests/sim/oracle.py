@@ -198,6 +198,11 @@ class Durability(Oracle):
         if len(holding) < ack_quorum:
             self.fail(f"{who} reports {lsn}, only {list(holding)} have it on disk")
 
+    def check_applied(self, who: str, lsn: Lsn, applied: Lsn, said: Sequence[Lsn]) -> None:
+        """`remote_apply` is not released by less than all standbys, nor by what is not durable."""
+        if applied > lsn or any(applied > one for one in said):
+            self.fail(f"{who} reports {applied} as applied, {lsn} as flushed; standbys: {said}")
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -33,6 +33,7 @@ from walkeeper_proposer.proposer_events import (
     Tick,
     WalArrived,
 )
+from walkeeper_proposer.standby_feedback import applied_lsn
 
 RECONNECT_MS = (100, 1000)
 TICK_MS = (800, 1200)
@@ -248,6 +249,10 @@ class ProposerNode:
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         self._judge_report(commit_lsn)
+        applied, said = applied_lsn(commit_lsn, feedback), [f.apply_lsn for f in feedback]
+        self.oracles.durability.check_applied(
+            self.name, commit_lsn, applied, [lsn for lsn in said if lsn]
+        )
         self.reported_lsn = max(self.reported_lsn, commit_lsn)
         self.primary.report(self, commit_lsn)
 

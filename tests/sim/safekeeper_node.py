@@ -266,7 +266,10 @@ class SafekeeperNode:
             self._retain(driver, keep_bytes)
         if random.random() < 0.2:
             applied = driver.acceptor.commit_lsn.round_down(random.choice((1, 1 << 16)))
-            driver.post(StandbysReported(Feedback(applied, random.randrange(3), 0)))
+            xmin = random.randrange(3)
+            # A standby is taken at its word, and may be wrong.
+            said = Feedback(applied + (1 << 20) if xmin == 2 else applied, xmin, 0)
+            driver.post(StandbysReported(said))
         self._attend_readers(driver)
 
     def _attend_readers(self, driver: Driver) -> None:
