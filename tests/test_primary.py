@@ -17,6 +17,8 @@ from tests.postgres_server import PostgresServer, free_port
 from tests.waiting import until, wait_until
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.messages import NO_FEEDBACK, Feedback
+from walkeeper_proposer import primary as primary_module
 from walkeeper_proposer.primary import Primary, identify, parse_size
 from walkeeper_proposer.proposer_events import (
     Event,
@@ -215,6 +217,58 @@ def test_a_report_past_what_was_received_releases_nothing(server: PostgresServer
             assert Lsn.parse(server.sql(seen)) == start
             shell.primary.resume()
             await asyncio.wait_for(commit, 5)
+
+    on_server(body)
+
+
+def test_what_was_reported_without_a_connection_counts_on_the_next_one(
+    server: PostgresServer,
+) -> None:
+    """A commit with remote_apply waits for it, and no other WAL may come."""
+
+    async def body() -> None:
+        start = await flush_lsn(server)
+        attach(server)
+        async with connected(server.dsn()) as shell:
+            await shell.stream(start)
+            shell.primary.report(start, [])
+            await until(lambda: server.sql("SELECT sync_state FROM pg_stat_replication") == "sync")
+            write = sql(server, "SET synchronous_commit = remote_apply", "INSERT INTO t VALUES (1)")
+            commit = asyncio.create_task(write)
+            await until(lambda: server.sql(WAITING) == 1)
+            end = await flush_lsn(server)
+            await until(lambda: shell.end_lsn >= end)
+            await sql(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+            await until(lambda: len(shell.of(PrimaryIdentified)) == 2)
+            shell.primary.stream(shell.end_lsn, 1)
+            shell.primary.report(shell.end_lsn, [])  # as the core does, in one step
+            await asyncio.wait_for(commit, 10)
+
+    on_server(body)
+
+
+def test_an_older_proposers_xmin_does_not_stay_in_the_slot(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold up vacuum for ever. It is kept while standbys may be connecting again."""
+    xmin = "SELECT xmin::text::int FROM pg_replication_slots"
+
+    async def body() -> None:
+        start = await flush_lsn(server)
+        async with connected(server.dsn()) as shell:
+            await shell.stream(start)
+            shell.primary.report(start, [Feedback(start, 700, 0), Feedback(start, 690, 0)])
+            await until(lambda: server.sql(xmin) == 690)
+        async with connected(server.dsn()) as shell:
+            await shell.stream(start)
+            shell.primary.report(start, [NO_FEEDBACK])
+            await asyncio.sleep(2.5)
+            assert server.sql(xmin) == 690
+        monkeypatch.setattr(primary_module, "XMIN_GRACE_STATUSES", 1)
+        async with connected(server.dsn()) as shell:
+            await shell.stream(start)
+            shell.primary.report(start, [NO_FEEDBACK])
+            await until(lambda: server.sql(xmin) is None)
 
     on_server(body)
 

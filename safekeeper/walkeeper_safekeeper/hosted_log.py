@@ -31,7 +31,7 @@ from walkeeper_safekeeper.settings import SafekeeperSettings
 logger = logging.getLogger("walkeeper.log")
 
 HEARTBEAT_S = 1.0
-FEEDBACK_S = 0.1
+FEEDBACK_S = 0.01
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
 
@@ -97,12 +97,19 @@ class HostedLog:
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
 
     async def report_standbys(self) -> None:
-        """What the standbys say goes to the proposer with little delay, until it is cancelled."""
+        """What the standbys say goes to the proposer at once, but not more often than FEEDBACK_S.
+
+        A `remote_apply` commit may wait for it; and standbys say something for each flush.
+        """
+        heard = asyncio.Event()
+        self.readers.on_feedback = heard.set
         while True:
-            await asyncio.sleep(FEEDBACK_S)
+            await heard.wait()
+            heard.clear()
             feedback = self._feedback()
             if feedback != self.driver.acceptor.feedback:
                 self.driver.post(StandbysReported(feedback))
+                await asyncio.sleep(FEEDBACK_S)
 
     async def run(self) -> None:
         """Heartbeats and retention, until it is cancelled."""

@@ -77,6 +77,7 @@ class Readers:
     """The streaming connections of one log."""
 
     _by_pid: dict[int, Reader] = field(default_factory=dict)
+    on_feedback: Callable[[], None] = lambda: None  # one of them has said something, or has left
 
     def register(self, reader: Reader) -> None:
         """From now on it counts."""
@@ -86,6 +87,7 @@ class Readers:
     def unregister(self, reader: Reader) -> None:
         """It has ended."""
         del self._by_pid[reader.pid]
+        self.on_feedback()
 
     def __iter__(self) -> Iterator[Reader]:
         return iter(sorted(self._by_pid.values(), key=lambda reader: reader.pid))

@@ -186,9 +186,11 @@ class WalStream:
         if isinstance(said, HotStandbyFeedback):
             reader.xmin = _full_xid(said.xmin_epoch, said.xmin)
             reader.catalog_xmin = _full_xid(said.catalog_xmin_epoch, said.catalog_xmin)
+            self._log.readers.on_feedback()
             return
         reader.write_lsn, reader.flush_lsn = said.write_lsn, said.flush_lsn
         reader.replay_lsn, reader.reply_time_us = said.replay_lsn, said.sent_at_us
+        self._log.readers.on_feedback()
         if said.reply_requested:
             # A client that asks and never reads must not fill our memory: then the sender, which
             # waits for room, answers when there is some.
