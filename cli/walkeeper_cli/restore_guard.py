@@ -52,12 +52,11 @@ def say(text: str) -> None:
 def restore(words: list[str], broken: Callable[[BaseException], None] | None = None) -> int:
     """The exit code. `broken` is told of what cannot be imported; it may start us again."""
     try:
-        import signal
-
         # Ctrl-C as well ends us as a signal, not as an exception that becomes a number. One that
-        # our parent ignores stays ignored.
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # our parent ignores stays ignored. (`signal` itself imports for as long as the rest.)
+        signals = __import__("_signal")
+        if signals.getsignal(signals.SIGINT) != signals.SIG_IGN:
+            signals.signal(signals.SIGINT, signals.SIG_DFL)
         from walkeeper_cli.restore.entry import run
 
         outcome = run(words)

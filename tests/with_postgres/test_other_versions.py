@@ -1,7 +1,7 @@
 """PostgreSQL 13, 14, 16, 17 and 18: the kill matrix of version 15, short.
 
 Every part is killed under load, a standby is fed by a safekeeper alone, and when the primary is
-gone that standby has every acknowledged row and takes over.
+gone that standby has every acknowledged row and takes over; so does one that only restores.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.postgres_server import (
     own,
     run_as_server_user,
 )
+from tests.restore_installation import installed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
@@ -56,7 +57,7 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
     with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary:
         assert primary.sql("SHOW server_version_num").startswith(str(major))
         primary.stop()
-        with standby_behind(primary) as standby:
+        with standby_behind(primary) as standby, standby_behind(primary) as restored:
             primary.start()
             with Cluster.create(primary) as cluster:
                 _feed_from(standby, cluster, 2)
@@ -71,6 +72,18 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
                 standby.promote()
                 assert len(journal.acknowledged) > 400
                 assert not journal.lost_in(standby)
+                standby.kill()
+                _restore_alone(restored, cluster)
+                assert not journal.lost_in(restored)
+
+
+def _restore_alone(standby: PostgresServer, cluster: Cluster) -> None:
+    """It was never started, and nobody streams to it."""
+    with installed() as walkeeper:
+        command = f"{walkeeper.script} restore --safekeepers {cluster.addresses} %f %p"
+        standby.configure({"restore_command": command})
+        standby.start()
+        standby.promote()
 
 
 def _feed_from(standby: PostgresServer, cluster: Cluster, number: int) -> None:

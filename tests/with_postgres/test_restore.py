@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, own, run_as_server_user
+from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
 from tests.restore_installation import Installation, installed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
@@ -28,6 +28,12 @@ pytestmark = pytest.mark.postgres
 
 NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
 WAITS_FOR_THE_QUORUM = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+def is_removed(directory: Path) -> bool:
+    """A prefetcher ends when its directory has gone, and may add a file before."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 @dataclass
@@ -45,9 +51,7 @@ class Scene:
     @contextlib.contextmanager
     def server(self, signal_file: str, command: str, **settings: str) -> Iterator[PostgresServer]:
         """A copy of the backup, not started."""
-        directory = Path(f"{self.backup.directory}_restored")
-        directory.mkdir(mode=0o755)
-        own(directory)
+        directory = make_directory("walkeeper_restored_")
         run_as_server_user(["cp", "-a", str(self.backup.data), str(directory / "data")])
         quick = {
             "fsync": "off",
@@ -60,7 +64,8 @@ class Scene:
         try:
             yield server
         finally:
-            server.delete()
+            server.kill()
+            wait_until(lambda: is_removed(directory), 30)
 
     def segments(self) -> list[str]:
         names = os.listdir(self.cluster.wal_dir(1))

@@ -14,12 +14,15 @@ def run(words: list[str]) -> str:
     """Blocks until there is an outcome. Whatever it raises is an outcome that is not known."""
     if not __debug__:
         raise RuntimeError("the assertions are part of the protocol; do not use python -O")
-    if len(words) > 2 and is_wal_name(words[-2]) and len(words[-2]) == SEGMENT_DIGITS:
-        from walkeeper_cli.restore.restored_server import system_id
-
-        if spool.take(words[-2], words[-1], spool.key_of(words[:-2]), system_id()):
-            return "found"
+    if _was_fetched_ahead(words):
+        return "found"
     return _from_the_start(words)
+
+
+def _was_fetched_ahead(words: list[str]) -> bool:
+    if len(words) < 3 or not is_wal_name(words[-2]) or len(words[-2]) != SEGMENT_DIGITS:
+        return False
+    return spool.take(words[-2], words[-1], spool.key_of(words[:-2]), spool.system_id())
 
 
 def _from_the_start(words: list[str]) -> str:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from struct import error as StructError
-from struct import unpack_from
 
-from walkeeper_common.errors import Refused
+from walkeeper_common.errors import WalkeeperError
 
 SETTING_TIMEOUT_S = 20.0
 
@@ -31,46 +29,36 @@ def has_segment(name: str) -> bool:
     return os.path.isfile(os.path.join("pg_wal", name))
 
 
-def system_id() -> int | None:
-    """The first field of pg_control, in the machine's own byte order."""
-    try:
-        with open("global/pg_control", "rb") as file:
-            (identifier,) = unpack_from("=Q", file.read(8))
-    except (OSError, StructError):
-        return None
-    return int(identifier)
+class NotLearned(WalkeeperError):
+    """A setting of the server could not be read now."""
 
 
-def archives_what_it_restores() -> bool:
-    """archive_mode = always: a padded part would get into its archive as a whole segment.
+def setting(name: str) -> str:
+    """Of the server; empty without one.
 
     Asked of the server's own program with its own command line, because the setting may be there,
-    in any included file or in postgresql.auto.conf. Refused if it cannot be learned.
+    in any included file or in postgresql.auto.conf.
     """
     try:
         with open("postmaster.opts") as file:
-            line = file.read()
-    except FileNotFoundError:
-        return False  # never started here: this is no server that asks
-    except OSError as error:
-        raise Refused(f"postmaster.opts cannot be read, so archive_mode is unknown: {error}") from (
-            error
-        )
-    program, arguments = parse_postmaster_opts(line)
-    try:
+            program, arguments = parse_postmaster_opts(file.read())
         done = subprocess.run(
-            [program, *arguments, "-C", "archive_mode"],
+            [program, *arguments, "-C", name],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=SETTING_TIMEOUT_S,
         )
+    except FileNotFoundError as error:
+        if error.filename == "postmaster.opts":
+            return ""  # never started here: this is no server that asks
+        raise NotLearned(f"{name} cannot be learned: {error}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"archive_mode cannot be learned: {error}") from error
+        raise NotLearned(f"{name} cannot be learned: {error}") from error
     if done.returncode:
         said = " ".join(done.stderr.split())
-        raise Refused(f"archive_mode cannot be learned: {program} -C archive_mode: {said}")
-    return done.stdout.strip() == "always"
+        raise NotLearned(f"{name} cannot be learned: {program} -C {name}: {said}")
+    return done.stdout.strip()
 
 
 def parse_postmaster_opts(line: str) -> tuple[str, list[str]]:

@@ -10,6 +10,7 @@ archive, where there is one, has its say before anything is called absent.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from typing import TypeVar
 from walkeeper_cli.restore import prefetching, restored_server, spool
 from walkeeper_cli.restore.archive_source import WalSource
 from walkeeper_cli.restore.placing import Orphaned, check_wanted, placing, remove_leftovers
+from walkeeper_cli.restore.restored_server import NotLearned
 from walkeeper_cli.restore.safekeeper import (
     Address,
     Rejected,
@@ -50,6 +52,7 @@ ROUND_TIMEOUT_S = 5.0
 SAY_FIRST_S, SAY_S = 1.0, 10.0
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)
+WAL_FILE = re.compile(r"[0-9A-F]{24}|[0-9A-F]{8}\.history")
 T = TypeVar("T")
 
 
@@ -85,23 +88,24 @@ class Restore:
     def __init__(self, settings: Settings, key: str) -> None:
         self._settings, self._key = settings, key
         self._standby = restored_server.is_standby()
-        self._system_id = restored_server.system_id()
+        self._system_id = spool.system_id()
         self._reach_lsn: Lsn | None = None
         self._gone_said = False
 
     def run(self, name: str, path: str) -> str:
         """Blocks until it is known, or for `wait_s`."""
+        if not WAL_FILE.fullmatch(name):
+            raise Misconfigured(f"{name!r} is not the name of a WAL file")
+        ask = self._history if name.endswith(".history") else self._segment
         remove_leftovers(path)
         started_s, pause_s = time.monotonic(), PAUSE_S
         say_s = started_s + SAY_FIRST_S
         while True:
             check_wanted()
-            outcome = self._history(name, path) if name.endswith(".history") else None
-            if outcome is None and not name.endswith(".history"):
-                outcome = self._segment(name, path)
+            outcome = ask(name, path)
             if isinstance(outcome, str):
                 return outcome
-            why = outcome.text if outcome is not None else "no answer"
+            why = outcome.text
             now_s = time.monotonic()
             if not self._standby and now_s - started_s >= self._settings.wait_s:
                 raise Refused(f"{name}: gave up after {self._settings.wait_s:g} s: {why}")
@@ -120,10 +124,10 @@ class Restore:
             match verdict:
                 case Whole():
                     return self._whole(name, path, verdict, round_)
-                case _ if self._from_archive(name, path):
-                    return "found"
                 case Part():
                     return self._part(name, path, verdict, round_)
+                case _ if self._from_archive(name, path):
+                    return "found"
                 case Absent():
                     return self._absent(path)
                 case Gone():
@@ -131,7 +135,7 @@ class Restore:
                 case Unknown():
                     self._reach_lsn = verdict.reach_lsn or self._reach_lsn
                     return verdict
-        except (Unreachable, Rejected, _ArchiveUnknown) as error:
+        except (Unreachable, Rejected, _ArchiveUnknown, NotLearned) as error:
             return Unknown(str(error))
         finally:
             round_.close()
@@ -205,7 +209,7 @@ class Restore:
         spool.remove(path)
         if not self._settings.partial:
             return "absent"
-        if restored_server.archives_what_it_restores():
+        if restored_server.setting("archive_mode") == "always":
             text = (
                 f"{name} is committed up to {found.end_lsn} only, and this server has "
                 "archive_mode = always: it would archive the padded part as a whole segment. "
@@ -221,17 +225,20 @@ class Restore:
         spool.remove(path)
         return "absent"
 
-    def _gone(self, name: str, path: str, found: Gone) -> str:
-        """A standby may have it in pg_wal, or stream it; a recovery may only have it in pg_wal."""
+    def _gone(self, name: str, path: str, found: Gone) -> str | Unknown:
+        """It was there, so only who has another source for it may go on without."""
         spool.remove(path)
         if restored_server.has_segment(name):
             return "absent"  # PostgreSQL looks there next
-        if self._standby:
-            say(f"{name}: {found.text}; it has to come from primary_conninfo")
-            return "absent"
-        raise Refused(
-            f"{name} is lost here: {found.text}. Take a newer base backup, or say --archive"
-        )
+        if not self._standby:
+            raise Refused(
+                f"{name} is lost here: {found.text}. Take a newer base backup, or say --archive"
+            )
+        text = f"{name} is removed: {found.text}"
+        if not restored_server.setting("primary_conninfo"):
+            return Unknown(f"{text}; it has to come from an archive or from primary_conninfo")
+        say(f"{text}; primary_conninfo has to have it")
+        return "absent"
 
     # Histories
 

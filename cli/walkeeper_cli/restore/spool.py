@@ -35,6 +35,16 @@ def key_of(options: Sequence[str]) -> str:
     return f"{zlib.crc32(repr((list(options), ours)).encode()):08x}"
 
 
+def system_id() -> int | None:
+    """Of the server whose data directory this is: pg_control's first field, in native order."""
+    try:
+        with open("global/pg_control", "rb") as file:
+            (identifier,) = unpack("=Q", file.read(8))
+    except (OSError, StructError):
+        return None
+    return int(identifier)
+
+
 def folder_of(path: str, key: str) -> str:
     """Where segments for `path` are fetched to; its owner adds `.PID`."""
     return os.path.abspath(os.path.join(_root(path), key))

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, parse_segment_name
 from walkeeper_common.messages import AcceptorGreeting
@@ -30,7 +31,7 @@ from walkeeper_common.quorum import Configuration, member_name
 Greetings: TypeAlias = Mapping[int, AcceptorGreeting]  # by the safekeeper's place in --safekeepers
 
 
-class Misconfigured(Exception):
+class Misconfigured(WalkeeperError):
     """Asking again will not help: somebody must change an option."""
 
 
