@@ -126,8 +126,10 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def main_without_guard() -> None:
-    """Every command but `restore`."""
+def main() -> None:
+    """Every command; `restore` behind its guard."""
+    if restore_guard.is_restore(sys.argv[1:]):
+        restore_guard.main()
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
     sys.exit(run())

@@ -78,9 +78,9 @@ def main(broken: Callable[[BaseException], None] | None = None) -> None:
     """What the script `walkeeper` and `python -m walkeeper_cli` call."""
     words = sys.argv[1:]
     if not is_restore(words):
-        from walkeeper_cli.__main__ import main_without_guard
+        from walkeeper_cli.__main__ import main as main_of_all
 
-        main_without_guard()
+        main_of_all()
         return
     code = CANNOT_TELL
     try:
