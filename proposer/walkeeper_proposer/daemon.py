@@ -14,7 +14,7 @@ from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.primary import Primary
@@ -98,7 +98,11 @@ class _Life:
         )
         self.core = Proposer(campaign)
         self._driver = Driver(
-            self.core, links=self._links, primary=self._primary, around=self
+            self.core,
+            links=self._links,
+            primary=self._primary,
+            around=self,
+            announce_s=ANNOUNCE_S if settings.apply_quorum else 0.0,
         )
         self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
 

@@ -76,9 +76,16 @@ class Driver:
     """One proposer's life."""
 
     def __init__(
-        self, core: Proposer, *, links: Links, primary: PrimaryPort, around: Surroundings
+        self,
+        core: Proposer,
+        *,
+        links: Links,
+        primary: PrimaryPort,
+        around: Surroundings,
+        announce_s: float = ANNOUNCE_S,
     ) -> None:
-        self.core = core
+        """`announce_s` 0: each commit waits for standbys, which must hear of it at once."""
+        self.core, self._announce_s = core, announce_s
         self._links, self._primary, self._around = links, primary, around
         self._events: deque[Event] = deque()
         self._is_running = False
@@ -115,7 +122,7 @@ class Driver:
             case ResumeStreaming():
                 self._primary.resume()
             case AnnounceSoon():
-                self._around.after(ANNOUNCE_S, lambda: self.post(AnnounceDue()))
+                self._around.after(self._announce_s, lambda: self.post(AnnounceDue()))
             case BackOff(attempt):
                 most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)
                 delay_s = self._around.uniform(BACK_OFF_S_MIN, most_s)
