@@ -6,6 +6,7 @@ Needs no atheris: a kept input is a file, a target a function. `python -m tests.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,6 +19,7 @@ from tests.fuzz.statistics import Run, table
 from walkeeper_cli import configuration_file, standby_names
 from walkeeper_common import fields, framing, pgwire, replication_commands, walformat
 from walkeeper_common.lsn import Lsn
+from walkeeper_history import reading, timelines, walk
 from walkeeper_proposer import leadership
 from walkeeper_proposer.wal_window import WalWindow
 from walkeeper_safekeeper import acceptor, answers, creation, slots
@@ -186,6 +188,24 @@ def sends_old_wal_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WalWindow, "slice", a_slice)
 
 
+def looks_at_no_crc(patch: pytest.MonkeyPatch) -> None:
+    """In one of two engines."""
+    kept = reading.engine
+
+    def engine(name: str = "auto") -> walk.Walk:
+        walks = kept(name)
+        if name != "numpy":
+            return walks
+        return lambda request, buffers: walks(replace(request, check_crc=False), buffers)
+
+    patch.setattr(reading, "engine", engine)
+
+
+def takes_timelines_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    kept = timelines.parse_history
+    patch.setattr(timelines, "parse_history", lambda *given: kept(*given)[::-1])
+
+
 PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
@@ -205,6 +225,8 @@ PLANTED: list[tuple[str, Planted]] = [
     ("proposer", counts_one_ack_as_a_quorum),
     ("proposer", asserts_what_a_peer_says),
     ("proposer", reports_what_it_has_sent),
+    ("history", looks_at_no_crc),
+    ("archive_names", takes_timelines_in_any_order),
 ]
 
 

@@ -7,7 +7,19 @@ from importlib import import_module
 from tests.fuzz.contract import Target
 
 # What is instrumented: our packages. Tests and other people's code would only be noise.
-PACKAGES = ("walkeeper_common", "walkeeper_proposer", "walkeeper_safekeeper", "walkeeper_cli")
+PACKAGES = (
+    "walkeeper_common",
+    "walkeeper_proposer",
+    "walkeeper_safekeeper",
+    "walkeeper_history",
+    "walkeeper_cli",
+)
+# Compiled by numba, which cannot compile what the fuzzer adds.
+NOT_TRACED = (
+    "walkeeper_history.crc32c_numba",
+    "walkeeper_history.stats_numba",
+    "walkeeper_history.walk_numba",
+)
 
 PLACES = {
     "messages": ("framed", "MESSAGE"),
@@ -25,6 +37,8 @@ PLACES = {
     "acceptor": ("acceptor", "ACCEPTOR"),
     "creation": ("acceptor", "CREATION"),
     "proposer": ("proposer", "PROPOSER"),
+    "history": ("history", "HISTORY"),
+    "archive_names": ("history", "NAMES"),
 }
 
 

@@ -14,7 +14,7 @@ from random import Random
 
 import atheris
 
-from tests.fuzz.catalog import PACKAGES, load
+from tests.fuzz.catalog import NOT_TRACED, PACKAGES, load
 from tests.fuzz.contract import Target
 
 # A length field that allocates more than its limit ends as a MemoryError, also where nobody
@@ -48,7 +48,7 @@ def mutator_of(target: Target):
 def main() -> None:
     name = sys.argv.pop(1)
     sys.argv[0] = os.environ.get(SELF, sys.argv[0])
-    with atheris.instrument_imports(include=list(PACKAGES)):
+    with atheris.instrument_imports(include=list(PACKAGES), exclude=list(NOT_TRACED)):
         target = load(name)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX))
     own = target.alter is not None or target.repair is not None

@@ -193,7 +193,7 @@ def test_a_missing_segment_is_named(tmp_path: Path) -> None:
     lay(tmp_path, names)
     (tmp_path / sorted(names)[1]).unlink()
     _, _, problems = whole_stats(tmp_path)
-    gap = next(problem for problem in problems if "segments are missing" in problem.reason)
+    gap = next(problem for problem in problems if "missing between" in problem.reason)
     assert (gap.start_lsn, gap.end_lsn, gap.fatal) == (2 * MB, 3 * MB, True)
 
 
