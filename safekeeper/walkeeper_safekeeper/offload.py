@@ -59,6 +59,7 @@ logger = logging.getLogger("walkeeper.archive")
 
 TICK_S = 1.0
 SAVE_TICKS = 30
+SURVEY_TICKS = 15  # between two tries
 FETCHED = "fetched"
 BYTES_IN_FLIGHT_MAX = 256 << 20
 PARALLEL_MAX = 4
@@ -148,6 +149,8 @@ class Offload:
         ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
+            if not self._surveyed and ticks % SURVEY_TICKS == 0:
+                self._start(self._survey(), "survey")
             ticks += 1
             self._measure()
             self.post(OffloadTick())
@@ -229,8 +232,6 @@ class Offload:
             self.file_of(lsn): lsn for lsn in _steps(begin_lsn, whole_lsn, self._segment_bytes)
         }
         found = await call(self._looker, _without_defects(lambda: self._list(set(files))))
-        if not self._surveyed:
-            await self.survey()
         return Looked(frozenset(files[file] for file in found))
 
     def _list(self, wanted: set[WalFile]) -> set[WalFile]:
@@ -256,9 +257,15 @@ class Offload:
                 "it: is it mounted? If it was removed on purpose, name another --archive"
             )
 
-    async def survey(self) -> None:
-        """How far back the archive goes, from the oldest WAL on this disk on."""
-        listed = await call(self._looker, _without_defects(self._list_receipts))
+    async def _survey(self) -> None:
+        """How far back the archive goes, from the oldest WAL on this disk on; tried until it is
+        known. Not only when something is due: a laggard may need what lies below at once."""
+        try:
+            listed = await call(self._looker, _without_defects(self._list_receipts))
+        except WalkeeperError as error:
+            self.failures += 1
+            logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+            return
         oldest_lsn = self._store.first_lsn
         creation_lsn = self._log.configuration.creation_lsn
         while oldest_lsn > creation_lsn:

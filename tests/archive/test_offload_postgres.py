@@ -118,6 +118,9 @@ def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
         cluster.fill(12)
         cluster.wait_archived(60)  # taken over from the one that was killed
         wait_until(lambda: min(cluster.oldest_kept(n) for n in others) > behind, 20)
+        for number in others:  # started again, they know at once how far back the archive goes
+            assert cluster.safekeepers[number - 1].terminate() == 0
+            cluster.safekeepers[number - 1].start()
         cluster.proposer.kill()  # its window remembers nothing of all that
         cluster.proposer.start()
         cluster.safekeepers[laggard - 1].start()

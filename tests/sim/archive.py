@@ -33,11 +33,12 @@ class NodesArchive:
         self._worker, self._committed = worker, committed
         self.archived_lsn = store.first_lsn
 
-    def archive(self, commit_lsn: Lsn) -> None:
-        """What is committed for good: as far as whole records go."""
+    def archive(self, commit_lsn: Lsn, segments_max: int) -> None:
+        """What is committed for good: as far as whole records go, and the store is fast."""
         whole_lsn = self._committed.whole_end(self._name, self._store, commit_lsn)
         size = self._store.segment_bytes
-        while self.archived_lsn + size <= whole_lsn:
+        end_lsn = min(whole_lsn, self.archived_lsn + segments_max * size)
+        while self.archived_lsn + size <= end_lsn:
             begin_lsn = self.archived_lsn
             wal = self._store.read(begin_lsn, begin_lsn + size)
             if self._archived.segments.setdefault(begin_lsn, wal) != wal:

@@ -289,7 +289,8 @@ class SafekeeperNode:
         archived_lsn = None
         if self._archive is not None:
             self._archive.check_removal(self.oracles.retention)
-            self._archive.archive(driver.acceptor.commit_lsn)
+            segments_max = self.world.random.choice((0, 0, 1, 100))
+            self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
         driver.remove_below(
             self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn
