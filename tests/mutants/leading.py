@@ -65,10 +65,8 @@ LEADING = (
         (
             Edit(
                 CONSENSUS,
-                "    def on_link_lost(self, member: Member) -> list[Effect]:\n"
-                "        member.lose()\n",
-                "    def on_link_lost(self, member: Member) -> list[Effect]:\n"
-                "        assert member\n",
+                "        member.lose()\n        for other in self.members:\n",
+                "        for other in self.members:\n",
             ),
             Edit(
                 CONSENSUS,
