@@ -255,6 +255,7 @@ def test_a_base_backup_and_the_archive_alone_give_every_commit_up_to_the_tail(
         assert archive.fetch_tail(segment, str(wal / segment), SEGMENT)
         own(wal)
         with recovered(backup, wal) as server:
+            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), 60)
             found = {row[0] for row in server.rows("SELECT id FROM journal")}
             assert acknowledged - found == set() and len(acknowledged) > 50
         shutil.rmtree(wal)

@@ -50,7 +50,7 @@ def assert_nothing_went_too_early(cluster: ArchivingCluster, archive: Archive) -
 def commits_per_second(journal: Journal, load: Callable[[], None]) -> float:
     began_s, before = time.monotonic(), len(journal.entries)
     load()
-    journal.goes_on_for(2.0)
+    journal.goes_on_for(1.0)
     return (len(journal.entries) - before) / (time.monotonic() - began_s)
 
 
@@ -64,11 +64,11 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         Journal(primary, writers=2, pause_s=0.01) as journal,
     ):
         first = cluster.oldest_kept(1)
-        cluster.fill(4)
+        cluster.fill(3)
         cluster.wait_archived()
         archive = open_archive(server.url)
         faults = server.faults
-        rates = {"none": commits_per_second(journal, lambda: cluster.fill(4))}
+        rates = {"none": commits_per_second(journal, lambda: cluster.fill(3))}
         for fault, value in (
             ("down", True),
             ("full", True),
@@ -77,14 +77,14 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         ):
             normal = getattr(faults, fault)
             setattr(faults, fault, value)
-            rates[fault] = commits_per_second(journal, lambda: cluster.fill(4))
+            rates[fault] = commits_per_second(journal, lambda: cluster.fill(3))
             assert_nothing_went_too_early(cluster, archive)
             setattr(faults, fault, normal)
         cluster.wait_archived(60)
         # It stores half of what it is given, and says that all is well.
         before = max(cluster.archived_lsns().values())
         faults.truncate_puts = True
-        rates["truncate_puts"] = commits_per_second(journal, lambda: cluster.fill(4))
+        rates["truncate_puts"] = commits_per_second(journal, lambda: cluster.fill(3))
         failure = wait_until(lambda: cluster.archive_of(cluster.offloader())["failure"])
         faults.truncate_puts = False
         assert "524288 bytes are there" in failure or "gives back other bytes" in failure, failure
