@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from pyspark_pgwal.filters import take_filter
@@ -28,6 +29,7 @@ from walkeeper_history.wanted import on_timelines
 
 # A task costs 50 ms, so on one machine a CPU gets one; more than the most would wait for the last.
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 1 << 30
+BATCH_ROWS_MIN = 4096
 
 
 @dataclass
@@ -61,6 +63,24 @@ def partitions_of(
 
 def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
     """Record batches of a partition, in the order of the log."""
+    held: list[Any] = []
+    for batch in _batches(options, part):
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= BATCH_ROWS_MIN:
+            yield from _as_one(held)
+            held = []
+    yield from _as_one(held)
+
+
+def _as_one(batches: list[Any]) -> list[Any]:
+    """The way of a batch to the JVM costs as much as thousands of rows."""
+    if len(batches) <= 1:
+        return batches
+    merged: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return merged
+
+
+def _batches(options: PgWalOptions, part: Segments) -> Iterator[Any]:
     made = options.made_table()
     problems: list[Problem] = []
     collects = options.table == "problems"

@@ -42,6 +42,7 @@ SETTINGS = {
     "shared_buffers": "256MB",
 }
 PGBENCH_TIMEOUT_S = 300
+WARMING = 4
 Contestant = Callable[[], object]
 
 
@@ -144,7 +145,8 @@ def main() -> None:
 
 def measure(contestants: dict[str, tuple[str, Contestant]], rounds: int) -> None:
     for _, run in contestants.values():
-        run()  # compiles, fills caches, starts the JVM
+        for _ in range(WARMING):
+            run()  # compiles, fills caches, starts the JVM, which compiles what it runs often
     times: dict[str, list[Took]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, (_, run) in contestants.items():
