@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.postgres_server import make_directory
 
-PACKAGES = ("walkeeper_cli", "walkeeper_common", "click", "crc32c")
+PACKAGES = ("walkeeper_cli", "walkeeper_common", "walkeeper_archive", "click", "crc32c")
 SCRIPT = Path(__file__).parent.parent / "cli" / "scripts" / "walkeeper"
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
 

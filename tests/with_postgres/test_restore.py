@@ -20,7 +20,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
 from tests.restore_installation import Installation, installed
-from tests.waiting import wait_until
+from tests.waiting import NotInTime, wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
 
@@ -167,7 +167,10 @@ def fails(server: PostgresServer, signal_file: str, command: str) -> None:
 
 
 def has_stopped(server: PostgresServer, signal_file: str) -> None:
-    wait_until(lambda: not server.is_running, 60)
+    try:
+        wait_until(lambda: not server.is_running, 30)
+    except NotInTime as error:
+        raise AssertionError(f"it runs: {server.log_text()[-4000:]}") from error
     assert (server.data / signal_file).exists(), server.log_text()[-4000:]
     assert not list((server.data / "pg_wal").glob("*.history"))
 

@@ -9,10 +9,10 @@ import click
 from walkeeper_cli.options import (
     Address,
     Duration,
+    HostPorts,
     cluster_option,
     config_option,
     option,
-    safekeepers_option,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
 
 
 @click.command("restore", short_help="Fetch one WAL file, for restore_command.")
-@safekeepers_option
+@option(
+    "--safekeepers",
+    type=HostPorts(),
+    metavar="H:P,H:P,H:P",
+    help="Every safekeeper of the log. Without: what is in the archive, and that is the end.",
+)
 @option("--archive", metavar="URL", help="Look here too for what the safekeepers do not have.")
 @cluster_option
 @option(
@@ -65,7 +70,7 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
 @click.argument("name", metavar="%f")
 @click.argument("path", metavar="%p")
 def command(
-    safekeepers: tuple[Address, ...],
+    safekeepers: tuple[Address, ...] | None,
     archive: str | None,
     cluster: str,
     wait: float,
@@ -100,13 +105,20 @@ def command(
       python3 -m venv /opt/walkeeper && /opt/walkeeper/bin/pip install walkeeper
       sudo -u postgres /opt/walkeeper/bin/walkeeper restore --help
 
+    When no quorum of safekeepers is left for good, --archive alone brings back what was archived.
+
     With archive_mode = always a padded part would be archived as a whole segment: it is refused.
     """
+    from walkeeper_cli.restore.archive_source import ArchiveAlone, archived
     from walkeeper_cli.restore.restoring import Restore, Settings
     from walkeeper_cli.restore.spool import key_of
 
-    if archive is not None:
-        raise click.UsageError("--archive is not available in this version")
+    source = None if archive is None else archived(archive, cluster)
+    if safekeepers is None:
+        if source is None:
+            raise click.UsageError("say --safekeepers, or --archive, or both")
+        alone = ArchiveAlone(source, partial=not no_partial, min_lsn=min_lsn)
+        return alone.run(name, path, wait)
     settings = Settings(
         safekeepers=safekeepers,
         cluster=cluster,
@@ -114,6 +126,7 @@ def command(
         partial=not no_partial,
         min_lsn=min_lsn,
         prefetch=prefetch,
+        archive=source,
     )
     return Restore(settings, key_of(_options_before(name, path))).run(name, path)
 

@@ -1,8 +1,28 @@
-"""Where else WAL may be: what `restore` needs of an archive. A port; the archive fits it."""
+"""The archive as a source of `walkeeper restore`: beside the safekeepers, or when they are lost.
+
+`WalSource` is what restoring needs of it. `ArchivedWal` opens the archive when it is first asked,
+since most files come from the safekeepers. `ArchiveAlone` is for the day on which no
+quorum of safekeepers is left: what was archived is found, up to the end of the last tail.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from walkeeper_cli.restore import restored_server, spool
+from walkeeper_cli.restore.patience import until_known
+from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
+from walkeeper_cli.restore.verdict import Misconfigured, Unknown
+from walkeeper_cli.restore_guard import say
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
+
+if TYPE_CHECKING:
+    from walkeeper_archive.archive import Archive
+
+HISTORY_NAME = re.compile(r"[0-9A-F]{8}\.history")
 
 
 class WalSource(Protocol):
@@ -15,3 +35,103 @@ class WalSource(Protocol):
         this is not known. `path` is a temporary file: it need be neither atomic nor synced.
         """
         ...
+
+
+class ArchivedWal:
+    """`system_id` None: the only one that is there under this cluster's name."""
+
+    def __init__(self, url: str, cluster: str, system_id: int | None) -> None:
+        self._url, self._cluster, self._system_id = url, cluster, system_id
+        self._archive: Archive | None = None
+
+    @property
+    def archive(self) -> Archive:
+        if self._archive is None:
+            from walkeeper_archive.archive import open_archive
+
+            self._archive = open_archive(self._url, self._cluster, self._system_id)
+        return self._archive
+
+    def fetch(self, name: str, path: str) -> bool:
+        return self.archive.fetch(name, path)
+
+    def fetch_tail(self, segment: str, path: str, segment_bytes: int) -> Lsn | None:
+        return self.archive.fetch_tail(segment, path, segment_bytes)
+
+
+class _NotThere(Exception):
+    """Leaves `placing` without a file."""
+
+
+class ArchiveAlone:
+    """One request to an archive without safekeepers."""
+
+    def __init__(self, source: ArchivedWal, *, partial: bool, min_lsn: Lsn) -> None:
+        self._source, self._partial, self._min_lsn = source, partial, min_lsn
+
+    def run(self, name: str, path: str, wait_s: float) -> str:
+        """`found` or `absent`; blocks until the archive has answered."""
+        if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
+            raise Misconfigured(f"{name!r} is not the name of a WAL file")
+        remove_leftovers(path)
+        return until_known(name, wait_s, lambda: self._ask(name, path))
+
+    def _ask(self, name: str, path: str) -> str | Unknown:
+        try:
+            return self._asked(name, path)
+        except (Refused, Orphaned, Misconfigured):
+            raise
+        except WalkeeperError as error:
+            return Unknown(f"the archive: {error}")
+
+    def _asked(self, name: str, path: str) -> str | Unknown:
+        try:
+            with placing(path) as temporary:
+                if not self._source.fetch(name, temporary):
+                    raise _NotThere
+            return "found"
+        except _NotThere:
+            return "absent" if name.endswith(".history") else self._tail(name, path)
+
+    def _tail(self, name: str, path: str) -> str | Unknown:
+        end_lsn = _place_tail(self._source, name, path) if self._partial else None
+        reached_lsn = end_lsn or parse_segment_name(name, _segment_bytes())[1]
+        if reached_lsn < self._min_lsn:
+            if end_lsn is not None:
+                os.unlink(path)
+            return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
+        if end_lsn is None:
+            return "absent"
+        say(f"the archive ends at {end_lsn}; what was committed later is not in it")
+        return "found"
+
+
+def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
+    """Its end; None: there is no tail of this segment."""
+    try:
+        with placing(path) as temporary:
+            end_lsn = source.fetch_tail(name, temporary, _segment_bytes())
+            if end_lsn is None:
+                raise _NotThere
+            if restored_server.setting("archive_mode") == "always":
+                raise Misconfigured(
+                    f"{name} is archived up to {end_lsn} only, and this server has archive_mode = "
+                    "always: it would archive the padded part as a whole segment. Set "
+                    "archive_mode = on, or say --no-partial"
+                )
+        return end_lsn
+    except _NotThere:
+        return None
+
+
+def _segment_bytes() -> int:
+    """Of the segments that are there already: every backup has one, or has restored one."""
+    for entry in os.scandir("pg_wal"):
+        if SEGMENT_NAME.fullmatch(entry.name):
+            return entry.stat().st_size
+    raise Refused("pg_wal has no segment that shows how large segments are")
+
+
+def archived(url: str, cluster: str) -> ArchivedWal:
+    """Of the server whose data directory this is."""
+    return ArchivedWal(url, cluster, spool.system_id())

@@ -20,7 +20,8 @@ from typing import TypeVar
 
 from walkeeper_cli.restore import prefetching, restored_server, spool
 from walkeeper_cli.restore.archive_source import WalSource
-from walkeeper_cli.restore.placing import Orphaned, check_wanted, placing, remove_leftovers
+from walkeeper_cli.restore.patience import until_known
+from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.restored_server import NotLearned
 from walkeeper_cli.restore.safekeeper import (
     Address,
@@ -49,8 +50,6 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AcceptorGreeting, RejectCode
 
 ROUND_TIMEOUT_S = 5.0
-SAY_FIRST_S, SAY_S = 1.0, 10.0
-PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)
 WAL_FILE = re.compile(r"[0-9A-F]{24}|[0-9A-F]{8}\.history")
 T = TypeVar("T")
@@ -98,22 +97,7 @@ class Restore:
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
         remove_leftovers(path)
-        started_s, pause_s = time.monotonic(), PAUSE_S
-        say_s = started_s + SAY_FIRST_S
-        while True:
-            check_wanted()
-            outcome = ask(name, path)
-            if isinstance(outcome, str):
-                return outcome
-            why = outcome.text
-            now_s = time.monotonic()
-            if not self._standby and now_s - started_s >= self._settings.wait_s:
-                raise Refused(f"{name}: gave up after {self._settings.wait_s:g} s: {why}")
-            if now_s >= say_s:
-                say(f"{name}: waiting for {now_s - started_s:.0f} s: {why}")
-                say_s = now_s + SAY_S
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        return until_known(name, self._settings.wait_s, lambda: ask(name, path))
 
     # Segments
 
@@ -290,7 +274,7 @@ class Restore:
             return True
         except _NotArchived:
             return False
-        except Orphaned:
+        except (Orphaned, Refused, ImportError):
             raise
         except Exception as error:
             raise _ArchiveUnknown(f"the archive: {error}") from error

@@ -1,0 +1,34 @@
+"""What cannot be known is asked again: by a standby without limit, else for a while. A shell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from walkeeper_cli.restore import restored_server
+from walkeeper_cli.restore.placing import check_wanted
+from walkeeper_cli.restore.verdict import Unknown
+from walkeeper_cli.restore_guard import say
+from walkeeper_common.errors import Refused
+
+SAY_FIRST_S, SAY_S = 1.0, 10.0
+PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+
+
+def until_known(name: str, wait_s: float, ask: Callable[[], str | Unknown]) -> str:
+    """Blocks until `ask` gives an outcome. The server's log is told why it waits."""
+    started_s, pause_s, is_standby = time.monotonic(), PAUSE_S, restored_server.is_standby()
+    say_s = started_s + SAY_FIRST_S
+    while True:
+        check_wanted()
+        outcome = ask()
+        if isinstance(outcome, str):
+            return outcome
+        now_s = time.monotonic()
+        if not is_standby and now_s - started_s >= wait_s:
+            raise Refused(f"{name}: gave up after {wait_s:g} s: {outcome.text}")
+        if now_s >= say_s:
+            say(f"{name}: waiting for {now_s - started_s:.0f} s: {outcome.text}")
+            say_s = now_s + SAY_S
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_MAX_S)

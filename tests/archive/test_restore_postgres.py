@@ -1,0 +1,92 @@
+"""restore_command with an archive: what safekeepers have removed, and what is without them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.archive.archiving import FAST_TAIL, ArchivingCluster
+from tests.postgres_server import PostgresServer, make_directory, own
+from tests.restore_installation import Installation, installed
+from tests.waiting import wait_until
+from tests.with_postgres.journal import Journal
+from tests.with_postgres.test_restore import NOT_IN_RECOVERY, Scene, fails
+
+pytestmark = pytest.mark.postgres
+
+KEEP_NONE = ("--wal-keep-size", "0")
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with installed() as made:
+        yield made
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    directory = make_directory("walkeeper_archive_")
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_an_archive_has_what_is_removed_and_what_is_left_without_safekeepers(
+    installation: Installation, place: Path
+) -> None:
+    with (
+        PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
+        ArchivingCluster.archiving(primary, f"file://{place}", *FAST_TAIL, *KEEP_NONE) as cluster,
+    ):
+        scene = Scene(cluster, primary.base_backup(), installation)
+        with Journal(primary) as early:
+            early.wait_for_more(100)
+        primary.sql("SELECT pg_switch_wal()")
+        needed = primary.sql("SELECT pg_walfile_name(pg_switch_wal())")  # and not in the backup
+        cluster.fill(12)
+        wait_until(lambda: not any((cluster.wal_dir(n) / needed).exists() for n in (1, 2, 3)), 60)
+        with Journal(primary) as late:
+            late.wait_for_more(100)
+        cluster.wait_archived()
+        wait_until(lambda: list(place.rglob("*.partial")), 30)
+        cluster.proposer.kill()
+        primary.kill()
+        cluster.settle()
+        own(place)
+        try:
+            _recover(scene, f"--archive file://{place}", early, late)
+            for safekeeper in cluster.safekeepers:
+                safekeeper.kill()
+            own(place)
+            _recover_without_safekeepers(scene, place, early)
+        finally:
+            scene.backup.delete()
+
+
+def _recover(scene: Scene, option: str, *journals: Journal) -> None:
+    with scene.server("recovery.signal", scene.command()) as server:
+        server.configure({"restore_command": scene.command(option)})
+        server.start()
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        for journal in journals:
+            assert not journal.lost_in(server)
+
+
+def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) -> None:
+    """To the end of what was archived, and never because the archive could not be read."""
+    command = f"{scene.installation.script} restore --archive file://{place} --wait 500ms %f %p"
+    with scene.server("recovery.signal", command) as server:
+        away = place.with_name(f"{place.name}_away")
+        place.rename(away)
+        fails(server, "recovery.signal", command)
+        away.rename(place)
+        far = command.replace("--wait", "--min-lsn FF/0 --wait")
+        fails(server, "recovery.signal", far)
+        assert "below --min-lsn FF/0" in server.log_text()
+        server.configure({"restore_command": command})
+        server.start()
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        assert "the archive ends at" in server.log_text()
+        assert not journal.lost_in(server)
