@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from walkeeper_common.quorum import LogKind
 from walkeeper_proposer.gate import Waivers
+from walkeeper_proposer.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
 
 
@@ -39,3 +41,5 @@ class Campaign:
     waivers: Waivers = field(default_factory=Waivers)
     take_over: bool = False
     window_bytes_max: int = WINDOW_BYTES_MAX
+    kind: LogKind = LogKind.PHYSICAL
+    examine: Examiner = PrimaryCheck

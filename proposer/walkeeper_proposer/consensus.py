@@ -39,7 +39,7 @@ from walkeeper_proposer.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.greetings import LEASE_WAIT_TICKS, greeting_for, live_elsewhere, unwelcome
 from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.primary_check import (
-    PrimaryCheck,
+    Examination,
     Range,
     Verdict,
     scope_of_greetings,
@@ -85,7 +85,7 @@ class Proposer:
         self.seen_ballot = NO_BALLOT
         self.leader: Leader | None = None
         self.primary: PrimaryIdentity | None = None
-        self.check: PrimaryCheck | None = None
+        self.check: Examination | None = None
         self.donor_vote: VoteResponse | None = None
         self._refusals: dict[int, str] = {}
         self._attempt = self._phase_ticks = 0
@@ -218,10 +218,10 @@ class Proposer:
     def _start_check(self, log: gate.LogEnd, scope: Range) -> list[Effect]:
         assert self.primary is not None, f"{self.phase=}"
         held = self.leader.held_wal if self.leader is not None else None
-        self.check = PrimaryCheck(self.primary, log, self.campaign.waivers, scope, held)
+        self.check = self.campaign.examine(self.primary, log, self.campaign.waivers, scope, held)
         return self._checking(lambda check: check.start())
 
-    def _checking(self, feed: Callable[[PrimaryCheck], list[Effect]]) -> list[Effect]:
+    def _checking(self, feed: Callable[[Examination], list[Effect]]) -> list[Effect]:
         check = self.check
         if check is None:
             return []

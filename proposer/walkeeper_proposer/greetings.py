@@ -12,7 +12,7 @@ from walkeeper_common.messages import (
     AcceptorGreeting,
     ProposerGreeting,
 )
-from walkeeper_common.quorum import Configuration, LogKind, flaw_of, member_name
+from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
@@ -32,7 +32,7 @@ def greeting_for(
         segment_bytes=primary.segment_bytes if primary else 0,
         server_version=primary.server_version if primary else "",
         proposer_id=campaign.proposer_id,
-        kind=LogKind.PHYSICAL,
+        kind=campaign.kind,
         application_name=campaign.application_name,
         configuration=configuration,
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol, TypeAlias
 
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot
@@ -46,6 +47,30 @@ class Range:
     end_lsn: Lsn
     donor: int
     ballot: Ballot
+
+
+class Examination(Protocol):
+    """What the core asks of a comparison; a logical log has another one (logical_check.py)."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """None while it goes on."""
+        ...
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def scope(self) -> Range: ...
+    def start(self) -> list[Effect]: ...
+    def is_answered_by(self, link: int, response: ReadResponse) -> bool: ...
+    def on_log_read(self, response: ReadResponse) -> list[Effect]: ...
+    def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]: ...
+    def on_primary_read_failed(self, text: str, *, removed: bool) -> list[Effect]: ...
+
+
+Examiner: TypeAlias = Callable[
+    [PrimaryIdentity, gate.LogEnd, gate.Waivers, Range, HeldWal | None], Examination
+]
 
 
 def scope_of_greetings(

@@ -18,7 +18,8 @@ def other_log(greeting: ProposerGreeting, durable: Durable) -> str | None:
         )
     if configuration is None:
         return None
-    if greeting.kind != configuration.kind:
+    # `settle` comes without a primary and does not know which kind it is.
+    if greeting.system_id and greeting.kind != configuration.kind:
         return f"the log is {configuration.kind.name.lower()}, not {greeting.kind.name.lower()}"
     if greeting.system_id and greeting.system_id != configuration.system_id:
         return (

@@ -59,8 +59,8 @@ QUORUMS = (
         (
             Edit(
                 CONSENSUS,
-                "        self.check = PrimaryCheck(",
-                "        return self._check_passed()\n        self.check = PrimaryCheck(",
+                "        self.check = self.campaign.examine(",
+                "        return self._check_passed()\n        self.check = self.campaign.examine(",
             ),
         ),
     ),
