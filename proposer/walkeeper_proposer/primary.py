@@ -128,12 +128,12 @@ class Primary:
         """Connect, identify, serve the core until the connection is lost; returns why."""
         self._lost = asyncio.get_running_loop().create_future()
         try:
-            connection = await ReplicationConnection.open(self._dsn, self._application_name)
+            connection = await self._open()
         except Unavailable as unavailable:
             return unavailable
         lost: WalkeeperError
         try:
-            identity = await identify(connection)
+            identity = await self._identify(connection)
             self._connection, self._timeline = connection, identity.timeline
             connection.on_drained = self._send_status
             self._post(PrimaryIdentified(identity))
@@ -149,6 +149,12 @@ class Primary:
             raise lost
         return lost
 
+    async def _open(self) -> ReplicationConnection:
+        return await ReplicationConnection.open(self._dsn, self._application_name)
+
+    async def _identify(self, connection: ReplicationConnection) -> PrimaryIdentity:
+        return await identify(connection)
+
     def _lose(self, error: WalkeeperError) -> None:
         if not self._lost.done():
             self._lost.set_result(error)
@@ -163,7 +169,7 @@ class Primary:
 
     async def _identify_again(self, connection: ReplicationConnection) -> None:
         try:
-            identity = await identify(connection)
+            identity = await self._identify(connection)
         except WalkeeperError as error:
             if connection is self._connection:
                 self._lose(error)
@@ -184,6 +190,11 @@ class Primary:
         self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int
     ) -> None:
         command = f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
+        if await self._start_copy(connection, command):
+            self._started(connection, start_lsn, timeline)
+
+    async def _start_copy(self, connection: ReplicationConnection, command: str) -> bool:
+        """Whether it streams now, on the connection that is still the one in use."""
         try:
             while connection is self._connection:
                 try:
@@ -200,9 +211,10 @@ class Primary:
         except WalkeeperError as error:
             if connection is self._connection:
                 self._lose(error)
-            return
-        if connection is not self._connection:
-            return
+            return False
+        return connection is self._connection
+
+    def _started(self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int) -> None:
         self._received_lsn = start_lsn
         # Kept as far as it is this stream's: a commit may wait for just what was reported while
         # there was no connection, and nothing new may come.

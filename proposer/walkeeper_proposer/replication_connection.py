@@ -65,12 +65,14 @@ class ReplicationConnection:
         self.on_drained: Callable[[], None] = lambda: None
 
     @classmethod
-    async def open(cls, dsn: str, application_name: str) -> ReplicationConnection:
-        """Connected, for physical replication."""
+    async def open(
+        cls, dsn: str, application_name: str, *, replication: str = "true"
+    ) -> ReplicationConnection:
+        """Connected, for physical replication, or with "database" for logical."""
         given = {name: value for name, value in TCP_DEFAULTS.items() if f"{name}=" not in dsn}
         try:
             text = conninfo.make_conninfo(
-                dsn, replication="true", application_name=application_name, **given
+                dsn, replication=replication, application_name=application_name, **given
             )
         except pg_errors.ProgrammingError as error:
             raise Refused(f"--dsn is not a connection string: {error}") from error
