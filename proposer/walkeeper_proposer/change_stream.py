@@ -1,0 +1,169 @@
+"""A primary's logical stream, made into entries, and commits of the log into LSNs. Pure.
+
+    on_copy_data(payload)    one XLogData or Keepalive; take() gives the bytes for the log
+    on_committed(position)   -> the LSN that PostgreSQL may be told, or None: nothing new
+
+What the log has already is dropped by its commit LSN, because PostgreSQL sends transactions again
+whenever a proposer connects. A keepalive beyond the last entry becomes a progress entry, so that
+commits that publish nothing are released by the quorum as others are; while one is under way, the
+next waits and takes in what comes (docs/logical.md).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from walkeeper_common.entries import EntryKind
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import Buffer
+from walkeeper_common.pgoutput import (
+    BEGIN,
+    COMMIT,
+    KNOWN,
+    RELATION,
+    TYPE,
+    Begin,
+    Commit,
+    Descriptions,
+    pack_copy_data,
+)
+from walkeeper_common.pgwire import Keepalive, XLogData, unpack_from_sender
+from walkeeper_proposer.entry_writer import EntryWriter
+
+
+class ChangeStream:
+    """One log's end in one term; outlives connections to the primary."""
+
+    def __init__(
+        self,
+        position: Lsn,
+        *,
+        end_lsn: Lsn,
+        timeline: int,
+        segment_bytes: int,
+        settings: bytes,
+    ) -> None:
+        self.writer = EntryWriter(
+            position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
+        )
+        self._settings = settings
+        self._ends: deque[tuple[Lsn, Lsn]] = deque([(position, end_lsn)])
+        self._descriptions = Descriptions()
+        self._settled_segment: Lsn | None = None  # whose first entries repeat the settings
+        self._is_dropping = False  # inside a transaction that the log has
+        self._is_inside = False
+        self._progress_lsn = ZERO_LSN  # the last keepalive's, if it is beyond the log's end
+        self._progress_position: Lsn | None = None  # of the progress entry under way
+
+    @property
+    def end_lsn(self) -> Lsn:
+        """PostgreSQL is to send what committed from here on."""
+        return self.writer.end_lsn
+
+    def on_connected(self) -> None:
+        """A new connection, asked to send from end_lsn on: it describes every relation anew.
+
+        Of a transaction that was cut off by the loss of the one before, frames may be in the log
+        already. They are abandoned: the new connection sends the transaction from its start.
+        """
+        if self.writer.is_inside:
+            self.writer.abandon()
+        self._descriptions = Descriptions()
+        self._is_inside = self._is_dropping = False
+        self._progress_lsn = ZERO_LSN
+        self._settled_segment = None
+        self._settle_segment()  # so that readers know what this is before the first transaction
+
+    def on_copy_data(self, payload: Buffer) -> bool:
+        """Whether the primary asks for a status now."""
+        match unpack_from_sender(payload):
+            case XLogData(_, _, _, message):
+                self._on_message(payload, message)
+                return False
+            case Keepalive(wal_end_lsn, _, reply_requested):
+                self._on_keepalive(wal_end_lsn)
+                return reply_requested
+
+    def take(self) -> tuple[Lsn, memoryview]:
+        """(position, bytes) for the log, perhaps none."""
+        position, data = self.writer.take()
+        return position, memoryview(data)
+
+    def on_committed(self, position: Lsn) -> Lsn | None:
+        """The end of the last whole entry below `position`, if it is another one than before."""
+        found = None
+        while self._ends and self._ends[0][0] <= position:
+            found = self._ends.popleft()[1]
+        if self._progress_position is not None and position >= self._progress_position:
+            self._progress_position = None
+            self._write_progress()
+        return found
+
+    def _on_message(self, payload: Buffer, message: memoryview) -> None:
+        if not len(message) or message[0] not in KNOWN:
+            raise RemoteProtocolError(f"pgoutput sent {bytes(message[:20])!r}, which is unknown")
+        kind = message[0]
+        if kind == BEGIN:
+            self._on_begin(message)
+        elif not self._is_inside:
+            raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} outside a transaction")
+        copy_data = pack_copy_data(payload)
+        if self._is_dropping:
+            if kind in (RELATION, TYPE):
+                self._descriptions.see(copy_data, message)
+                self._descriptions.forget_valid()
+        else:
+            lacking = self._descriptions.see(copy_data, message)
+            if lacking:
+                self.writer.add(lacking)
+            self.writer.add(copy_data)
+        if kind == COMMIT:
+            self._on_commit(Commit.unpack(message))
+
+    def _on_begin(self, message: memoryview) -> None:
+        if self._is_inside:
+            raise RemoteProtocolError("pgoutput began a transaction inside another one")
+        self._is_inside = True
+        # final_lsn is where the commit record starts, end_lsn a record's end: below it, we have it.
+        self._is_dropping = Begin.unpack(message).final_lsn < self.end_lsn
+        if not self._is_dropping:
+            self._settle_segment()
+            self.writer.begin(EntryKind.TRANSACTION)
+
+    def _on_commit(self, commit: Commit) -> None:
+        dropped, self._is_inside, self._is_dropping = self._is_dropping, False, False
+        if dropped:
+            return
+        self._end_entry(commit.end_lsn)
+        if self._progress_lsn > self.end_lsn and self._progress_position is None:
+            self._write_progress()
+
+    def _end_entry(self, end_lsn: Lsn) -> None:
+        self.writer.end(end_lsn)
+        self._ends.append((self.writer.position, end_lsn))
+
+    def _settle_segment(self) -> None:
+        """The first entry of a segment, and of a connection: what a reader has to know."""
+        while self.writer.segment != self._settled_segment:
+            self._settled_segment = self.writer.segment
+            self._descriptions.forget_valid()
+            self.writer.begin(EntryKind.SETTINGS)
+            self.writer.add(self._settings)
+            self._end_entry(self.end_lsn)
+
+    # Keepalives
+
+    def _on_keepalive(self, wal_end_lsn: Lsn) -> None:
+        self._progress_lsn = max(self._progress_lsn, wal_end_lsn)
+        if not self._is_inside and self._progress_position is None:
+            self._write_progress()
+
+    def _write_progress(self) -> None:
+        """All that was published below the keepalive's LSN is in the log, or on its way there."""
+        if self._progress_lsn <= self.end_lsn or self._is_inside:
+            return
+        self._settle_segment()
+        self.writer.begin(EntryKind.PROGRESS)
+        self._end_entry(self._progress_lsn)
+        self._progress_position = self.writer.position

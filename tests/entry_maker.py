@@ -1,0 +1,77 @@
+"""Logical logs for tests: pgoutput messages by hand, and the log that the product makes of them."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from walkeeper_common.entries import EntryWalk, Frame
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import Keepalive
+from walkeeper_proposer.change_stream import ChangeStream
+
+SETTINGS = b'{"publications": ["p"]}'
+
+
+class LogBytes:
+    """The bytes of a log from `begin` on, as `WalBytes`."""
+
+    def __init__(self, begin: Lsn) -> None:
+        self.begin = begin
+        self.data = bytearray()
+
+    @property
+    def end(self) -> Lsn:
+        return self.begin + len(self.data)
+
+    def take(self, stream: ChangeStream) -> None:
+        """What the stream has made since the last call."""
+        position, data = stream.take()
+        assert not data or position == self.end, f"{position=} {self.end=}"
+        self.data += data
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes:
+        assert self.begin <= begin <= end <= self.end, f"{begin=} {end=} {self.end=}"
+        return bytes(self.data[begin - self.begin : end - self.begin])
+
+    def frames(self, position: Lsn, segment_bytes: int, limit: Lsn | None = None) -> list[Frame]:
+        return list(EntryWalk(self, position, limit or self.end, segment_bytes))
+
+
+def sent(message: bytes, lsn: int = 0) -> bytes:
+    """An XLogData with a pgoutput message."""
+    return b"w" + pack("!QQq", lsn, lsn, 0) + message
+
+
+def keepalive(lsn: int, *, asks: bool = False) -> bytes:
+    return Keepalive(Lsn(lsn), 0, asks).pack()
+
+
+def begin(final_lsn: int, xid: int = 7) -> bytes:
+    return sent(b"B" + pack("!QqI", final_lsn, 0, xid))
+
+
+def relation(oid: int, name: str = "t") -> bytes:
+    return sent(b"R" + pack("!I", oid) + b"public\0" + name.encode() + b"\0d\0\0")
+
+
+def type_of(oid: int) -> bytes:
+    return sent(b"Y" + pack("!I", oid) + b"public\0mood\0")
+
+
+def insert(oid: int, value: bytes = b"x") -> bytes:
+    column = b"t" + pack("!I", len(value)) + value
+    return sent(b"I" + pack("!I", oid) + b"N" + pack("!H", 1) + column)
+
+
+def truncate(*oids: int) -> bytes:
+    return sent(b"T" + pack(f"!IB{len(oids)}I", len(oids), 0, *oids))
+
+
+def commit(commit_lsn: int, end_lsn: int) -> bytes:
+    return sent(b"C" + pack("!BQQq", 0, commit_lsn, end_lsn, 0), end_lsn)
+
+
+def new_stream(position: Lsn, segment_bytes: int, *, end_lsn: int = 0x100) -> ChangeStream:
+    return ChangeStream(
+        position, end_lsn=Lsn(end_lsn), timeline=1, segment_bytes=segment_bytes, settings=SETTINGS
+    )

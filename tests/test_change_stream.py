@@ -1,0 +1,176 @@
+"""A primary's logical stream becomes entries: each transaction once, in order, as it came."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.entry_maker import (
+    SETTINGS,
+    LogBytes,
+    begin,
+    commit,
+    insert,
+    keepalive,
+    new_stream,
+    relation,
+    sent,
+    truncate,
+    type_of,
+)
+from walkeeper_common.entries import FRAME_BYTES_MAX, EntryKind
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgoutput import pack_copy_data
+from walkeeper_proposer.change_stream import ChangeStream
+
+SEGMENT = 1 << 20
+START = Lsn(SEGMENT)
+
+
+class Stage:
+    """A stream, the log that it makes, and what a reader finds in it."""
+
+    def __init__(self, segment_bytes: int = SEGMENT, end_lsn: int = 0x100) -> None:
+        self.segment_bytes = segment_bytes
+        self.start = Lsn(segment_bytes)
+        self.stream: ChangeStream = new_stream(self.start, segment_bytes, end_lsn=end_lsn)
+        self.log = LogBytes(self.start)
+        self.stream.on_connected()
+
+    def feed(self, *payloads: bytes) -> None:
+        for payload in payloads:
+            self.stream.on_copy_data(payload)
+        self.log.take(self.stream)
+
+    def entries(self, start: Lsn | None = None) -> list[tuple[EntryKind, int, int, bytes]]:
+        """(kind, begin LSN, end LSN, messages) of each whole entry from `start` on."""
+        found, payload = [], b""
+        for frame in self.log.frames(start or self.start, self.segment_bytes):
+            payload += frame.payload
+            if frame.is_last:
+                found.append((frame.kind, int(frame.begin_lsn), int(frame.end_lsn), payload))
+                payload = b""
+        return found
+
+    def changes(self) -> list[tuple[int, int, bytes]]:
+        return [e[1:] for e in self.entries() if e[0] is EntryKind.TRANSACTION]
+
+    def commits_all(self) -> Lsn | None:
+        return self.stream.on_committed(self.log.end)
+
+
+def wire(*payloads: bytes) -> bytes:
+    return b"".join(pack_copy_data(payload) for payload in payloads)
+
+
+def test_a_transaction_is_an_entry_with_its_messages_as_received() -> None:
+    stage = Stage()
+    first = (begin(0x110), relation(9), insert(9), commit(0x110, 0x140))
+    second = (begin(0x150), insert(9), truncate(9), commit(0x150, 0x190))
+    stage.feed(*first, *second)
+    assert stage.entries() == [
+        (EntryKind.SETTINGS, 0x100, 0x100, SETTINGS),
+        (EntryKind.TRANSACTION, 0x100, 0x140, wire(*first)),
+        (EntryKind.TRANSACTION, 0x140, 0x190, wire(*second)),
+    ]
+
+
+def test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed() -> None:
+    stage = Stage()
+    assert stage.stream.on_committed(stage.start) == 0x100
+    stage.feed(begin(0x110), relation(9), insert(9), commit(0x110, 0x140))
+    end = stage.log.end
+    assert stage.stream.on_committed(end - 1) == 0x100  # the settings
+    assert stage.stream.on_committed(end) == 0x140
+    assert stage.stream.on_committed(end) is None
+
+
+def test_what_the_log_has_is_dropped_but_its_relations_are_remembered() -> None:
+    stage = Stage(end_lsn=0x140)
+    known = (begin(0x110), type_of(77), relation(9), insert(9), commit(0x110, 0x140))
+    new = (begin(0x140), insert(9), commit(0x140, 0x180))
+    stage.feed(*known, *new)
+    assert stage.changes() == [
+        (0x140, 0x180, wire(new[0], type_of(77), relation(9), *new[1:])),
+    ]
+
+
+def test_every_segment_begins_with_settings_and_describes_what_it_uses() -> None:
+    stage = Stage(segment_bytes=1024)
+    stage.feed(begin(0x110), type_of(77), relation(9), relation(8), commit(0x110, 0x120))
+    for n in range(40):
+        lsn = 0x120 + 0x10 * n
+        stage.feed(begin(lsn), insert(9, b"v" * 50), insert(8), commit(lsn, lsn + 0x10))
+    for segment in range(stage.start, stage.log.end, 1024):
+        starting = [
+            frame
+            for frame in stage.log.frames(Lsn(segment), 1024)
+            if frame.is_first and segment <= frame.position < segment + 1024
+        ]
+        kinds = [frame.kind for frame in starting]
+        assert EntryKind.SETTINGS not in kinds[1:] and kinds[:1] in ([], [EntryKind.SETTINGS])
+        if len(starting) > 2:
+            found = b"".join(bytes(frame.payload) for frame in starting[1:])
+            at = [found.index(pack_copy_data(m)) for m in (relation(9), relation(8), insert(8))]
+            assert found.index(pack_copy_data(type_of(77))) < at[0] < at[1] < at[2]
+    assert len(stage.changes()) == 41
+
+
+def test_keepalives_make_one_progress_entry_at_a_time() -> None:
+    stage = Stage()
+    stage.feed(keepalive(0x100), keepalive(0x120), keepalive(0x130), keepalive(0x140))
+    assert [e[:3] for e in stage.entries()[1:]] == [(EntryKind.PROGRESS, 0x100, 0x120)]
+    assert stage.commits_all() == 0x120
+    stage.log.take(stage.stream)
+    assert [e[:3] for e in stage.entries()[2:]] == [(EntryKind.PROGRESS, 0x120, 0x140)]
+    assert stage.commits_all() == 0x140
+    assert stage.stream.take()[1] == b""
+
+
+def test_a_keepalive_inside_a_transaction_waits_for_its_end() -> None:
+    stage = Stage()
+    stage.feed(begin(0x110), keepalive(0x10F), relation(9), insert(9))
+    assert len(stage.entries()) == 1
+    stage.feed(keepalive(0x150), commit(0x110, 0x140))
+    kinds = [e[:3] for e in stage.entries()[1:]]
+    assert kinds == [(EntryKind.TRANSACTION, 0x100, 0x140), (EntryKind.PROGRESS, 0x140, 0x150)]
+
+
+def test_a_transaction_that_was_cut_off_comes_again_and_counts_once() -> None:
+    stage = Stage()
+    big = insert(9, b"v" * FRAME_BYTES_MAX)
+    stage.feed(begin(0x110), relation(9), big)
+    stage.stream.on_connected()
+    stage.feed(begin(0x110), relation(9), big, commit(0x110, 0x140))
+    kinds = [(kind, begin_lsn, end_lsn) for kind, begin_lsn, end_lsn, _ in stage.entries()]
+    assert kinds == [
+        (EntryKind.SETTINGS, 0x100, 0x100),
+        (EntryKind.ABANDONED, 0x100, 0x100),
+        (EntryKind.SETTINGS, 0x100, 0x100),
+        (EntryKind.TRANSACTION, 0x100, 0x140),
+    ]
+    assert stage.changes()[0][2] == wire(begin(0x110), relation(9), big, commit(0x110, 0x140))
+
+
+def test_a_keepalive_that_asks_is_answered() -> None:
+    stage = Stage()
+    assert stage.stream.on_copy_data(keepalive(0x100, asks=True))
+    assert not stage.stream.on_copy_data(keepalive(0x100))
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (insert(9),),
+        (begin(0x110), begin(0x120)),
+        (begin(0x110), commit(0x110, 0x140)[:-3]),
+        (begin(0x110), sent(b"I\0")),
+        (sent(b"S\0\0\0\x07\x01"),),
+        (sent(b""),),
+        (begin(0x110)[:-1],),
+    ],
+    ids=["outside", "nested", "short commit", "short change", "streamed", "empty", "short begin"],
+)
+def test_what_is_no_stream_of_whole_transactions_is_refused(payloads: tuple[bytes, ...]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        Stage().feed(*payloads)
