@@ -13,7 +13,7 @@ from tests.scenario_words import LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, is_well_formed
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import PrepareLog
 from walkeeper_safekeeper.creation import check_cluster_name, configured, prepared, state_of
 from walkeeper_safekeeper.durable import Durable, unreached_start
@@ -81,7 +81,6 @@ IMPOSSIBLE: list[tuple[Configuration, str]] = [
     (replace(CONFIGURATION, segment_bytes=3 << 20, creation_lsn=Lsn(3 << 20)), "cannot start"),
     (replace(CONFIGURATION, segment_bytes=1 << 19), "cannot start"),
     (replace(CONFIGURATION, creation_lsn=Lsn((1 << 20) + 8)), "cannot start"),
-    (replace(CONFIGURATION, kind=LogKind.LOGICAL), "logical"),
 ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import is_segment_size
-from walkeeper_common.quorum import Configuration, LogKind, flaw_of, member_name
+from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_common.requests import LogState, PrepareLog
 from walkeeper_safekeeper.durable import Durable
 
@@ -59,8 +59,6 @@ def configured(existing: Durable, configuration: Configuration) -> Durable:
     start, size = configuration.creation_lsn, configuration.segment_bytes
     if not is_segment_size(size) or start % size:
         raise Refused(f"a log cannot start at {start} in segments of {size} bytes")
-    if configuration.kind is not LogKind.PHYSICAL:
-        raise Refused("logs of a logical stream are not available in this version")
     members, quorum = configuration.members, configuration.ack_quorum
     creation = Fragment(NO_BALLOT, start, configuration.timeline, False, members, quorum)
     return replace(

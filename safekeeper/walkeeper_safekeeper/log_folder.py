@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import LogKind
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.entry_store import EntryStore
 from walkeeper_safekeeper.sealed_file import seal, unseal
 from walkeeper_safekeeper.wal_recovery import DurableFacts, recover
 from walkeeper_safekeeper.wal_store import Disk, WalStore
@@ -115,7 +117,9 @@ class LogFolder:
 
     def _store(self, durable: Durable) -> WalStore:
         assert durable.configuration is not None, f"{durable=}"
-        return WalStore(
+        is_logical = durable.configuration.kind is LogKind.LOGICAL
+        store = EntryStore if is_logical else WalStore
+        return store(
             self._wal,
             segment_bytes=durable.configuration.segment_bytes,
             timeline=durable.configuration.timeline,

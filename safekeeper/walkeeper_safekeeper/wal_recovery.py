@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walformat import RecordEnd, scan
+from walkeeper_common.walformat import RecordEnd
 from walkeeper_safekeeper.wal_store import CHUNK_BYTES, HALF_MADE, WalStore
 
 
@@ -136,7 +136,7 @@ def _last_record(
             reason = f"the record that goes on at {first_lsn} was not durable up to {head_end}"
             return RecordEnd(None, first_lsn), reason
     begin = first_lsn if committed.start_lsn is None else committed.start_lsn
-    end = scan(store, start_lsn=begin, limit_lsn=limit_lsn, segment_bytes=store.segment_bytes)
+    end = store.scan(begin, limit_lsn)
     return RecordEnd(end.start_lsn, end.end_lsn), end.reason
 
 

@@ -26,13 +26,20 @@ Both are tested by cutting the power after every operation (test_wal_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
-from walkeeper_common.walformat import InvalidWal, RecordEnd, head_end, record_end_before
+from walkeeper_common.walformat import (
+    InvalidWal,
+    RecordEnd,
+    ScanEnd,
+    head_end,
+    record_end_before,
+    scan,
+)
 from walkeeper_common.walpages import (
     FIRST_IS_OVERWRITE_CONTRECORD,
     LONG_HEADER_BYTES,
@@ -150,7 +157,7 @@ class WalStore:
             raise StorageError(f"no more appends after a failure: {self._failed}")
         assert begin_lsn >= self._first_lsn, f"{begin_lsn=} {self._first_lsn=}"
         lsn = begin_lsn
-        for end, piece in _pieces(begin_lsn, buffers, self.segment_bytes):
+        for end, piece in self._pieces(begin_lsn, buffers):
             try:
                 self._append_piece(lsn, piece)
                 self._mark_head(end)
@@ -161,6 +168,13 @@ class WalStore:
                 raise StorageError(self._failed) from error
             lsn = end
         return lsn
+
+    def _pieces(
+        self, begin: Lsn, buffers: Sequence[Buffer]
+    ) -> Iterator[tuple[Lsn, list[memoryview]]]:
+        """What is written and synced together, and where it ends."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        return pieces(begin, views, self.segment_bytes, _overwriting_pages(begin, views))
 
     def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
         start = self.segment_start(lsn)
@@ -267,6 +281,12 @@ class WalStore:
         except InvalidWal as error:
             raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
 
+    def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
+        """How far the log is valid from a record's (or the log's) start on."""
+        return scan(
+            self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
+        )
+
     def remove_below(self, lsn: Lsn) -> None:
         """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
 
@@ -330,19 +350,19 @@ class WalStore:
         return found
 
 
-def _pieces(
-    begin: Lsn, buffers: Sequence[Buffer], segment_bytes: int
+def pieces(
+    begin: Lsn, views: Sequence[memoryview], segment_bytes: int, barriers: Iterable[Lsn] = ()
 ) -> Iterator[tuple[Lsn, list[memoryview]]]:
     """(end, slices) of what is written and synced together, nothing copied.
 
-    Cut at segment ends, and in front of a page that cuts off the record before it (point 2 above).
+    Cut at segment ends and at barriers: in front of a page that cuts off the record before it
+    (point 2 above).
     """
-    views = [memoryview(buffer).cast("B") for buffer in buffers]
     size = sum(map(len, views))
     if begin % WAL_PAGE_BYTES and begin % WAL_PAGE_BYTES + size <= WAL_PAGE_BYTES:
-        yield begin + size, views  # inside one page, as most commits are
+        yield begin + size, list(views)  # inside one page, as most commits are
         return
-    cuts = {*_overwriting_pages(begin, views)}
+    cuts = {*barriers}
     end = begin + size
     cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
     cuts.discard(begin)
