@@ -105,9 +105,6 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     "arguments",
     [
         ("proposer", "--follow"),
-        ("proposer", "--logical"),
-        ("proposer", "--publication", "p"),
-        ("create", "--logical"),
     ],
 )
 def test_what_this_version_lacks_is_refused_and_not_ignored(
@@ -276,3 +273,13 @@ def test_every_option_has_an_environment_variable() -> None:
                 continue  # what PostgreSQL puts for %f and %p
             flag = max(parameter.opts, key=len).removeprefix("--").replace("-", "_").upper()
             assert parameter.envvar == f"WALKEEPER_{flag}", f"{name} {parameter.opts}"
+
+
+def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:
+    for half in (("--logical",), ("--publication", "p")):
+        told = complaint("proposer", "--safekeepers", THREE, "--dsn", "", *half)
+        assert "--logical and --publication NAME go together" in told
+    twice = complaint(
+        "proposer", "--safekeepers", THREE, "--dsn", "", "--logical", "--publication", "p,p"
+    )
+    assert "each of them once" in twice

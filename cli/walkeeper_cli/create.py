@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
+from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
 from walkeeper_common.requests import ConfigureLog, LogQuery, LogState, PrepareLog
+from walkeeper_proposer.logical_primary import create_slot_command
 from walkeeper_proposer.primary import identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
@@ -37,6 +39,7 @@ class CreateSettings:
     ack_quorum: int | None = None
     allow_single_ack: bool = False
     if_not_exists: bool = False
+    logical: bool = False
     timeout_s: float = 10.0
 
 
@@ -128,12 +131,16 @@ def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configurati
 async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
     """Identify the primary; first reserve WAL there, so that nothing is recycled meanwhile."""
     try:
-        connection = await ReplicationConnection.open(settings.dsn, "walkeeper_create")
+        connection = await ReplicationConnection.open(
+            settings.dsn,
+            "walkeeper_create",
+            replication="database" if settings.logical else "true",
+        )
         try:
             identity = await identify(connection)
             if identity.in_recovery:
                 raise Refused("the server is in recovery; point --dsn at the primary")
-            await _make_slot(connection, settings.slot, identity.server_version_num)
+            await _make_slot(connection, settings, identity.server_version_num)
             return await identify(connection)
         finally:
             connection.close()
@@ -141,10 +148,15 @@ async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
         raise Refused(str(error)) from error
 
 
-async def _make_slot(connection: ReplicationConnection, slot: str, version: int) -> None:
+async def _make_slot(
+    connection: ReplicationConnection, settings: CreateSettings, version: int
+) -> None:
     reserve = "(RESERVE_WAL)" if version >= 150000 else "RESERVE_WAL"
+    command = f'CREATE_REPLICATION_SLOT "{settings.slot}" PHYSICAL {reserve}'
+    if settings.logical:
+        command = create_slot_command(settings.slot, version)
     try:
-        await connection.query(f'CREATE_REPLICATION_SLOT "{slot}" PHYSICAL {reserve}')
+        await connection.query(command)
     except Refused as error:
         if "already exists" not in str(error):
             raise Refused(
@@ -165,14 +177,18 @@ def _configuration(
         for s in sorted(states, key=lambda s: s.acceptor_id)
     )
     begun = next((s.configuration for s in states if s.configuration is not None), None)
+    kind = LogKind.LOGICAL if settings.logical else LogKind.PHYSICAL
+    creation_lsn = primary.flush_lsn.round_down(primary.segment_bytes)
+    if settings.logical:
+        creation_lsn = Lsn(primary.segment_bytes)  # a position in the log, not one of PostgreSQL's
     configuration = begun or Configuration(
         generation=1,
         log_uuid=log_uuid,
         system_id=primary.system_id,
         segment_bytes=primary.segment_bytes,
         server_version=primary.server_version,
-        kind=LogKind.PHYSICAL,
-        creation_lsn=primary.flush_lsn.round_down(primary.segment_bytes),
+        kind=kind,
+        creation_lsn=creation_lsn,
         timeline=primary.timeline,
         members=members,
         ack_quorum=quorum,
@@ -181,6 +197,11 @@ def _configuration(
         raise Refused(
             f"the log of cluster {settings.cluster!r} was made for system identifier "
             f"{configuration.system_id}; this primary has {primary.system_id}"
+        )
+    if configuration.kind is not kind:
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} is {configuration.kind.name.lower()}, and a "
+            "log's kind is fixed when it is made; choose another --cluster"
         )
     if (configuration.members, configuration.ack_quorum) != (members, quorum):
         raise Refused(

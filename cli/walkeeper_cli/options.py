@@ -77,6 +77,20 @@ class HostPort(ParamType):
         return host, int(port)
 
 
+class Publications(ParamType):
+    """`orders,customers`: names as they are in pg_publication."""
+
+    name = "publications"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(",")) if value else ()
+        if not all(names) or len(set(names)) != len(names):
+            self.fail(f"{value!r} is not NAME[,NAME], each of them once", param, ctx)
+        return names
+
+
 class HostPorts(ParamType):
     """`H:P,H:P,H:P`; in the TOML file also a list."""
 

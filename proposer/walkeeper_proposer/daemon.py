@@ -12,12 +12,16 @@ from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import LogKind
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.links import SafekeeperLinks
+from walkeeper_proposer.logical_check import LogicalEnd
+from walkeeper_proposer.logical_primary import LogicalPrimary
 from walkeeper_proposer.primary import Primary
+from walkeeper_proposer.primary_check import PrimaryCheck
 from walkeeper_proposer.proposer_events import Outcome, Stop, Tick
 from walkeeper_proposer.settings import ProposerSettings
 
@@ -72,6 +76,27 @@ async def _serve_http(settings: ProposerSettings, core: Callable[[], Proposer]) 
     await serve_http(settings.http, endpoints(settings, core))
 
 
+def _primary(
+    settings: ProposerSettings, end: LogicalEnd, on_streaming: Callable[[Lsn], None]
+) -> Primary:
+    if settings.publications:
+        return LogicalPrimary(
+            settings.dsn,
+            settings.application_name,
+            settings.slot,
+            publications=settings.publications,
+            end=end,
+            on_streaming=on_streaming,
+        )
+    return Primary(
+        settings.dsn,
+        settings.application_name,
+        settings.slot,
+        apply_quorum=settings.apply_quorum,
+        on_streaming=on_streaming,
+    )
+
+
 class _Stopped(Exception):
     """Ends the task group of a life."""
 
@@ -80,6 +105,8 @@ class _Life:
     """One Proposer with a fresh id, its links and its primary; the driver's Surroundings."""
 
     def __init__(self, settings: ProposerSettings, on_streaming: Callable[[Lsn], None]) -> None:
+        end = LogicalEnd()
+        logical = bool(settings.publications)
         campaign = Campaign(
             cluster=settings.cluster,
             proposer_id=os.urandom(16),
@@ -87,15 +114,11 @@ class _Life:
             application_name=settings.application_name,
             waivers=Waivers(resume=settings.resume, unsafe_settings=settings.unsafe_settings),
             take_over=settings.take_over,
+            kind=LogKind.LOGICAL if logical else LogKind.PHYSICAL,
+            examine=end.examine if logical else PrimaryCheck,
         )
         self._links = SafekeeperLinks(settings.safekeepers)
-        self._primary = Primary(
-            settings.dsn,
-            settings.application_name,
-            settings.slot,
-            apply_quorum=settings.apply_quorum,
-            on_streaming=on_streaming,
-        )
+        self._primary = _primary(settings, end, on_streaming)
         self.core = Proposer(campaign)
         self._driver = Driver(
             self.core,

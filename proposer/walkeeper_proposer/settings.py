@@ -19,4 +19,5 @@ class ProposerSettings:
     resume: bool = False
     unsafe_settings: bool = False
     apply_quorum: bool = True
+    publications: tuple[str, ...] = ()  # of a logical log; none: physical
     log_level: str = "INFO"

@@ -16,7 +16,6 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
-    unavailable,
 )
 
 
@@ -37,7 +36,12 @@ from walkeeper_cli.options import (
     help="Allow --ack-quorum 1 with several safekeepers: a commit is then on one disk.",
 )
 @option("--if-not-exists", is_flag=True, help="Do not fail if the log exists and is in use.")
-@unavailable("--logical", is_flag=True)
+@option(
+    "--logical",
+    is_flag=True,
+    help="Keep decoded changes instead of WAL: for `walkeeper proposer --logical`. The slot is a "
+    "logical one in the database of --dsn; needs wal_level = logical.",
+)
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -48,6 +52,7 @@ def command(
     timeout: float,
     allow_single_ack: bool,
     if_not_exists: bool,
+    logical: bool,
 ) -> None:
     """Make the log on all its safekeepers, and the slot on the primary.
 
@@ -68,19 +73,21 @@ def command(
         ack_quorum=ack_quorum,
         allow_single_ack=allow_single_ack,
         if_not_exists=if_not_exists,
+        logical=logical,
         timeout_s=timeout,
     )
     created = asyncio.run(create(settings))
     made = created.configuration
     members = ", ".join(str(member_id(member)) for member in made.members)
-    log = (
-        f"on safekeepers {members}: ack quorum {made.ack_quorum}, from {made.creation_lsn} on "
-        f"timeline {made.timeline} of system {made.system_id}"
-    )
+    start = f"from {made.creation_lsn} on timeline {made.timeline} of system {made.system_id}"
+    if logical:
+        start = f"of decoded changes of system {made.system_id}"
+    log = f"on safekeepers {members}: ack quorum {made.ack_quorum}, {start}"
     if created.in_use:
         click.echo(f"cluster {cluster} exists and is in use {log}")
         return
     click.echo(
         f"created cluster {cluster} {log}; slot {settings.slot} keeps the primary's WAL\n"
-        "next: walkeeper proposer, with the same --safekeepers, --dsn, --cluster and --slot"
+        f"next: walkeeper proposer{' --logical --publication NAME' if logical else ''}, with the "
+        "same --safekeepers, --dsn, --cluster and --slot"
     )

@@ -7,6 +7,7 @@ import click
 from walkeeper_cli.options import (
     Address,
     ApplicationName,
+    Publications,
     SlotName,
     cluster_option,
     config_option,
@@ -44,8 +45,20 @@ from walkeeper_cli.options import (
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
 @unavailable("--follow", is_flag=True)
-@unavailable("--logical", is_flag=True)
-@unavailable("--publication", metavar="NAME")
+@option(
+    "--logical",
+    is_flag=True,
+    help="Bring decoded changes instead of WAL, to a log made by `walkeeper create --logical`.",
+)
+@option(
+    "--publication",
+    "publications",
+    envvar="WALKEEPER_PUBLICATION",
+    type=Publications(),
+    default="",
+    metavar="NAME[,NAME]",
+    help="What --logical decodes: publications in the database of --dsn.",
+)
 @log_level_option
 @config_option
 def command(
@@ -55,6 +68,8 @@ def command(
     slot: str | None,
     application_name: str | None,
     apply: str,
+    logical: bool,
+    publications: tuple[str, ...],
     take_over: bool,
     resume: bool,
     allow_unsafe_settings: bool,
@@ -64,12 +79,16 @@ def command(
     """Bring a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
 
     \b
-    Example:
+    Examples:
       walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --dsn 'host=db1 user=walkeeper'
+      walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --cluster changes \\
+          --dsn 'host=db1 user=walkeeper dbname=shop' --logical --publication orders
 
     The role needs REPLICATION. Commits wait for it only after `walkeeper attach`. It compares the
     primary's WAL with the log before it changes anything, and says why if it will not go on.
     """
+    if logical != bool(publications):
+        raise click.UsageError("--logical and --publication NAME go together")
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
@@ -83,6 +102,7 @@ def command(
         resume=resume,
         unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",
+        publications=publications,
         http=http,
         log_level=log_level,
     )

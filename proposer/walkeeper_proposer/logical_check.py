@@ -1,0 +1,243 @@
+"""May this primary go on with this logical log, and from which LSN? Pure.
+
+    start() -> effects, then feed it what comes; `verdict` is set when it is over
+
+The logical counterpart of primary_check.py and gate.py. There are no bytes to compare, as decoding
+the same WAL again need not give the same bytes; the log's end LSN E, read from the donor, is held
+against the primary's slot and timeline instead (docs/logical.md). The slot's confirmed_flush_lsn
+never passes E, because the proposer reports only what a quorum has; so a slot beyond E was moved or
+recreated by somebody, and what was decoded in between is in no log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from walkeeper_common.entries import EntryWalk
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.framing import crc_of
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_proposer import gate
+from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.primary_check import HeldWal, Range, Verdict
+from walkeeper_proposer.proposer_events import Effect, PrimaryIdentity, Send
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalIdentity(PrimaryIdentity):
+    """A primary with the slot that is read from.
+
+    confirmed_lsn is None if the slot is not there; `unusable` says why it cannot be read; `forks`
+    are (timeline, LSN where it ended) of the timelines before this one.
+    """
+
+    database: str
+    slot: str
+    confirmed_lsn: Lsn | None
+    unusable: str
+    forks: tuple[tuple[int, Lsn], ...]
+    missing_publications: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndLsn:
+    """Where a logical log ends: at `position`, with an entry that ended at end_lsn on `timeline`.
+
+    ZERO_LSN: it has no entry yet.
+    """
+
+    position: Lsn
+    end_lsn: Lsn
+    timeline: int
+
+
+def refusal(
+    primary: LogicalIdentity, log: gate.LogEnd, end: LogEndLsn, waivers: gate.Waivers
+) -> str | None:
+    """Why it may not, and what to do; None: stream from `end.end_lsn`."""
+    configuration = log.configuration
+    if primary.system_id != configuration.system_id:
+        return (
+            f"the primary has system identifier {primary.system_id}, but this log belongs to "
+            f"{configuration.system_id}; check --dsn, --safekeepers and --cluster"
+        )
+    if primary.in_recovery:
+        return "the server is in recovery; point --dsn at the primary"
+    off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]
+    if off and not waivers.unsafe_settings:
+        return f"the primary runs with {' and '.join(off)} off and may lose WAL; switch it on"
+    if log.history[-1].sealed and not waivers.resume:
+        return "the log was sealed by `walkeeper settle --seal`; start with --resume to go on"
+    if primary.missing_publications:
+        names = ", ".join(primary.missing_publications)
+        return (
+            f"database {primary.database} has no publication {names}; CREATE PUBLICATION first, "
+            "and then a new slot: what was written before it cannot be decoded for it"
+        )
+    return _other_branch(primary, end) or _unfit_slot(primary, end)
+
+
+def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
+    """The primary's history has to contain the log's end."""
+    if end.end_lsn == ZERO_LSN:
+        return None
+    if primary.timeline < end.timeline:
+        return (
+            f"the primary is on timeline {primary.timeline}, behind a promotion: the log is on "
+            f"timeline {end.timeline}; pg_rewind or rebuild this server"
+        )
+    reach_lsn = primary.flush_lsn
+    if primary.timeline > end.timeline:
+        reach_lsn = dict(primary.forks).get(end.timeline, ZERO_LSN)
+    if reach_lsn >= end.end_lsn:
+        return None
+    if primary.timeline > end.timeline:
+        return (
+            f"the primary left timeline {end.timeline} at {reach_lsn}, and the log has changes up "
+            f"to {end.end_lsn}: the promotion left out acknowledged transactions"
+        )
+    return (
+        f"the primary's WAL ends at {reach_lsn}, the log at {end.end_lsn}: this primary lost WAL "
+        "whose changes may have been acknowledged"
+    )
+
+
+def _unfit_slot(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
+    slot, confirmed_lsn = primary.slot, primary.confirmed_lsn
+    new_log = (
+        "the changes in between are in no log. Make a new log (`walkeeper create --logical` under "
+        "another --cluster) and copy the tables anew for its consumers"
+    )
+    if primary.unusable:
+        return f"slot {slot} {primary.unusable}; {new_log}"
+    if end.end_lsn == ZERO_LSN:
+        return None
+    if confirmed_lsn is None:
+        return f"slot {slot} is gone from the primary, and the log ends at {end.end_lsn}; {new_log}"
+    if confirmed_lsn > end.end_lsn:
+        return (
+            f"slot {slot} was moved or made anew: it begins at {confirmed_lsn}, the log ends at "
+            f"{end.end_lsn}; {new_log}"
+        )
+    return None
+
+
+class LogicalCheck:
+    """One examination. `known` is the end of the log if it is known here already."""
+
+    def __init__(
+        self,
+        primary: PrimaryIdentity,
+        log: gate.LogEnd,
+        waivers: gate.Waivers,
+        scope: Range,
+        known: LogEndLsn | None,
+        on_passed: Callable[[LogEndLsn], None],
+    ) -> None:
+        assert isinstance(primary, LogicalIdentity), f"{primary=}"
+        self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
+        self.verdict: Verdict | None = None
+        self.text = ""
+        self._known = known if known is not None and known.position == scope.end_lsn else None
+        self._on_passed = on_passed
+        self._begin = self._segment_before(scope.end_lsn)
+        self._wal = bytearray()
+
+    def _segment_before(self, position: Lsn) -> Lsn:
+        segment_bytes = self.log.configuration.segment_bytes
+        segment = Lsn(max(position - Lsn(1), 0)).round_down(segment_bytes)
+        return max(segment, self.scope.first_lsn)
+
+    def start(self) -> list[Effect]:
+        if self._known is not None:
+            return self._judge(self._known)
+        if self.scope.end_lsn <= self.scope.first_lsn:
+            return self._judge(LogEndLsn(self.scope.end_lsn, ZERO_LSN, 0))
+        return self._read_log()
+
+    def _read_log(self) -> list[Effect]:
+        at = self._begin + len(self._wal)
+        size = min(self.scope.end_lsn - at, WAL_PAYLOAD_BYTES_MAX)
+        return [Send(self.scope.donor, ReadRequest(self.scope.ballot, at, size))]
+
+    def is_answered_by(self, link: int, response: ReadResponse) -> bool:
+        return (
+            self.verdict is None
+            and link == self.scope.donor
+            and response.ballot == self.scope.ballot
+            and response.begin_lsn == self._begin + len(self._wal)
+        )
+
+    def on_log_read(self, response: ReadResponse) -> list[Effect]:
+        if not response.payload or crc_of(response.payload) != response.crc:
+            at = response.begin_lsn
+            self.verdict, self.text = Verdict.UNKNOWN, f"the donor could not be read at {at}"
+            return []
+        self._wal += response.payload
+        if self._begin + len(self._wal) < self.scope.end_lsn:
+            return self._read_log()
+        segment_bytes = self.log.configuration.segment_bytes
+        walk = EntryWalk(self, self._begin, self.scope.end_lsn, segment_bytes)
+        try:
+            walk.last_record()
+        except CorruptWal as error:
+            self.verdict, self.text = Verdict.REFUSED, f"the log cannot be read: {error}"
+            return []
+        return self._judge(LogEndLsn(self.scope.end_lsn, walk.end_lsn, walk.timeline))
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes:
+        """For EntryWalk: what the donor sent."""
+        return bytes(self._wal[begin - self._begin : end - self._begin])
+
+    def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]:
+        return []  # nothing was asked of it
+
+    def on_primary_read_failed(self, text: str, *, removed: bool) -> list[Effect]:
+        return []
+
+    def _judge(self, end: LogEndLsn) -> list[Effect]:
+        assert isinstance(self.primary, LogicalIdentity), f"{self.primary=}"
+        # Before the votes only what is committed can be read. The slot may be beyond that and yet
+        # not beyond the log's end, so a slot is judged by the end alone.
+        is_end = self.scope.ballot != NO_BALLOT or self.scope.end_lsn == self.log.record_lsn
+        primary = self.primary
+        text = refusal(primary, self.log, end, self.waivers)
+        if text is not None and (is_end or text != _unfit_slot(primary, end)):
+            self.verdict, self.text = Verdict.REFUSED, text
+            return []
+        self.verdict = Verdict.PASSED
+        self._on_passed(end)
+        return []
+
+
+class LogicalEnd:
+    """Where the log ends: as the last examination found it, then as the stream goes on.
+
+    Shared by the core, which examines, and the primary's shell, which streams.
+    """
+
+    def __init__(self) -> None:
+        self.found: LogEndLsn | None = None
+        self.stream: ChangeStream | None = None
+
+    def examine(
+        self,
+        primary: PrimaryIdentity,
+        log: gate.LogEnd,
+        waivers: gate.Waivers,
+        scope: Range,
+        held: HeldWal | None,
+    ) -> LogicalCheck:
+        """For Campaign."""
+        known = self.found
+        if self.stream is not None:
+            writer = self.stream.writer
+            known = LogEndLsn(writer.position, writer.end_lsn, writer.timeline)
+        return LogicalCheck(primary, log, waivers, scope, known, self._on_passed)
+
+    def _on_passed(self, end: LogEndLsn) -> None:
+        self.found = end

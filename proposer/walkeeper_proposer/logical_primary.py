@@ -1,0 +1,231 @@
+"""The primary as the consumer of its logical stream: the driver's PrimaryPort. An asyncio shell.
+
+The connection, its retries and the status updates are those of the physical one (primary.py);
+this one speaks of positions in the log to the core and of LSNs to PostgreSQL. What is in the
+messages, and which position is which LSN, is change_stream.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import Feedback
+from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.primary import Primary, identify
+from walkeeper_proposer.proposer_events import PrimaryIdentity, WalArrived
+from walkeeper_proposer.replication_connection import ReplicationConnection
+
+logger = logging.getLogger("walkeeper.primary")
+
+BATCH_BYTES_MAX = 128 << 10
+PLUGIN = "pgoutput"
+
+
+def create_slot_command(slot: str, version: int) -> str:
+    """A logical slot that survives a failover where the server has such slots."""
+    if version >= 170000:
+        options = "(SNAPSHOT 'nothing', FAILOVER true)"
+    elif version >= 150000:
+        options = "(SNAPSHOT 'nothing')"
+    else:
+        options = "NOEXPORT_SNAPSHOT"
+    return f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} {options}'
+
+
+def plugin_options(publications: Sequence[str], version: int) -> dict[str, str]:
+    """The newest protocol of the server; transactions come whole, so readers may ask for any."""
+    newest = next(n for since, n in ((16, 4), (15, 3), (14, 2), (0, 1)) if version >= since * 10000)
+    quoted = ",".join(quote_identifier(name) for name in publications)
+    return {"proto_version": str(newest), "publication_names": quoted}
+
+
+def quote_identifier(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def quote_literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
+async def identify_logical(
+    connection: ReplicationConnection, slot: str, publications: Sequence[str]
+) -> LogicalIdentity:
+    """What logical_check asks about. SQL is allowed on such a connection."""
+    plain = await identify(connection)
+    database = (await connection.query("IDENTIFY_SYSTEM"))[0][3] or ""
+    lost = "invalidation_reason" if plain.server_version_num >= 170000 else "NULL"
+    rows = await connection.query(
+        "SELECT slot_type, plugin, database, confirmed_flush_lsn, wal_status, "
+        f"{lost} FROM pg_catalog.pg_replication_slots WHERE slot_name = {quote_literal(slot)}"
+    )
+    names = ", ".join(quote_literal(name) for name in publications)
+    found = await connection.query(
+        f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({names})"
+    )
+    known = {row[0] for row in found}
+    unusable, confirmed_lsn = "", None
+    if rows:
+        unusable = _unusable(rows[0], database)
+        confirmed_lsn = Lsn.parse(rows[0][3]) if rows[0][3] else ZERO_LSN
+    return LogicalIdentity(
+        **{field.name: getattr(plain, field.name) for field in fields(PrimaryIdentity)},
+        database=database,
+        slot=slot,
+        confirmed_lsn=confirmed_lsn,
+        unusable=unusable,
+        forks=await _forks(connection, plain.timeline),
+        missing_publications=tuple(name for name in publications if name not in known),
+    )
+
+
+def _unusable(row: list[str | None], database: str) -> str:
+    slot_type, plugin, slot_database, _, wal_status, reason = row
+    if slot_type != "logical" or plugin != PLUGIN:
+        return f"is {slot_type}{f' with {plugin}' if plugin else ''}, not logical with {PLUGIN}"
+    if slot_database != database:
+        return f"decodes database {slot_database}, --dsn names {database}"
+    if wal_status == "lost" or reason:
+        return f"was invalidated by the server ({reason or 'its WAL was removed'})"
+    return ""
+
+
+async def _forks(connection: ReplicationConnection, timeline: int) -> tuple[tuple[int, Lsn], ...]:
+    """(timeline, where it ended) of the timelines before this one."""
+    if timeline == 1:
+        return ()
+    _, content = (await connection.query(f"TIMELINE_HISTORY {timeline}"))[0]
+    lines = [line.split() for line in (content or "").splitlines()]
+    return tuple((int(line[0]), Lsn.parse(line[1])) for line in lines if len(line) > 1)
+
+
+class LogicalPrimary(Primary):
+    """One proposer's life; `end` is shared with its core's examinations."""
+
+    def __init__(
+        self,
+        dsn: str,
+        application_name: str,
+        slot: str,
+        *,
+        publications: Sequence[str],
+        end: LogicalEnd,
+        on_streaming: Callable[[Lsn], None],
+    ) -> None:
+        super().__init__(
+            dsn, application_name, slot, apply_quorum=True, on_streaming=on_streaming
+        )
+        self._publications, self._end = tuple(publications), end
+        self._identity: LogicalIdentity
+
+    async def _open(self) -> ReplicationConnection:
+        return await ReplicationConnection.open(
+            self._dsn, self._application_name, replication="database"
+        )
+
+    async def _identify(self, connection: ReplicationConnection) -> PrimaryIdentity:
+        self._identity = await identify_logical(connection, self._slot, self._publications)
+        return self._identity
+
+    async def _start_stream(
+        self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int
+    ) -> None:
+        """`start_lsn` is the position where the log goes on."""
+        try:
+            stream = await self._stream_at(connection, start_lsn)
+        except WalkeeperError as error:
+            if connection is self._connection:
+                self._lose(error)
+            return
+        options = plugin_options(self._publications, self._identity.server_version_num)
+        listed = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
+        command = f'START_REPLICATION SLOT "{self._slot}" LOGICAL {stream.end_lsn} ({listed})'
+        if not await self._start_copy(connection, command):
+            return
+        self._end.stream = stream
+        stream.on_connected()
+        self._hand_over()
+        self._started(connection, stream.end_lsn, self._identity.timeline)
+
+    async def _stream_at(self, connection: ReplicationConnection, position: Lsn) -> ChangeStream:
+        stream, found, identity = self._end.stream, self._end.found, self._identity
+        if stream is not None:
+            assert stream.writer.position == position, f"{stream.writer.position=} {position=}"
+            stream.writer.timeline = identity.timeline
+            return stream
+        assert found is not None and found.position == position, f"{found=} {position=}"
+        end_lsn = found.end_lsn
+        if end_lsn == ZERO_LSN:
+            end_lsn = identity.confirmed_lsn or await self._create_slot(connection)
+        return ChangeStream(
+            position,
+            end_lsn=end_lsn,
+            timeline=identity.timeline,
+            segment_bytes=identity.segment_bytes,
+            settings=self._settings(identity),
+        )
+
+    async def _create_slot(self, connection: ReplicationConnection) -> Lsn:
+        command = create_slot_command(self._slot, self._identity.server_version_num)
+        consistent_point = (await connection.query(command))[0][1]
+        assert consistent_point is not None, f"{command}"
+        logger.info("created slot %s at %s", self._slot, consistent_point)
+        return Lsn.parse(consistent_point)
+
+    def _settings(self, identity: LogicalIdentity) -> bytes:
+        document = {
+            "plugin": PLUGIN,
+            "options": plugin_options(self._publications, identity.server_version_num),
+            "publications": list(self._publications),
+            "database": identity.database,
+            "server_version": identity.server_version,
+        }
+        return json.dumps(document).encode()
+
+    def _on_readable(self) -> None:
+        connection, stream = self._connection, self._end.stream
+        if connection is None or stream is None:
+            return
+        wants_status = False
+        try:
+            connection.consume()
+            while (payload := connection.receive()) is not None:
+                wants_status |= stream.on_copy_data(payload)
+                if stream.writer.made_bytes >= BATCH_BYTES_MAX:
+                    self._hand_over()
+            self._hand_over()
+        except (WalkeeperError, RemoteProtocolError) as error:
+            self._hand_over()
+            self._lose(error)
+            return
+        if wants_status:
+            self._send_status()
+
+    def _hand_over(self) -> None:
+        """What the stream has made goes to the core; what was received may be reported."""
+        stream = self._end.stream
+        assert stream is not None
+        position, data = stream.take()
+        self._received_lsn = stream.end_lsn
+        if data:
+            self._post(WalArrived(position, data))
+
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        """`commit_lsn` is a position: PostgreSQL is told the end LSN of the last whole entry."""
+        stream = self._end.stream
+        if stream is None:
+            return
+        self._flush_lsn = max(self._flush_lsn, stream.on_committed(commit_lsn) or ZERO_LSN)
+        self._apply_lsn = self._flush_lsn
+        self._send_status()
+        self._hand_over()  # a progress entry may have waited for this one
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        raise AssertionError("a logical log is not compared byte by byte")
