@@ -69,6 +69,18 @@ def test_what_is_written_is_read_from_the_start_and_from_every_segment(seed: int
         assert walk.end_lsn == made.ends[-1][2]
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("chunk", [61, 700, 5000])
+def test_a_walk_goes_on_when_its_limit_is_raised(seed: int, chunk: int) -> None:
+    made = Made(seed, 20, SIZES)
+    walk = EntryWalk(made.log, START, START, SEGMENT)
+    frames = []
+    while walk.limit < made.log.end:
+        walk.limit = min(walk.limit + chunk, made.log.end)
+        frames += list(walk)
+    assert entries_of(frames) == [e[3] for e in made.ends]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_last_whole_entry_is_found_below_every_byte(seed: int) -> None:
     made = Made(seed, 12, SIZES)

@@ -143,8 +143,8 @@ class OutOfBytes(Exception):
 class EntryWalk:
     """Iterate it. `position` is a segment's start or an entry's; it moves with what was read.
 
-    Ends at the limit; `record` is the last whole entry by then. Raises InvalidWal at the first
-    thing that is not a frame in its place.
+    Ends at the limit; `record` is the last whole entry by then. Iterate again after the limit was
+    raised, to go on. Raises InvalidWal at the first thing that is not a frame in its place.
     """
 
     def __init__(self, wal: WalBytes, position: Lsn, limit: Lsn, segment_bytes: int) -> None:
@@ -154,10 +154,11 @@ class EntryWalk:
         self.entry_start: Lsn | None = None  # of the entry that goes on
         self._wal, self._segment_bytes = wal, segment_bytes
         self._chunk, self._chunk_begin = memoryview(b""), position
+        self._has_entered = position % segment_bytes != 0
 
     def __iter__(self) -> Iterator[Frame]:
         try:
-            if self.position % self._segment_bytes == 0:
+            if not self._has_entered:
                 self._enter_segment()
             while True:
                 frame = self._frame()
@@ -177,13 +178,18 @@ class EntryWalk:
         start = self.position
         header = self._header()
         self.end_lsn, self.timeline = header.end_lsn, header.timeline
-        rest, after = header.frame_rest, start + SegmentHeader.BYTES
-        if not rest and not header.entry_start:
-            self.position = start  # an entry starts here, and with it this header
+        if not header.frame_rest and not header.entry_start:
+            self._has_entered = True  # an entry starts here, and with it this header
             return
-        self.position, self.entry_start = after, header.entry_start
-        while rest:
-            rest -= len(self._some(rest))
+        self.position, self.entry_start = start + SegmentHeader.BYTES, header.entry_start
+        rest = header.frame_rest
+        try:
+            while rest:
+                rest -= len(self._some(rest))
+        except OutOfBytes:
+            self.position = start
+            raise
+        self._has_entered = True
         if header.rest_end_lsn:
             self.record = RecordEnd(header.entry_start, self.position)
             self.end_lsn, self.entry_start = header.rest_end_lsn, None
@@ -244,7 +250,7 @@ class EntryWalk:
         begin = self.position
         offset, end = begin - self._chunk_begin, begin + size
         if (
-            offset + size <= len(self._chunk)
+            0 <= offset <= len(self._chunk) - size  # it was set back to an earlier frame else
             and begin % self._segment_bytes + size <= self._segment_bytes
         ):
             self.position = end
