@@ -58,6 +58,7 @@ class FakeLog:
     wal: bytearray = field(default_factory=bytearray)
     commit_lsn: Lsn = FIRST_LSN
     readers: Readers = field(default_factory=Readers)
+    logical: None = None
     histories: dict[int, bytes] = field(default_factory=dict)
     slots_file: SlotsFile = field(default_factory=SlotsFile)
     reads: list[tuple[Lsn, Lsn]] = field(default_factory=list)
@@ -111,6 +112,9 @@ class FakeCatalog:
 
     def clusters(self) -> Sequence[str]:
         return [*self.logs, *self.closed]
+
+    def logical_clusters(self) -> Sequence[str]:
+        return []
 
     def open_log(self, cluster: str) -> FakeLog:
         if cluster in self.closed:

@@ -42,6 +42,7 @@ from walkeeper_common.pgwire import (
     unpack_from_sender,
 )
 from walkeeper_common.replication_commands import (
+    CreateLogicalSlot,
     CreateSlot,
     DropSlot,
     IdentifySystem,
@@ -49,6 +50,7 @@ from walkeeper_common.replication_commands import (
     ReadSlot,
     Show,
     SqlCommand,
+    StartLogical,
     StartReplication,
     TimelineHistory,
     is_empty,
@@ -199,7 +201,22 @@ def test_server_messages_have_the_documented_bytes():
         ("CREATE_REPLICATION_SLOT a PHYSICAL (RESERVE_WAL 'off')", CreateSlot("a", False, False)),
         (
             "CREATE_REPLICATION_SLOT \"a\" LOGICAL pgoutput (SNAPSHOT 'nothing')",
-            PrimaryOnly("logical replication"),
+            CreateLogicalSlot("a", False, "pgoutput", (("snapshot", "nothing"),)),
+        ),
+        (
+            "CREATE_REPLICATION_SLOT a TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT TWO_PHASE",
+            CreateLogicalSlot(
+                "a", True, "pgoutput", (("snapshot", "nothing"), ("two_phase", "true"))
+            ),
+        ),
+        (
+            "START_REPLICATION SLOT s LOGICAL 0/A (proto_version '2', publication_names '\"a''b\"',"
+            " binary)",
+            StartLogical(
+                "s",
+                Lsn(10),
+                (("proto_version", "2"), ("publication_names", '"a\'b"'), ("binary", "true")),
+            ),
         ),
         ("DROP_REPLICATION_SLOT barman", DropSlot("barman", False)),
         ('DROP_REPLICATION_SLOT "x" WAIT ;', DropSlot("x", True)),
@@ -212,7 +229,10 @@ def test_server_messages_have_the_documented_bytes():
             "start_replication physical A/F timeline 1",
             StartReplication(None, Lsn.parse("A/F"), 1),
         ),
-        ("START_REPLICATION SLOT \"s\" LOGICAL 0/0 (a '1')", PrimaryOnly("logical replication")),
+        (
+            "START_REPLICATION SLOT \"s\" LOGICAL 0/0 (a '1')",
+            StartLogical("s", Lsn(0), (("a", "1"),)),
+        ),
         ("TIMELINE_HISTORY 7", TimelineHistory(7)),
         ("BASE_BACKUP ( LABEL 'x y', PROGRESS, WAIT 0)", PrimaryOnly("BASE_BACKUP")),
         ("UPLOAD_MANIFEST", PrimaryOnly("UPLOAD_MANIFEST")),

@@ -64,6 +64,25 @@ class CreateSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateLogicalSlot:
+    """A logical slot; `options` in the order in which they were given, names in lower case."""
+
+    slot: str
+    temporary: bool
+    plugin: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartLogical:
+    """Logical streaming, with the plugin's options."""
+
+    slot: str
+    start_lsn: Lsn
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DropSlot:
     """`wait` until nobody streams from it any more."""
 
@@ -106,8 +125,10 @@ Command: TypeAlias = (
     | Show
     | ReadSlot
     | CreateSlot
+    | CreateLogicalSlot
     | DropSlot
     | StartReplication
+    | StartLogical
     | TimelineHistory
     | PrimaryOnly
     | SqlCommand
@@ -197,12 +218,47 @@ def _create_slot(words: _Words) -> Command:
     slot = words.name()
     temporary = words.accept("TEMPORARY")
     if words.accept("LOGICAL"):
-        words.tokens.clear()
-        return PrimaryOnly("logical replication")
+        return CreateLogicalSlot(slot, temporary, words.name(), _bare_or_listed(words))
     if not words.accept("PHYSICAL"):
         raise _syntax_error(words.rest())
     reserve = words.accept("RESERVE_WAL") or (words.accept("(") and _slot_options(words))
     return CreateSlot(slot, temporary, reserve)
+
+
+BARE_OPTIONS = {  # PostgreSQL 14 and older
+    "EXPORT_SNAPSHOT": ("snapshot", "export"),
+    "NOEXPORT_SNAPSHOT": ("snapshot", "nothing"),
+    "USE_SNAPSHOT": ("snapshot", "use"),
+    "TWO_PHASE": ("two_phase", "true"),
+}
+
+
+def _bare_or_listed(words: _Words) -> tuple[tuple[str, str], ...]:
+    if words.accept("("):
+        return _options(words)
+    found = []
+    while words.tokens:
+        word = words.take("word").upper()
+        if word not in BARE_OPTIONS:
+            raise _syntax_error(word)
+        found.append(BARE_OPTIONS[word])
+    return tuple(found)
+
+
+def _options(words: _Words) -> tuple[tuple[str, str], ...]:
+    """The list after `(`, up to and with `)`; an option without a value is `true`."""
+    found = []
+    while True:
+        name, value = words.name().lower(), "true"
+        if words.tokens and words.tokens[0][0] in ("word", "string", "number"):
+            value = words.take("word", "string", "number")
+            if value.startswith("'"):
+                value = value[1:-1].replace("''", "'")
+        found.append((name, value))
+        if words.accept(")"):
+            return tuple(found)
+        if not words.accept(","):
+            raise _syntax_error(words.rest())
 
 
 def _slot_options(words: _Words) -> bool:
@@ -240,8 +296,10 @@ def _drop_slot(words: _Words) -> Command:
 def _start_replication(words: _Words) -> Command:
     slot = words.name() if words.accept("SLOT") else None
     if words.accept("LOGICAL"):
-        words.tokens.clear()
-        return PrimaryOnly("logical replication")
+        if slot is None:
+            raise _syntax_error("LOGICAL")
+        lsn = Lsn.parse(words.take("lsn"))
+        return StartLogical(slot, lsn, _options(words) if words.accept("(") else ())
     words.accept("PHYSICAL")
     start_lsn = Lsn.parse(words.take("lsn"))
     timeline = words.timeline() if words.accept("TIMELINE") else None

@@ -16,13 +16,14 @@ from walkeeper_common.framing import Message
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer, Feedback
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.logical_log import LogicalLog
 from walkeeper_safekeeper.offload import Offload, start_offload
 from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
 from walkeeper_safekeeper.served_log import Readers
@@ -34,6 +35,7 @@ HEARTBEAT_S = 1.0
 FEEDBACK_S = 0.01
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
+SLOT_KEEP_FACTOR = 10  # a consumer of changes keeps at most so many times --wal-keep-size
 
 
 class Session(Protocol):
@@ -59,6 +61,7 @@ class HostedLog:
         self._settings, self._loop_share = settings, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         self._ticks = 0
+        self.logical: LogicalLog | None = None
         self.driver: Driver
         self.slots: DurableSlots
         self._threads: list[WorkerThread] = []
@@ -91,7 +94,9 @@ class HostedLog:
             await call(allocator, lambda: self.folder.save_slots(data))
 
         self.slots = DurableSlots(saved, write_slots)
-        if self._settings.archive is not None:
+        if self.configuration.kind is LogKind.LOGICAL:
+            self.logical = LogicalLog(self)
+        elif self._settings.archive is not None:
             self.offload = await start_offload(self, self._settings.archive, on_defect)
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
@@ -119,7 +124,7 @@ class HostedLog:
             self.driver.post(Tick())
             if self._ticks % RETENTION_TICKS == 0:
                 await self._save_slots()
-                self._remove_wal()
+                await self._remove_wal()
 
     async def _save_slots(self) -> None:
         try:
@@ -127,15 +132,16 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
 
-    def _remove_wal(self) -> None:
+    async def _remove_wal(self) -> None:
         store, settings, offload = self.driver.store, self._settings, self.offload
-        slots = [slot.retention_lsn for slot in self.slots.slots]
-        readers = [reader.retention_lsn for reader in self.readers]
-        wanted = wanted_lsn(
-            [lsn for lsn in (*slots, *readers) if lsn is not None],
-            first_lsn=store.first_lsn,
-            has_archive=offload is not None,
-        )
+        if self.logical is not None:
+            try:
+                wanted = await self.logical.horizon(SLOT_KEEP_FACTOR * settings.wal_keep_bytes)
+            except WalkeeperError as error:
+                logger.warning("cluster %s: nothing is removed: %s", self.cluster, error)
+                return
+        else:
+            wanted = self._wanted_wal()
         keep_bytes = kept_bytes(
             settings.wal_keep_bytes,
             used_bytes=len(store.segments) * self.segment_bytes,
@@ -145,6 +151,15 @@ class HostedLog:
             self.commit_lsn if wanted is None else wanted,
             keep_bytes=keep_bytes,
             archived_lsn=None if offload is None else offload.archived_lsn,
+        )
+
+    def _wanted_wal(self) -> Lsn | None:
+        slots = [slot.retention_lsn for slot in self.slots.slots]
+        readers = [reader.retention_lsn for reader in self.readers]
+        return wanted_lsn(
+            [lsn for lsn in (*slots, *readers) if lsn is not None],
+            first_lsn=self.driver.store.first_lsn,
+            has_archive=self.offload is not None,
         )
 
     def _feedback(self) -> Feedback:

@@ -198,6 +198,10 @@ class LogCatalog:
         """Every cluster with a log here, also one that cannot be served now."""
         return sorted({*self._open, *self._broken, *self._prepared})
 
+    def logical_clusters(self) -> Sequence[str]:
+        """Those with a logical log that can be served now."""
+        return [name for name in sorted(self._open) if self._open[name].logical is not None]
+
     def open_log(self, cluster: str) -> HostedLog:
         """Of one of `clusters()`. Refused, with the reason, while it cannot be served."""
         found = self.hosted(cluster)

@@ -27,31 +27,51 @@ class Login:
     application_name: str
     cluster: str
     replication: bool
+    logical: bool = False  # replication=database: SQL and logical replication
 
 
-def parse_login(parameters: Mapping[str, str], clusters: Sequence[str]) -> Login:
-    """SqlRefused, with what to do, for a client that cannot be served."""
+def parse_login(
+    parameters: Mapping[str, str], clusters: Sequence[str], logical_clusters: Sequence[str] = ()
+) -> Login:
+    """SqlRefused, with what to do, for a client that cannot be served.
+
+    A consumer of changes names the database that they are of, as it would at the primary; so the
+    only logical log is meant where no cluster has that name.
+    """
     user = parameters.get("user", "")
     if not user:
         raise SqlRefused("28000", "no PostgreSQL user name specified in startup packet")
-    replication = wants_replication(parameters.get("replication", "off"))
+    logical = parameters.get("replication", "off").lower() == "database"
+    if logical and not logical_clusters:
+        raise no_logical_log()
+    replication = logical or wants_replication(parameters.get("replication", "off"))
+    if logical and len(logical_clusters) == 1 and CLUSTER_OPTION not in parse_options(
+        parameters.get("options", "")
+    ):
+        database = parameters.get("database", "")
+        chosen = database if database in clusters else logical_clusters[0]
+        parameters = {**parameters, "database": chosen}
     return Login(
         user=user,
         application_name=_printable(parameters.get("application_name", "")),
         cluster=choose_cluster(parameters, clusters),
         replication=replication,
+        logical=logical,
+    )
+
+
+def no_logical_log() -> SqlRefused:
+    """For consumers of changes that come to where only WAL is kept."""
+    return SqlRefused(
+        "0A000",
+        "a safekeeper cannot serve logical replication (replication=database) of a physical log",
+        hint="Connect to the primary itself, or keep its changes, too: walkeeper create --logical. "
+        "WAL is served to replication=true.",
     )
 
 
 def wants_replication(value: str) -> bool:
-    """A boolean, or the word `database`: logical replication, which needs catalogs."""
-    if value.lower() == "database":
-        raise SqlRefused(
-            "0A000",
-            "a safekeeper cannot serve logical replication (replication=database)",
-            hint="Connect to the primary itself; a safekeeper serves physical WAL only, to "
-            "replication=true.",
-        )
+    """A boolean; the word `database` is the caller's."""
     try:
         return parse_boolean(value, "")
     except SqlRefused as error:

@@ -42,6 +42,7 @@ from walkeeper_common.pgwire import (
     ready_for_query,
 )
 from walkeeper_common.replication_commands import (
+    CreateLogicalSlot,
     CreateSlot,
     DropSlot,
     IdentifySystem,
@@ -49,6 +50,7 @@ from walkeeper_common.replication_commands import (
     ReadSlot,
     Show,
     SqlCommand,
+    StartLogical,
     StartReplication,
     TimelineHistory,
     is_empty,
@@ -56,7 +58,8 @@ from walkeeper_common.replication_commands import (
 )
 from walkeeper_safekeeper import replication_answers as answers
 from walkeeper_safekeeper.client_connection import ClientConnection, ClientGone, SilentClient
-from walkeeper_safekeeper.login import Login, parse_login
+from walkeeper_safekeeper.logical_session import LogicalSession
+from walkeeper_safekeeper.login import Login, no_logical_log, parse_login
 from walkeeper_safekeeper.served_log import Catalog, Reader, ServedLog
 from walkeeper_safekeeper.wal_stream import (
     StreamEnded,
@@ -124,11 +127,14 @@ class ReplicaSession:
             raise SilentClient("did not log in") from error
         if startup is None:
             return
-        login = parse_login(startup.parameters, self._catalog.clusters())
+        catalog = self._catalog
+        login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_clusters())
         try:
             self._log = self._catalog.open_log(login.cluster)
         except Refused as error:
             raise SqlRefused("57P03", f'cluster "{login.cluster}": {error}') from error
+        if login.logical and self._log.logical is None:
+            raise no_logical_log()
         self._greet(startup, login, self._log)
         await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
 
@@ -242,6 +248,12 @@ class _Commands:
         command = parse_command(text)
         if not login.replication and not isinstance(command, Show):
             command = SqlCommand(text.strip())
+        if log.logical is not None:
+            session = LogicalSession(
+                log.logical, self._client, login, self._pid, self._limits, self._now
+            )
+            await session.perform(command)
+            return
         match command:
             case IdentifySystem():
                 self._client.send(answers.identify_system(log))
@@ -260,6 +272,8 @@ class _Commands:
                 await self._stream(command)
             case PrimaryOnly(what):
                 raise answers.primary_only(log, what)
+            case CreateLogicalSlot() | StartLogical():
+                raise no_logical_log()
             case SqlCommand(sql):
                 self._client.send(answers.sql(log, sql, replication=login.replication))
 

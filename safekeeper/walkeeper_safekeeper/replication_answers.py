@@ -109,11 +109,17 @@ def _memory_size(size: int) -> str:
     return f"{size // gigabyte}GB" if size % gigabyte == 0 else f"{size // megabyte}MB"
 
 
-def identify_system(log: ServedLog) -> bytes:
-    """The timeline's type is int4 up to PostgreSQL 15 and int8 later, as clients check it."""
+def identify_system(
+    log: ServedLog, end_lsn: Lsn | None = None, database: str | None = None
+) -> bytes:
+    """The timeline's type is int4 up to PostgreSQL 15 and int8 later, as clients check it.
+
+    `end_lsn` and `database` are those of a logical log.
+    """
     oid = INT4_OID if major_version(log.server_version) <= 15 else INT8_OID
     columns = (Column("systemid"), Column("timeline", oid), Column("xlogpos"), Column("dbname"))
-    row = (str(log.system_id), str(log.timeline), str(log.commit_lsn), None)
+    end = log.commit_lsn if end_lsn is None else end_lsn
+    row = (str(log.system_id), str(log.timeline), str(end), database)
     return result(columns, [row], "IDENTIFY_SYSTEM")
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_safekeeper.durable_slots import DurableSlots
+
+if TYPE_CHECKING:
+    from walkeeper_safekeeper.logical_log import LogicalLog
 
 
 class ReaderState(Enum):
@@ -135,6 +138,10 @@ class ServedLog(Protocol):
     def slots(self) -> DurableSlots: ...
     @property
     def readers(self) -> Readers: ...
+    @property
+    def logical(self) -> LogicalLog | None:
+        """Of a logical log, whose LSNs are positions; else None."""
+        ...
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end), at most 128 KiB within one segment, off the event loop.
@@ -157,6 +164,10 @@ class Catalog(Protocol):
 
     def clusters(self) -> Sequence[str]:
         """Every cluster with a log here, also one that cannot be served now."""
+        ...
+
+    def logical_clusters(self) -> Sequence[str]:
+        """Those with a logical log that can be served now."""
         ...
 
     def open_log(self, cluster: str) -> ServedLog:

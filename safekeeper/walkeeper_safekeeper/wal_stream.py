@@ -139,13 +139,7 @@ class WalStream:
         """Both results follow. ClientGone, SilentClient, StreamEnded, WalRemoved, …"""
         fork = fork_of(self._log, self._timeline)
         if fork is None or self._reader.begin_lsn < fork.lsn:
-            self._client.send(copy_both_response())
-            try:
-                await self._copy()
-            except ExceptionGroup as group:
-                # Each task has a reason of its own to end; a broken invariant of ours comes first.
-                broken = (e for e in group.exceptions if isinstance(e, AssertionError))
-                raise next(broken, group.exceptions[0]) from None
+            await self._copied()
             fork = fork_of(self._log, self._timeline)
         if fork is None:
             self._client.send(command_complete("START_STREAMING"))
@@ -154,6 +148,16 @@ class WalStream:
             row = (str(fork.next_timeline), str(fork.lsn))
             self._client.send(result(columns, [row], "START_STREAMING"))
         self._client.send(command_complete("START_REPLICATION"))
+
+    async def _copied(self) -> None:
+        """The whole CopyBoth."""
+        self._client.send(copy_both_response())
+        try:
+            await self._copy()
+        except ExceptionGroup as group:
+            # Each task has a reason of its own to end; a broken invariant of ours comes first.
+            broken = (e for e in group.exceptions if isinstance(e, AssertionError))
+            raise next(broken, group.exceptions[0]) from None
 
     async def _copy(self) -> None:
         """Until the client's CopyDone; ours goes out before it (at a fork) or after."""
@@ -192,18 +196,21 @@ class WalStream:
         reader.replay_lsn, reader.reply_time_us = said.replay_lsn, said.sent_at_us
         self._log.readers.on_feedback()
         if said.reply_requested:
-            # A client that asks and never reads must not fill our memory: then the sender, which
-            # waits for room, answers when there is some.
-            if self._client.has_room:
-                self._send_keepalive(reply_requested=False)
-            else:
-                self._keepalive_owed = True
+            self._answer_soon()
         confirmed = min(reader.confirmed_lsn, self._log.commit_lsn)
         if reader.slot is not None and confirmed:
             slot = self._log.slots.slots.confirm(reader.slot, confirmed, pid=reader.pid)
             segment = confirmed.round_down(self._log.segment_bytes)
             if not slot.temporary and (slot.durable_lsn is None or slot.durable_lsn < segment):
                 self._slot_moved.set()
+
+    def _answer_soon(self) -> None:
+        """A client that asks and never reads must not fill our memory: then the sender, which
+        waits for room, answers when there is some."""
+        if self._client.has_room:
+            self._send_keepalive(reply_requested=False)
+        else:
+            self._keepalive_owed = True
 
     async def _save_slot(self) -> None:
         """Once per segment is enough: WAL is kept and removed in whole segments."""

@@ -1,0 +1,172 @@
+"""What a safekeeper answers to a client of a logical log, streaming included.
+
+    await LogicalSession(…).perform(command)
+
+pg_recvlogical, psycopg2 and a subscription's apply worker come with replication=database and ask
+as they would ask a primary; the texts and SQLSTATEs are a walsender's. Slots are those of this
+safekeeper alone, and are positions only: what they keep is limited (docs/logical.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import Column, SqlRefused, command_complete, result
+from walkeeper_common.replication_commands import (
+    Command,
+    CreateLogicalSlot,
+    DropSlot,
+    IdentifySystem,
+    PrimaryOnly,
+    ReadSlot,
+    Show,
+    SqlCommand,
+    StartLogical,
+)
+from walkeeper_safekeeper import replication_answers as answers
+from walkeeper_safekeeper.client_connection import ClientConnection
+from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader
+from walkeeper_safekeeper.logical_stream import LogicalStream, check_options
+from walkeeper_safekeeper.login import Login
+from walkeeper_safekeeper.served_log import ServedLog
+from walkeeper_safekeeper.wal_stream import StreamLimits
+
+logger = logging.getLogger("walkeeper.replicas")
+
+PLUGIN = "pgoutput"
+# What libpq-based clients send first on such a connection.
+SET_CONFIG = re.compile(
+    r"select\s+pg_catalog\.set_config\s*\(\s*'search_path'\s*,\s*''\s*,\s*false\s*\)\s*;?",
+    re.IGNORECASE,
+)
+
+
+class LogicalSession:
+    """The commands of one client that has logged in to a logical log."""
+
+    def __init__(
+        self,
+        logical: LogicalLog,
+        client: ClientConnection,
+        login: Login,
+        pid: int,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self._logical, self._log = logical, logical.log
+        self._client, self._login, self._pid = client, login, pid
+        self._limits, self._now = limits, now
+
+    async def perform(self, command: Command) -> None:
+        """SqlRefused is the answer to what cannot be done."""
+        log, send = self._log, self._client.send
+        match command:
+            case IdentifySystem():
+                settings = await self._logical.known_settings()
+                database = settings.database if self._login.logical else None
+                send(answers.identify_system(log, self._logical.end_lsn, database))
+            case Show(setting):
+                if setting.lower() == "wal_level":
+                    send(result((Column("wal_level"),), [("logical",)], "SHOW"))
+                else:
+                    send(answers.show(log, setting, login=self._login))
+            case CreateLogicalSlot():
+                send(await self._create_slot(command))
+            case DropSlot(name, wait):
+                await log.slots.drop(name, pid=self._pid, wait=wait)
+                send(command_complete("DROP_REPLICATION_SLOT"))
+            case StartLogical():
+                await self._stream(command)
+            case SqlCommand(sql):
+                send(self._sql(sql))
+            case ReadSlot():
+                raise SqlRefused(
+                    "0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot"
+                )
+            case PrimaryOnly(what):
+                raise answers.primary_only(log, what)
+            case _:
+                raise SqlRefused(
+                    "0A000",
+                    f'cluster "{log.cluster}" keeps decoded changes, not WAL',
+                    hint="Consumers of changes connect with replication=database; standbys and "
+                    "pg_receivewal need a physical log.",
+                )
+
+    def _sql(self, sql: str) -> bytes:
+        if SET_CONFIG.fullmatch(sql):
+            return result((Column("set_config"),), [("",)], "SELECT 1")
+        return answers.sql(self._log, sql, replication=self._login.replication)
+
+    async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
+        """From the end of what is committed on: what a consumer sees begins after it."""
+        if asked.plugin != PLUGIN:
+            raise SqlRefused(
+                "58P01",
+                f'could not access file "{asked.plugin}": No such file or directory',
+                hint=f"A safekeeper keeps what {PLUGIN} decoded; use that plugin.",
+            )
+        options = dict(asked.options)
+        if options.get("two_phase", "false").lower() not in ("false", "off", "0"):
+            raise SqlRefused("0A000", "two-phase slots are not available from a safekeeper")
+        await self._logical.known_settings()
+        end_lsn = self._logical.end_lsn
+        await self._log.slots.create(
+            asked.slot, temporary=asked.temporary, restart_lsn=end_lsn, pid=self._pid
+        )
+        names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
+        row = (asked.slot, str(end_lsn), None, PLUGIN)
+        return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
+
+    async def _stream(self, asked: StartLogical) -> None:
+        log = self._log
+        slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
+        try:
+            check_options(await self._logical.known_settings(), dict(asked.options))
+            start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
+            segment = await self._logical.segment_of(start_lsn)
+            if segment is None:
+                raise _lost(log, asked.slot, start_lsn)
+            reader = LogicalReader(
+                pid=self._pid,
+                user=self._login.user,
+                application_name=self._login.application_name,
+                client_addr=self._client.address,
+                client_port=self._client.port,
+                begin_lsn=start_lsn,
+                slot=asked.slot,
+                sent_lsn=start_lsn,
+                position=segment,
+            )
+            log.readers.register(reader)
+            try:
+                if segment < log.first_lsn:  # it went while we looked
+                    raise _lost(log, asked.slot, start_lsn)
+                logger.info("started streaming %s", _describe(reader))
+                stream = LogicalStream(
+                    log, self._client, reader, segment, limits=self._limits, now=self._now
+                )
+                await stream.run()
+            finally:
+                log.readers.unregister(reader)
+                logger.info("stopped streaming %s", _describe(reader))
+        finally:
+            log.slots.release(asked.slot, pid=self._pid)
+
+
+def _lost(log: ServedLog, slot: str, lsn: Lsn) -> SqlRefused:
+    return SqlRefused(
+        "55000",
+        f'can no longer get changes from replication slot "{slot}"',
+        detail=f"Changes from {lsn} on are no longer kept by this safekeeper.",
+        hint="Another safekeeper may have them; else drop the slot, copy the tables anew and "
+        "create it again.",
+    )
+
+
+def _describe(reader: LogicalReader) -> str:
+    name = f'"{reader.application_name}" ({reader.client_addr}:{reader.client_port})'
+    return f"changes to {name} at {reader.sent_lsn}"

@@ -1,0 +1,285 @@
+"""What a consumer of changes is sent: whole committed transactions after its position, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from tests.entry_maker import (
+    LogBytes,
+    begin,
+    commit,
+    insert,
+    keepalive,
+    new_stream,
+    relation,
+)
+from walkeeper_common.entries import FRAME_BYTES_MAX
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
+from walkeeper_common.pgwire import SqlRefused
+from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_safekeeper.client_connection import ClientConnection
+from walkeeper_safekeeper.durable_slots import DurableSlots
+from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader, LogSettings
+from walkeeper_safekeeper.logical_stream import LogicalStream, check_options, split_identifiers
+from walkeeper_safekeeper.served_log import Readers, ServedLog
+from walkeeper_safekeeper.wal_stream import StreamLimits
+
+SEGMENT = 4096
+START = Lsn(SEGMENT)
+
+
+async def no_write(data: bytes) -> None:
+    pass
+
+
+@dataclass
+class Kept:
+    """A log in memory as `ServedLog`, and who committed what in it."""
+
+    segment_bytes: int = SEGMENT
+    first_lsn: Lsn = START
+    cluster: str = "changes"
+    timeline: int = 1
+    commit_lsn: Lsn = START
+    log: LogBytes = field(default_factory=lambda: LogBytes(START))
+    transactions: list[tuple[int, list[bytes]]] = field(default_factory=list)
+    readers: Readers = field(default_factory=Readers)
+    all_sent: asyncio.Event = field(default_factory=asyncio.Event)
+    slots: DurableSlots = field(default_factory=lambda: DurableSlots(None, no_write))
+
+    async def read_committed(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+        assert end_lsn <= self.commit_lsn and end_lsn - begin_lsn <= 128 << 10
+        assert begin_lsn // SEGMENT == (end_lsn - 1) // SEGMENT
+        await asyncio.sleep(0)
+        return self.log.read(begin_lsn, end_lsn)
+
+    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        self.all_sent.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nothing is committed any more")
+
+    def served(self) -> ServedLog:
+        return cast(ServedLog, self)
+
+
+class Made(Kept):
+    """Drawn transactions on four tables, some of them large, some cut off and sent again."""
+
+    def __init__(self, seed: int, count: int = 120) -> None:
+        super().__init__()
+        draw = random.Random(seed)
+        stream: ChangeStream = new_stream(START, SEGMENT)
+        stream.on_connected()
+        known: set[int] = set()
+        lsn = 0x110
+        for _ in range(count):
+            if draw.random() < 0.1:
+                lsn += 0x10
+                stream.on_copy_data(keepalive(lsn))
+                self.log.take(stream)
+                stream.on_committed(self.log.end)
+            messages = [begin(lsn)]
+            for _ in range(draw.randint(1, 5)):
+                oid = draw.randint(1, 4)
+                if oid not in known:
+                    known.add(oid)
+                    messages.append(relation(oid))
+                size = draw.choice([1, 50, 600]) if draw.random() < 0.98 else FRAME_BYTES_MAX
+                messages.append(insert(oid, draw.randbytes(size)))
+            cut_off = draw.random() < 0.1
+            for message in messages:
+                stream.on_copy_data(message)
+            if cut_off:  # the next connection describes everything again
+                self.log.take(stream)
+                stream.on_connected()
+                known.clear()
+                continue
+            lsn += 0x20
+            stream.on_copy_data(commit(lsn - 0x20, lsn))
+            rows = [message[25:] for message in messages if message[25:26] == b"I"]
+            self.transactions.append((lsn, rows))
+        self.log.take(stream)
+        self.commit_lsn = self.log.end
+
+
+class Client:
+    """Takes everything; `sent` is what a consumer gets."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.has_room = True
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+
+    async def drain(self, timeout_s: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def consume(kept: Kept, start_lsn: int) -> bytes:
+    """All that a consumer at `start_lsn` is sent of what is committed."""
+    logical = LogicalLog(kept.served())
+    segment = await logical.segment_of(Lsn(start_lsn))
+    assert segment is not None
+    client = Client()
+    reader = LogicalReader(
+        pid=1,
+        user="u",
+        application_name="a",
+        client_addr="",
+        client_port=0,
+        begin_lsn=Lsn(start_lsn),
+        slot="s",
+        sent_lsn=Lsn(start_lsn),
+        position=segment,
+    )
+    stream = LogicalStream(
+        kept.served(),
+        cast(ClientConnection, client),
+        reader,
+        segment,
+        limits=StreamLimits(),
+        now=lambda: 0.0,
+    )
+    kept.all_sent = asyncio.Event()
+    sending = asyncio.create_task(stream._send())
+    waiting = asyncio.create_task(kept.all_sent.wait())
+    await asyncio.wait((sending, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    return bytes(client.sent)
+
+
+def understood(sent: bytes) -> list[tuple[int, list[bytes]]]:
+    """(end LSN, rows) of each transaction; each row's relation was described before it."""
+    found, rows, known = list[tuple[int, list[bytes]]](), list[bytes](), set[int]()
+    for copy_data, message in MessageSplitter().feed(without_keepalives(sent)):
+        kind = bytes(message[:1])
+        assert copy_data[5:6] == b"w"
+        if kind == b"R":
+            known.add(int.from_bytes(message[1:5], "big"))
+        elif kind == b"I":
+            assert known.issuperset(relations_of(message)), "a row that cannot be understood"
+            rows.append(bytes(message))
+        elif kind == b"B":
+            rows = []
+        elif kind == b"C":
+            found.append((int.from_bytes(message[10:18], "big"), rows))
+    return found
+
+
+def without_keepalives(sent: bytes) -> bytes:
+    kept, at = b"", 0
+    while at < len(sent):
+        size = 1 + int.from_bytes(sent[at + 1 : at + 5], "big")
+        if sent[at + 5 : at + 6] != b"k":
+            assert size > COPY_HEADER_BYTES
+            kept += sent[at : at + size]
+        at += size
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each(seed: int) -> None:
+    made = Made(seed)
+    for start, _ in [(0x100, None), *made.transactions[::11]]:
+        expected = [one for one in made.transactions if one[0] > start]
+        assert understood(asyncio.run(consume(made, start))) == expected, f"{start=:X}"
+
+
+def test_only_whole_committed_transactions_are_sent() -> None:
+    made = Made(3, 40)
+    end = made.log.end
+    for commit_lsn in sorted(random.Random(1).sample(range(START, end), 40)):
+        made.commit_lsn = Lsn(commit_lsn)
+        sent = understood(asyncio.run(consume(made, 0x100)))
+        assert sent == made.transactions[: len(sent)]
+    made.commit_lsn = end
+    assert len(understood(asyncio.run(consume(made, 0x100)))) == len(made.transactions)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_end_and_the_settings_are_known_wherever_the_log_was_looked_at(seed: int) -> None:
+    made = Made(seed, 60)
+    logical, fresh = LogicalLog(made.served()), 0
+
+    async def look() -> None:
+        nonlocal fresh
+        places = random.Random(seed).sample(range(START + 500, made.log.end), 12)
+        for commit_lsn in [*sorted(places), made.log.end]:
+            made.commit_lsn = Lsn(commit_lsn)
+            frames = made.log.frames(START, SEGMENT, made.commit_lsn)
+            ended = [frame.end_lsn for frame in frames if frame.is_last]
+            for one in (logical, LogicalLog(made.served())):
+                settings = await one.known_settings()
+                assert (one.end_lsn, settings.publications) == (ended[-1], ("p",))
+            fresh += 1
+
+    asyncio.run(look())
+    assert fresh > 3
+
+
+def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit() -> None:
+    made = Made(4)
+
+    async def look() -> None:
+        logical = LogicalLog(made.served())
+        lsn = made.transactions[40][0]
+        await made.slots.create("s", temporary=False, restart_lsn=Lsn(lsn), pid=1)
+        segment = await logical.segment_of(Lsn(lsn))
+        assert segment is not None
+        assert await logical.horizon(1 << 30) == segment
+        assert await logical.horizon(1000) == made.commit_lsn - 1000
+        made.first_lsn = segment + SEGMENT
+        assert await logical.segment_of(Lsn(lsn)) is None
+        assert await logical.segment_of(Lsn(made.transactions[-1][0])) is not None
+
+    asyncio.run(look())
+
+
+def settings(*publications: str) -> LogSettings:
+    return LogSettings(publications or ("p",), "shop", {})
+
+
+@pytest.mark.parametrize(
+    ("options", "sqlstate"),
+    [
+        ({"publication_names": "p"}, "22023"),
+        ({"proto_version": "1"}, "22023"),
+        ({"proto_version": "x", "publication_names": "p"}, "22023"),
+        ({"proto_version": "1", "publication_names": "q"}, "42704"),
+        ({"proto_version": "1", "publication_names": "p,"}, "22023"),
+        ({"proto_version": "1", "publication_names": "p", "binary": "true"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "origin": "none"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "made_up": "1"}, "0A000"),
+    ],
+)
+def test_what_the_log_does_not_have_is_refused(options: dict[str, str], sqlstate: str) -> None:
+    with pytest.raises(SqlRefused) as caught:
+        check_options(settings(), options)
+    assert caught.value.sqlstate == sqlstate
+
+
+def test_what_a_subscription_asks_for_is_accepted() -> None:
+    options = {"proto_version": "4", "streaming": "on", "origin": "any", "binary": "false"}
+    check_options(settings("p", 'Odd "one"'), {**options, "publication_names": '"Odd ""one""", P'})
+
+
+def test_identifiers_are_split_as_postgresql_does() -> None:
+    assert split_identifiers(' A , "B,c" ,"d""e"') == ["a", "B,c", 'd"e']
+    for wrong in ("", "a,", ",a", '"a"b'):
+        with pytest.raises(SqlRefused):
+            split_identifiers(wrong)
+
+
+def test_settings_say_where_changes_come_from() -> None:
+    text = b'{"publications": ["p"], "database": "shop", "options": {"proto_version": "4"}}'
+    assert LogSettings.parse(text) == LogSettings(("p",), "shop", {"proto_version": "4"})
