@@ -1,0 +1,244 @@
+"""A logical log with a real PostgreSQL: a quorum keeps what was committed, once, in order."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import wait_until
+from tests.with_postgres.change_consumer import (
+    LiveConsumer,
+    Replica,
+    Transaction,
+    create_slot,
+    receive,
+    transactions,
+)
+from tests.with_postgres.cluster import Cluster, lsn_of, walkeeper
+from tests.with_postgres.conftest import Figure
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+
+PGBENCH = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_history")
+KEYS = {  # pgbench makes them after the rows
+    "public.pgbench_accounts": ("aid",),
+    "public.pgbench_branches": ("bid",),
+    "public.pgbench_tellers": ("tid",),
+}
+SETTINGS = {"wal_level": "logical", "wal_sender_timeout": "5s"}
+
+
+class LogicalCluster(Cluster):
+    """Keeps the changes of publication `p`."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__(primary, name="changes")
+        self.proposer = self.new_proposer("logical", "--logical", "--publication", "p")
+
+    def make_log(self) -> None:
+        self.command("create", "--dsn", self.primary.dsn(), "--logical")
+
+    def end_lsn(self) -> str:
+        """Where the primary's WAL ends, after one more commit that everybody has to have."""
+        self.primary.sql(
+            "CREATE TABLE IF NOT EXISTS fence (id int)", "INSERT INTO fence VALUES (1)"
+        )
+        end: str = self.primary.sql("SELECT pg_current_wal_flush_lsn()")
+        return end
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql("CREATE PUBLICATION p FOR ALL TABLES")
+        yield server
+
+
+@pytest.fixture
+def cluster(primary: PostgresServer) -> Iterator[LogicalCluster]:
+    made = LogicalCluster(primary)
+    try:
+        made.start_safekeepers()
+        made.make_log()
+        made.proposer.start()
+        made.attach()
+        yield made
+    finally:
+        made.close()
+
+
+class ChangingSchema:
+    """DDL beside the load: a column more, a column less, a table that comes and goes."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server, self._stopping = server, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.changes = 0
+
+    def __enter__(self) -> ChangingSchema:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.wait(0.05):
+            number += 1
+            try:
+                self._server.sql(
+                    f"ALTER TABLE journal ADD COLUMN c{number} text",
+                    f"ALTER TABLE journal ALTER COLUMN c{number} SET DEFAULT 'd{number}'",
+                    f"CREATE TABLE made_{number} (id int PRIMARY KEY, v text)",
+                    f"INSERT INTO made_{number} VALUES (1, 'one'), (2, 'two')",
+                    f"UPDATE made_{number} SET id = 3 WHERE id = 1",
+                    f"DROP TABLE made_{number}",
+                )
+                self.changes += 1
+            except psycopg.Error:
+                continue  # a part was killed; the next round goes on
+
+
+def pgbench(server: PostgresServer, *options: str) -> None:
+    """One run; one that a restart of the server has ended is no failure."""
+    subprocess.run(
+        [program("pgbench"), *options, server.dsn()],
+        env=server_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+
+
+def table_rows(server: PostgresServer, table: str) -> list[tuple[tuple[str, str | None], ...]]:
+    """As Replica.rows gives them."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table} LIMIT 0".encode())
+        names = [column.name for column in cursor.description or ()]
+        with cursor.copy(f"COPY {table} TO STDOUT".encode()) as copy:
+            rows = [
+                tuple(sorted((n, v) for n, v in zip(names, row, strict=True) if v is not None))
+                for row in copy.rows()
+            ]
+    return sorted(rows, key=repr)
+
+
+def check_stream(stream: bytes, server: PostgresServer, journal: Journal) -> Replica:
+    """Each acknowledged transaction once, in commit order, and the state equals the tables'."""
+    found = transactions(stream)
+    ends = [one.end_lsn for one in found]
+    assert ends == sorted(set(ends)), "not in commit order, or twice"
+    inserted = [int(new["id"]) for new in inserts(found, "public.journal")]
+    assert len(inserted) == len(set(inserted))
+    acknowledged = {entry.id for entry in journal.entries}
+    assert not acknowledged - set(inserted), "acknowledged, and not in the stream"
+    replica = Replica(KEYS)
+    for one in found:
+        replica.apply(one)
+    for table in ("journal", *PGBENCH):
+        assert replica.rows(f"public.{table}") == table_rows(server, table), table
+    return replica
+
+
+def inserts(found: list[Transaction], table: str) -> Iterator[dict[str, str]]:
+    for one in found:
+        for kind, relation, _, new in one.changes:
+            if kind == "I" and relation.name == table and new is not None:
+                yield {name: value for name, value in new.items() if value is not None}
+
+
+def test_every_acknowledged_transaction_is_in_the_stream_once_while_parts_are_killed(
+    cluster: LogicalCluster, primary: PostgresServer, tmp_path: Path, figure: Figure
+) -> None:
+    for port in cluster.ports:
+        create_slot(port, "audit")
+    create_slot(cluster.ports[2], "live")
+    pgbench(primary, "-i", "-q", "-s", "1")
+    with LiveConsumer(cluster.ports[2], "live", tmp_path / "live") as live:
+        with Journal(primary) as journal, ChangingSchema(primary) as schema:
+            kill_all_in_turn(cluster, journal)
+        assert schema.changes > 3 and not journal.cancelled
+        end_lsn = cluster.end_lsn()
+        streams = [receive(port, "audit", end_lsn) for port in cluster.ports]
+        figure("bytes of changes", len(streams[0]))
+        assert streams[0] == streams[1] == streams[2]
+        check_stream(streams[0], primary, journal)
+        wait_until(lambda: live.received().endswith(streams[0][-100:]))
+        # pg_recvlogical connects again at what it last reported, and writes what followed twice.
+        seen = {one.end_lsn: one for one in transactions(live.received())}
+        assert list(seen.values()) == transactions(streams[0])
+
+
+def kill_all_in_turn(cluster: LogicalCluster, journal: Journal) -> None:
+    """Under pgbench, too. Commits go on after each."""
+    first, second, third = cluster.safekeepers
+    primary = cluster.primary
+    load = threading.Thread(target=pgbench, args=(primary, "-n", "-c", "2", "-T", "6"))
+    load.start()
+    journal.wait_for_more(50)
+    first.kill()
+    journal.wait_for_more(50)
+    first.start()
+    cluster.proposer.kill()
+    cluster.proposer.start()
+    journal.wait_for_more(50)
+    third.kill()
+    third.start()
+    journal.wait_for_more(50)
+    load.join()
+    primary.stop("immediate")
+    primary.start()
+    journal.wait_for_more(50)
+    second.kill()
+    cluster.proposer.kill()
+    cluster.proposer.start()
+    second.start()
+    journal.wait_for_more(50)
+
+
+def test_commits_that_publish_nothing_wait_for_the_quorum_and_no_longer(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    primary.sql("CREATE UNLOGGED TABLE unpublished (id int)", "CREATE TEMP TABLE t (id int)")
+    for value in ("on", "remote_write", "remote_apply"):
+        primary.sql(f"SET synchronous_commit = {value}", "COMMENT ON TABLE unpublished IS 'x'")
+    flushed = "SELECT confirmed_flush_lsn FROM pg_replication_slots"
+    ended = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
+    wait_until(lambda: lsn_of(primary.sql(flushed)) >= ended)
+    first, second, _ = cluster.safekeepers
+    first.kill()
+    second.kill()
+    before = primary.sql(flushed)
+    with primary.psql("-c", "COMMENT ON TABLE unpublished IS 'y'") as commenting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            commenting.wait(1.5)
+        assert primary.sql(flushed) == before  # not even for what publishes nothing
+        first.start()
+        assert commenting.wait(20) == 0
+    assert lsn_of(primary.sql(flushed)) > lsn_of(before)
+
+
+def test_a_slot_that_was_moved_or_made_anew_is_refused(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    slot = "walkeeper_changes"
+    cluster.proposer.terminate()
+    walkeeper("detach", "--dsn", primary.dsn())
+    primary.sql("CREATE TABLE late (id int)", "INSERT INTO late VALUES (1)")
+    primary.sql(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    cluster.proposer.start(wait=False)
+    assert cluster.proposer.ended() == 1
+    assert "was moved or made anew" in cluster.proposer.output()
+    primary.sql(f"SELECT pg_drop_replication_slot('{slot}')")
+    cluster.proposer.start(wait=False)
+    assert cluster.proposer.ended() == 1
+    assert f"slot {slot} is gone from the primary" in cluster.proposer.output()
