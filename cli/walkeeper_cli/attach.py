@@ -59,10 +59,10 @@ async def printed_line(settings: AttachSettings) -> str:
     if settings.application_name is not None:
         return configuration_line(setting_for(settings.application_name))
     async with connected(settings.dsn) as sql:
-        proposer = _the_one(await standbys(sql), None)
-    if proposer is None:
+        proposers = _meant(await standbys(sql), None)
+    if not proposers:
         raise Refused("no walkeeper proposer is connected; start it, or say --application-name")
-    return configuration_line(setting_for(proposer.application_name))
+    return configuration_line(setting_for(*(p.application_name for p in proposers)))
 
 
 async def attach(settings: AttachSettings, say: Say) -> str:
@@ -74,15 +74,23 @@ async def attach(settings: AttachSettings, say: Say) -> str:
         before = await standby_names(sql)
         expected = _expected_name(settings, before)
         if not includes(before.setting, expected):
-            await _refuse_unchangeable(sql, before, settings, expected)  # before any waiting
-        name = (await _caught_up_proposer(sql, settings, say)).application_name
-        if includes(before.setting, name):
-            await _wait_in_force(sql, name, settings.timeout_s)
+            await _refuse_unchangeable(sql, before, settings, (expected,))  # before any waiting
+        proposers = await _caught_up_proposers(sql, settings, say)
+        names = tuple(proposer.application_name for proposer in proposers)
+        if all(includes(before.setting, name) for name in names):
+            await _wait_in_force(sql, names, settings.timeout_s)
             return f"already attached: {configuration_line(before.setting)}"
-        await _refuse_unchangeable(sql, before, settings, name)
-        await _set(sql, name, before, settings.timeout_s)
-    replaced = f" (replaced {before.setting!r}; detach restores it)" if before.setting else ""
-    return f"attached: {configuration_line(setting_for(name))}{replaced}"
+        await _refuse_unchangeable(sql, before, settings, names)
+        await _set(sql, names, before, settings.timeout_s)
+    is_others = before.setting and not _is_part_of(before.setting, names)
+    replaced = f" (replaced {before.setting!r}; detach restores it)" if is_others else ""
+    return f"attached: {configuration_line(setting_for(*names))}{replaced}"
+
+
+def _is_part_of(setting: str, names: Sequence[str]) -> bool:
+    """Whether a setting is ours, for fewer proposers: one more may be added to it."""
+    wanted = {name.lower() for name in names}
+    return all(listed.lower() in wanted for listed in listed_names(setting))
 
 
 def _expected_name(settings: AttachSettings, before: StandbyNames) -> str:
@@ -92,34 +100,34 @@ def _expected_name(settings: AttachSettings, before: StandbyNames) -> str:
 
 
 async def _refuse_unchangeable(
-    sql: asyncpg.Connection, before: StandbyNames, settings: AttachSettings, name: str
+    sql: asyncpg.Connection, before: StandbyNames, settings: AttachSettings, names: Sequence[str]
 ) -> None:
     """A setting that is somebody else's, or that we may not change."""
     if before.source == "command line":
         raise Refused(
             f"{PARAMETER} was given on the server's command line, which nothing overrides; "
-            f"restart it without, or with {configuration_line(setting_for(name))}"
+            f"restart it without, or with {configuration_line(setting_for(*names))}"
         )
-    if before.setting and not settings.replace:
+    if before.setting and not settings.replace and not _is_part_of(before.setting, names):
         raise Refused(
-            f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(name)!r} in "
+            f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(*names)!r} in "
             "its place until `walkeeper detach` restores it"
         )
     parameters = [PARAMETER, REPLACED] if before.setting or before.replaced else [PARAMETER]
-    await refuse_without_rights(sql, parameters, setting_for(name))
+    await refuse_without_rights(sql, parameters, setting_for(*names))
 
 
-async def _caught_up_proposer(
+async def _caught_up_proposers(
     sql: asyncpg.Connection, settings: AttachSettings, say: Say
-) -> Standby:
+) -> list[Standby]:
     """Streaming, and within CAUGHT_UP_BYTES of the primary's end."""
     told = ""
 
-    async def look() -> Standby | str:
+    async def look() -> list[Standby] | str:
         nonlocal told
         rows = await standbys(sql)
-        proposer = _the_one(rows, settings.application_name)
-        if proposer is None:
+        proposers = _meant(rows, settings.application_name)
+        if not proposers:
             others = ", ".join(repr(row.application_name) for row in rows)
             missing = settings.application_name or "walkeeper or walkeeper_…"
             lacking = (
@@ -127,34 +135,36 @@ async def _caught_up_proposer(
                 f"{others or 'no standbys'}. Start `walkeeper proposer`, see its log"
             )
         else:
-            await _refuse_hidden(sql, proposer)
-            lacking = _not_ready(proposer)
+            for proposer in proposers:
+                await _refuse_hidden(sql, proposer)
+            lacking = next(filter(None, map(_not_ready, proposers)), "")
         if lacking and lacking != told:
             say(f"waiting: {lacking}")
             told = lacking
-        return lacking or _present(proposer)
+        return lacking or proposers
 
     return await _wait(look, settings.timeout_s)
 
 
-def _present(proposer: Standby | None) -> Standby:
-    assert proposer is not None
-    return proposer
+def _meant(rows: Sequence[Standby], application_name: str | None) -> list[Standby]:
+    """The proposer that is meant, if it is there; or a physical and a logical one, in this order.
 
-
-def _the_one(rows: Sequence[Standby], application_name: str | None) -> Standby | None:
-    """The proposer that is meant. A proposer holds a slot; a look at old WAL does not."""
+    A proposer holds a slot; a look at old WAL does not.
+    """
     if application_name is not None:
         found = [r for r in rows if r.application_name.lower() == application_name.lower()]
     else:
         found = [r for r in rows if is_proposers(r.application_name) and r.slot_name]
+        found.sort(key=lambda row: row.slot_type == "logical")
+    if [row.slot_type for row in found] == ["physical", "logical"]:
+        return found
     if len(found) > 1:
         names = ", ".join(sorted(r.application_name for r in found))
         choice = "say which with --application-name"
         if len({r.application_name.lower() for r in found}) == 1:
             choice = "commits would wait for either of them; give each its own --application-name"
         raise Refused(f"several proposers are connected: {names}; {choice}")
-    return found[0] if found else None
+    return found
 
 
 async def _refuse_hidden(sql: asyncpg.Connection, proposer: Standby) -> None:
@@ -177,21 +187,24 @@ def _not_ready(proposer: Standby) -> str:
     return ""
 
 
-async def _set(sql: asyncpg.Connection, name: str, before: StandbyNames, timeout_s: float) -> None:
+async def _set(
+    sql: asyncpg.Connection, names: Sequence[str], before: StandbyNames, timeout_s: float
+) -> None:
     """Set, reload, see it in force; or put back what was there."""
+    is_others = bool(before.setting) and not _is_part_of(before.setting, names)
     try:
-        if before.setting:
+        if is_others:
             await alter_system(sql, REPLACED, before.setting)
-        elif before.replaced:
+        elif before.replaced and not before.setting:
             # Somebody has emptied the setting by hand since: detach must not bring it back.
             await alter_system(sql, REPLACED, None)
-        await alter_system(sql, PARAMETER, setting_for(name))
+        await alter_system(sql, PARAMETER, setting_for(*names))
         await reload(sql)
-        await _wait_in_force(sql, name, timeout_s)
+        await _wait_in_force(sql, names, timeout_s)
     except BaseException:
         # Also when it is interrupted: commits must not be left waiting for nobody.
         async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
-            await put_back(sql, before.setting, forget_replaced=bool(before.setting))
+            await put_back(sql, before.setting, forget_replaced=is_others)
         raise
 
 
@@ -224,20 +237,25 @@ async def _unless_in_file(sql: asyncpg.Connection, setting: str) -> str | None:
     return None if in_file == setting else setting
 
 
-async def _wait_in_force(sql: asyncpg.Connection, name: str, timeout_s: float) -> None:
-    async def look() -> Standby | str:
-        proposer = _the_one(await standbys(sql), name)
-        if proposer is None:
-            return f"the proposer {name} is gone; commits hang until it is back or you detach"
-        if proposer.sync_state not in ("sync", "quorum"):
-            return f"{name} is {proposer.sync_state}, not yet a synchronous standby"
-        return proposer
+async def _wait_in_force(sql: asyncpg.Connection, names: Sequence[str], timeout_s: float) -> None:
+    async def look() -> list[Standby] | str:
+        found: list[Standby] = []
+        for name in names:
+            proposers = _meant(await standbys(sql), name)
+            if not proposers:
+                return f"the proposer {name} is gone; commits hang until it is back or you detach"
+            if proposers[0].sync_state not in ("sync", "quorum"):
+                return f"{name} is {proposers[0].sync_state}, not yet a synchronous standby"
+            found += proposers
+        return found
 
     await _wait(look, timeout_s)
 
 
-async def _wait(look: Callable[[], Awaitable[Standby | str]], timeout_s: float) -> Standby:
-    """Until `look` gives a standby; Refused with what it said last."""
+async def _wait(
+    look: Callable[[], Awaitable[list[Standby] | str]], timeout_s: float
+) -> list[Standby]:
+    """Until `look` gives standbys; Refused with what it said last."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while isinstance(seen := await look(), str):

@@ -22,7 +22,7 @@ GRANTABLE_SINCE = 150000
 IDENTIFIER_QUOTED = "SELECT quote_ident(current_user)"
 STANDBYS = """
 SELECT r.pid, r.application_name, r.state, r.sync_state, r.flush_lsn::text AS flush_lsn,
-       s.slot_name, pg_current_wal_flush_lsn()::text AS wal_flush_lsn
+       s.slot_name, s.slot_type, pg_current_wal_flush_lsn()::text AS wal_flush_lsn
 FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
 ORDER BY r.application_name, r.pid
 """
@@ -48,6 +48,7 @@ class Standby:
     flush_lsn: Lsn | None
     slot_name: str | None
     behind_bytes: int | None
+    slot_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ async def standbys(sql: asyncpg.Connection) -> list[Standby]:
                 flush_lsn,
                 row["slot_name"],
                 behind,
+                row["slot_type"],
             )
         )
     return found

@@ -44,9 +44,9 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def setting_for(name: str) -> str:
-    """The value that makes every commit wait for this proposer."""
-    return f"FIRST 1 ({quoted_name(name)})"
+def setting_for(*names: str) -> str:
+    """The value that makes every commit wait for all of these proposers."""
+    return f"FIRST {len(names)} ({', '.join(quoted_name(name) for name in names)})"
 
 
 def string_literal(text: str) -> str:

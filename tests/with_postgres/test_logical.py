@@ -242,3 +242,30 @@ def test_a_slot_that_was_moved_or_made_anew_is_refused(
     cluster.proposer.start(wait=False)
     assert cluster.proposer.ended() == 1
     assert f"slot {slot} is gone from the primary" in cluster.proposer.output()
+
+
+def test_a_physical_and_a_logical_proposer_are_attached_at_once(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    physical = Cluster(primary)
+    try:
+        physical.start_safekeepers()
+        physical.make_log()
+        physical.proposer.start()
+        physical.attach()  # no --replace: what is there is the other proposer's
+        both = "FIRST 2 (walkeeper, walkeeper_changes)"
+        assert primary.sql("SHOW synchronous_standby_names") == both
+        states = primary.rows("SELECT application_name, sync_state FROM pg_stat_replication")
+        assert sorted(states) == [("walkeeper", "sync"), ("walkeeper_changes", "sync")]
+        with Journal(primary) as journal:
+            journal.wait_for_more(50)
+            for one in (cluster, physical):
+                one.proposer.kill()
+                assert journal.is_silent_for(0.5)
+                one.proposer.start()
+                journal.wait_for_more(50)
+        assert walkeeper("attach", "--dsn", primary.dsn()).stdout.startswith("already attached")
+        assert walkeeper("detach", "--dsn", primary.dsn()).returncode == 0
+        assert primary.sql("SHOW synchronous_standby_names") == ""
+    finally:
+        physical.close()
