@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import crc32c
 
+from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.messages import (
@@ -56,6 +57,7 @@ Fielded: TypeAlias = (
     | ConfigureLog
     | StatusRequest
     | StatusResponse
+    | ConsumerSlots
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
 
@@ -75,6 +77,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         ConfigureLog,
         StatusRequest,
         StatusResponse,
+        ConsumerSlots,
     )
 }
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {

@@ -1,0 +1,58 @@
+"""What a safekeeper tells the proposer of a logical log about its consumers. Pure.
+
+The proposer writes the positions of all slots into the log (docs/logical.md), so a quorum keeps
+them and every safekeeper learns them. News are repeated until the log shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.fields import Reader, Writer
+from walkeeper_common.lsn import Lsn
+
+NEWS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SlotNews:
+    """A consumer has everything below `lsn`; None: the slot was dropped. `is_new`: it was made."""
+
+    name: str
+    lsn: Lsn | None
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSlots:
+    """From a safekeeper to the proposer that leads it; never answered."""
+
+    TAG: ClassVar[int] = ord("k")
+    news: tuple[SlotNews, ...]
+
+    def pack(self, w: Writer) -> None:
+        w.u16(len(self.news))
+        for one in self.news:
+            w.text(one.name)
+            w.optional_lsn(one.lsn)
+            w.boolean(one.is_new)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        count = r.u16()
+        if count > NEWS_MAX:
+            raise RemoteProtocolError(f"news of {count} slots")
+        return cls(tuple(SlotNews(r.text(), r.optional_lsn(), r.boolean()) for _ in range(count)))
+
+
+def after(slots: dict[str, Lsn], news: tuple[SlotNews, ...]) -> dict[str, Lsn]:
+    """The slots with the news applied: positions only go forward, and nobody revives a slot."""
+    found = dict(slots)
+    for one in news:
+        if one.lsn is None:
+            found.pop(one.name, None)
+        elif one.name in found or one.is_new:
+            found[one.name] = max(one.lsn, found.get(one.name, one.lsn))
+    return found
