@@ -9,7 +9,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import Keepalive
 from walkeeper_proposer.change_stream import ChangeStream
 
-SETTINGS = b'{"publications": ["p"], "options": {}}'
+SETTINGS = {"publications": ["p"], "options": {}}
 
 
 class LogBytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.entry_maker import (
@@ -17,6 +19,7 @@ from tests.entry_maker import (
     truncate,
     type_of,
 )
+from walkeeper_common.consumer_slots import SlotNews
 from walkeeper_common.entries import FRAME_BYTES_MAX, EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
@@ -59,6 +62,10 @@ class Stage:
         return self.stream.on_committed(self.log.end)
 
 
+def settings(**slots: str) -> bytes:
+    return json.dumps({**SETTINGS, "slots": slots}).encode()
+
+
 def wire(*payloads: bytes) -> bytes:
     return b"".join(pack_copy_data(payload) for payload in payloads)
 
@@ -69,7 +76,7 @@ def test_a_transaction_is_an_entry_with_its_messages_as_received() -> None:
     second = (begin(0x150), insert(9), truncate(9), commit(0x150, 0x190))
     stage.feed(*first, *second)
     assert stage.entries() == [
-        (EntryKind.SETTINGS, 0x100, 0x100, SETTINGS),
+        (EntryKind.SETTINGS, 0x100, 0x100, settings()),
         (EntryKind.TRANSACTION, 0x100, 0x140, wire(*first)),
         (EntryKind.TRANSACTION, 0x140, 0x190, wire(*second)),
     ]
@@ -150,6 +157,32 @@ def test_a_transaction_that_was_cut_off_comes_again_and_counts_once() -> None:
         (EntryKind.TRANSACTION, 0x100, 0x140),
     ]
     assert stage.changes()[0][2] == wire(begin(0x110), relation(9), big, commit(0x110, 0x140))
+
+
+def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
+    stage = Stage()
+    stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x100), is_new=True),))
+    stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x120)), SlotNews("lost", Lsn(0x130))))
+    stage.stream.on_consumer_slots((SlotNews("b", Lsn(0x110), is_new=True),))
+    stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x110)),))
+    stage.log.take(stage.stream)
+    assert [e[3] for e in stage.entries()] == [settings(), settings(a="0/100")]
+    stage.commits_all()
+    stage.log.take(stage.stream)
+    assert stage.entries()[2][3] == settings(a="0/120", b="0/110")
+    stage.commits_all()
+    stage.stream.on_consumer_slots((SlotNews("a", None),))
+    stage.log.take(stage.stream)
+    assert stage.entries()[3][3] == settings(b="0/110")
+
+
+def test_slots_wait_for_the_end_of_a_transaction() -> None:
+    stage = Stage()
+    stage.feed(begin(0x110), relation(9), insert(9))
+    stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x100), is_new=True),))
+    stage.feed(commit(0x110, 0x140))
+    kinds = [(kind, end_lsn) for kind, _, end_lsn, _ in stage.entries()[1:]]
+    assert kinds == [(EntryKind.TRANSACTION, 0x140), (EntryKind.SETTINGS, 0x140)]
 
 
 def test_a_keepalive_that_asks_is_answered() -> None:

@@ -30,7 +30,7 @@ from walkeeper_safekeeper.logical_stream import LogicalStream, check_options, sp
 from walkeeper_safekeeper.served_log import Readers, ServedLog
 from walkeeper_safekeeper.wal_stream import StreamLimits
 
-SEGMENT = 4096
+SEGMENT = 1 << 15
 START = Lsn(SEGMENT)
 
 
@@ -90,7 +90,7 @@ class Made(Kept):
                 if oid not in known:
                     known.add(oid)
                     messages.append(relation(oid))
-                size = draw.choice([1, 50, 600]) if draw.random() < 0.98 else FRAME_BYTES_MAX
+                size = draw.choice([1, 50, 600]) if draw.random() < 0.99 else FRAME_BYTES_MAX
                 messages.append(insert(oid, draw.randbytes(size)))
             cut_off = draw.random() < 0.1
             for message in messages:
@@ -246,7 +246,7 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
 
 
 def settings(*publications: str) -> LogSettings:
-    return LogSettings(publications or ("p",), "shop", {})
+    return LogSettings(publications or ("p",), "shop", {}, {})
 
 
 @pytest.mark.parametrize(
@@ -281,5 +281,5 @@ def test_identifiers_are_split_as_postgresql_does() -> None:
 
 
 def test_settings_say_where_changes_come_from() -> None:
-    text = b'{"publications": ["p"], "database": "shop", "options": {"proto_version": "4"}}'
-    assert LogSettings.parse(text) == LogSettings(("p",), "shop", {"proto_version": "4"})
+    text = b'{"publications": ["p"], "database": "shop", "options": {}, "slots": {"s": "0/1A"}}'
+    assert LogSettings.parse(text) == LogSettings(("p",), "shop", {}, {"s": Lsn(0x1A)})

@@ -11,8 +11,11 @@ next waits and takes in what comes (docs/logical.md).
 
 from __future__ import annotations
 
+import json
 from collections import deque
+from collections.abc import Mapping
 
+from walkeeper_common.consumer_slots import SlotNews, after
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -42,12 +45,16 @@ class ChangeStream:
         end_lsn: Lsn,
         timeline: int,
         segment_bytes: int,
-        settings: bytes,
+        settings: Mapping[str, object],
+        slots: Mapping[str, Lsn] | None = None,
     ) -> None:
         self.writer = EntryWriter(
             position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
         )
-        self._settings = settings
+        self._settings = dict(settings)
+        self._slots: dict[str, Lsn] = dict(slots or {})  # of the consumers, as the log has them
+        self._unwritten_slots: dict[str, Lsn] | None = None
+        self._slots_position: Lsn | None = None  # of the entry under way that has them
         self._ends: deque[tuple[Lsn, Lsn]] = deque([(position, end_lsn)])
         self._descriptions = Descriptions()
         self._settled_segment: Lsn | None = None  # whose first entries repeat the settings
@@ -95,6 +102,9 @@ class ChangeStream:
         found = None
         while self._ends and self._ends[0][0] <= position:
             found = self._ends.popleft()[1]
+        if self._slots_position is not None and position >= self._slots_position:
+            self._slots_position = None
+            self._write_slots()
         if self._progress_position is not None and position >= self._progress_position:
             self._progress_position = None
             self._write_progress()
@@ -138,6 +148,8 @@ class ChangeStream:
         self._end_entry(commit.end_lsn)
         if self._progress_lsn > self.end_lsn and self._progress_position is None:
             self._write_progress()
+        if self._slots_position is None:
+            self._write_slots()
 
     def _end_entry(self, end_lsn: Lsn) -> None:
         self.writer.end(end_lsn)
@@ -148,9 +160,31 @@ class ChangeStream:
         while self.writer.segment != self._settled_segment:
             self._settled_segment = self.writer.segment
             self._descriptions.forget_valid()
-            self.writer.begin(EntryKind.SETTINGS)
-            self.writer.add(self._settings)
-            self._end_entry(self.end_lsn)
+            self._write_settings()
+
+    def _write_settings(self) -> None:
+        slots = {name: str(lsn) for name, lsn in self._slots.items()}
+        self.writer.begin(EntryKind.SETTINGS)
+        self.writer.add(json.dumps({**self._settings, "slots": slots}).encode())
+        self._end_entry(self.end_lsn)
+
+    # The consumers' slots
+
+    def on_consumer_slots(self, news: tuple[SlotNews, ...]) -> None:
+        """Into the log, one entry at a time: what comes meanwhile goes into the next."""
+        known = self._slots if self._unwritten_slots is None else self._unwritten_slots
+        self._unwritten_slots = after(known, news)
+        if self._slots_position is None:
+            self._write_slots()
+
+    def _write_slots(self) -> None:
+        if self._unwritten_slots in (None, self._slots) or self._is_inside:
+            return  # or at the end of the transaction
+        assert self._unwritten_slots is not None
+        self._slots, self._unwritten_slots = self._unwritten_slots, None
+        self._settle_segment()
+        self._write_settings()
+        self._slots_position = self.writer.position
 
     # Keepalives
 

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.logs import log_note
@@ -22,7 +23,7 @@ from walkeeper_proposer.logical_check import LogicalEnd
 from walkeeper_proposer.logical_primary import LogicalPrimary
 from walkeeper_proposer.primary import Primary
 from walkeeper_proposer.primary_check import PrimaryCheck
-from walkeeper_proposer.proposer_events import Outcome, Stop, Tick
+from walkeeper_proposer.proposer_events import Event, Outcome, Received, Stop, Tick
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
@@ -133,7 +134,7 @@ class _Life:
         """Until the core stops. Raises what the primary's shell raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._links.run(self._driver.post), name="links")
+                group.create_task(self._links.run(self._on_link), name="links")
                 group.create_task(self._primary.run(self._driver.post), name="primary")
                 group.create_task(self._tick(), name="heartbeat")
                 await self._stop
@@ -141,6 +142,14 @@ class _Life:
         except* _Stopped:
             pass
         return self._stop.result()
+
+    def _on_link(self, event: Event) -> None:
+        """Everything is the core's, but what concerns the consumers of changes alone."""
+        if isinstance(event, Received) and isinstance(event.message, ConsumerSlots):
+            if isinstance(self._primary, LogicalPrimary):
+                self._primary.on_consumer_slots(event.message)
+            return
+        self._driver.post(event)
 
     async def _tick(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from walkeeper_common.entries import EntryWalk
+from walkeeper_common.entries import EntryKind, EntryWalk
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT
@@ -53,6 +53,7 @@ class LogEndLsn:
     position: Lsn
     end_lsn: Lsn
     timeline: int
+    settings: bytes = b""  # the last that the log has, with its consumers' slots
 
 
 def refusal(
@@ -144,8 +145,14 @@ class LogicalCheck:
         self.text = ""
         self._known = known if known is not None and known.position == scope.end_lsn else None
         self._on_passed = on_passed
-        self._begin = self._segment_before(scope.end_lsn)
-        self._wal = bytearray()
+        self._begin_at(self._segment_before(scope.end_lsn))
+
+    def _begin_at(self, segment: Lsn) -> None:
+        self._segment = self._begin = segment
+        self._wal = b""  # from _begin on: what was read and not walked
+        self._settings = b""
+        segment_bytes = self.log.configuration.segment_bytes
+        self._walk = EntryWalk(self, segment, segment, segment_bytes)
 
     def _segment_before(self, position: Lsn) -> Lsn:
         segment_bytes = self.log.configuration.segment_bytes
@@ -177,17 +184,32 @@ class LogicalCheck:
             at = response.begin_lsn
             self.verdict, self.text = Verdict.UNKNOWN, f"the donor could not be read at {at}"
             return []
-        self._wal += response.payload
-        if self._begin + len(self._wal) < self.scope.end_lsn:
-            return self._read_log()
-        segment_bytes = self.log.configuration.segment_bytes
-        walk = EntryWalk(self, self._begin, self.scope.end_lsn, segment_bytes)
+        self._wal += bytes(response.payload)
+        walk = self._walk
+        walk.limit = min(self._begin + len(self._wal), self.scope.end_lsn)
         try:
-            walk.last_record()
+            for frame in walk:
+                if frame.kind is EntryKind.SETTINGS:
+                    self._settings = b"" if frame.is_first else self._settings
+                    self._settings += bytes(frame.payload)
         except CorruptWal as error:
             self.verdict, self.text = Verdict.REFUSED, f"the log cannot be read: {error}"
             return []
-        return self._judge(LogEndLsn(self.scope.end_lsn, walk.end_lsn, walk.timeline))
+        self._wal = self._wal[walk.position - self._begin :]
+        self._begin = walk.position
+        if walk.limit < self.scope.end_lsn:
+            return self._read_log()
+        return self._walked()
+
+    def _walked(self) -> list[Effect]:
+        """To the end. An entry is preceded by settings in the segment where it starts."""
+        walk = self._walk
+        if not self._settings and self._segment > self.scope.first_lsn:
+            start = walk.entry_start or (walk.record.start_lsn if walk.record else None)
+            self._begin_at(self._segment_before(start or self._segment))
+            return self._read_log()
+        end = LogEndLsn(self.scope.end_lsn, walk.end_lsn, walk.timeline, self._settings)
+        return self._judge(end)
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
         """For EntryWalk: what the donor sent."""

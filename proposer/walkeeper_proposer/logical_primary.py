@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
@@ -106,6 +107,11 @@ async def _forks(connection: ReplicationConnection, timeline: int) -> tuple[tupl
     return tuple((int(line[0]), Lsn.parse(line[1])) for line in lines if len(line) > 1)
 
 
+def _slots_of(settings: bytes) -> dict[str, Lsn]:
+    slots = json.loads(settings).get("slots", {}) if settings else {}
+    return {name: Lsn.parse(lsn) for name, lsn in slots.items()}
+
+
 class LogicalPrimary(Primary):
     """One proposer's life; `end` is shared with its core's examinations."""
 
@@ -170,6 +176,7 @@ class LogicalPrimary(Primary):
             timeline=identity.timeline,
             segment_bytes=identity.segment_bytes,
             settings=self._settings(identity),
+            slots=_slots_of(found.settings),
         )
 
     async def _create_slot(self, connection: ReplicationConnection) -> Lsn:
@@ -179,15 +186,14 @@ class LogicalPrimary(Primary):
         logger.info("created slot %s at %s", self._slot, consistent_point)
         return Lsn.parse(consistent_point)
 
-    def _settings(self, identity: LogicalIdentity) -> bytes:
-        document = {
+    def _settings(self, identity: LogicalIdentity) -> dict[str, object]:
+        return {
             "plugin": PLUGIN,
             "options": plugin_options(self._publications, identity.server_version_num),
             "publications": list(self._publications),
             "database": identity.database,
             "server_version": identity.server_version,
         }
-        return json.dumps(document).encode()
 
     def _on_readable(self) -> None:
         connection, stream = self._connection, self._end.stream
@@ -216,6 +222,13 @@ class LogicalPrimary(Primary):
         self._received_lsn = stream.end_lsn
         if data:
             self._post(WalArrived(position, data))
+
+    def on_consumer_slots(self, message: ConsumerSlots) -> None:
+        """From a safekeeper: its consumers' slots are made, moved or dropped."""
+        stream = self._end.stream
+        if stream is not None and self._is_streaming:  # else it is said again
+            stream.on_consumer_slots(message.news)
+            self._hand_over()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         """`commit_lsn` is a position: PostgreSQL is told the end LSN of the last whole entry."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.framing import Message
 from walkeeper_common.logs import log_note
@@ -35,6 +36,8 @@ HEARTBEAT_S = 1.0
 FEEDBACK_S = 0.01
 RETENTION_TICKS = 5
 CLOSE_TIMEOUT_S = 10.0
+TELL_S = 0.1
+TOLD_TICKS = 10  # consumers' moves are told once a second, new and dropped slots at once
 SLOT_KEEP_FACTOR = 10  # a consumer of changes keeps at most so many times --wal-keep-size
 
 
@@ -60,7 +63,7 @@ class HostedLog:
         self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
         self._settings, self._loop_share = settings, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
-        self._ticks = 0
+        self._ticks = self._told_ticks = 0
         self.logical: LogicalLog | None = None
         self.driver: Driver
         self.slots: DurableSlots
@@ -115,6 +118,24 @@ class HostedLog:
             if feedback != self.driver.acceptor.feedback:
                 self.driver.post(StandbysReported(feedback))
                 await asyncio.sleep(FEEDBACK_S)
+
+    async def tell_slots(self) -> None:
+        """A logical log's slots are kept in the log: the proposer, which writes them there, is
+        told of those that are not there yet, until it is cancelled."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._tell_slots()
+
+    def _tell_slots(self) -> None:
+        leader = self.sessions.get(self.driver.acceptor.appender or 0)
+        if self.logical is None or leader is None:
+            return
+        news = self.logical.positions.news()
+        self._told_ticks += 1
+        is_urgent = any(one.is_new or one.lsn is None for one in news)
+        if is_urgent or (news and self._told_ticks >= TOLD_TICKS):
+            self._told_ticks = 0
+            leader.send(ConsumerSlots(news))
 
     async def run(self) -> None:
         """Heartbeats and retention, until it is cancelled."""

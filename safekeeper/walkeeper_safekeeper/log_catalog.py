@@ -91,6 +91,9 @@ class LogCatalog:
         self._group.create_task(log.report_standbys(), name=f"feedback of {cluster}")
         if log.offload is not None:
             self._group.create_task(log.offload.run(), name=f"offload of {cluster}")
+        if log.logical is not None:
+            self._group.create_task(log.logical.follow(), name=f"entries of {cluster}")
+            self._group.create_task(log.tell_slots(), name=f"slots of {cluster}")
 
     def _folder(self, cluster: str) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)

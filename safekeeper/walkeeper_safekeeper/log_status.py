@@ -24,6 +24,8 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "archived_lsn": None if log.offload is None else str(log.offload.archived_lsn),
         "archive": _archive(log),
         "timeline": history[-1].timeline,
+        "kind": configuration.kind.name.lower(),
+        "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal,
         "proposer": _proposer(log),

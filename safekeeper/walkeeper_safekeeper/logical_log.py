@@ -10,20 +10,25 @@ cut away if its entry is not whole (rule 7): a consumer's connection ends then, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
-from walkeeper_common.errors import CorruptWal, Refused
+from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pgoutput import Descriptions, MessageSplitter
 from walkeeper_common.pgwire import SqlRefused
+from walkeeper_safekeeper.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.served_log import Reader, ServedLog
 
 logger = logging.getLogger("walkeeper.logical")
 
 CHUNK_BYTES_MAX = 128 << 10
+FOLLOW_S, FOLLOW_HURRIED_S = 0.5, 0.02
+REPLICATE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,16 @@ class LogSettings:
     publications: tuple[str, ...]
     database: str
     options: dict[str, str]
+    slots: dict[str, Lsn]
 
     @classmethod
     def parse(cls, payload: bytes | memoryview) -> LogSettings:
         document = json.loads(bytes(payload))
         return cls(
-            tuple(document["publications"]), document.get("database", ""), document["options"]
+            publications=tuple(document["publications"]),
+            database=document.get("database", ""),
+            options=document["options"],
+            slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
         )
 
 
@@ -119,11 +128,64 @@ class LogicalLog:
     log: ServedLog
     end_lsn: Lsn = ZERO_LSN  # of the last whole entry that is committed
     settings: LogSettings | None = None
+    positions: ConsumerPositions = field(init=False)
     _end_position: Lsn = ZERO_LSN
     _headers: dict[Lsn, SegmentHeader] = field(default_factory=dict)
+    _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.positions = ConsumerPositions(self.log.slots.slots)
+
+    async def follow(self) -> None:
+        """Keeps up with what is committed, until it is cancelled."""
+        while True:
+            waits = self.positions.wanted or self.positions.unwanted
+            await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
+            try:
+                await self.refresh()
+            except WalkeeperError as error:  # cut or removed while it was read
+                logger.info("cluster %s: %s", self.log.cluster, error)
+
+    async def make_slot(self, name: str, lsn: Lsn) -> None:
+        """Returns when a quorum has it. 57P03 if that does not come about."""
+        self.positions.wanted[name] = lsn
+        try:
+            await self._until(lambda: name not in self.positions.wanted)
+        finally:
+            self.positions.wanted.pop(name, None)
+
+    async def drop_slot(self, name: str) -> None:
+        """Returns when a quorum knows that it is gone. 57P03 if that does not come about."""
+        if name not in (self.positions.replicated or {}):
+            return
+        self.positions.unwanted.add(name)
+        try:
+            await self._until(lambda: name not in self.positions.unwanted)
+        finally:
+            self.positions.unwanted.discard(name)
+
+    async def _until(self, is_replicated: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(REPLICATE_S):
+                while not is_replicated():  # noqa: ASYNC110  (what is waited for is in the log)
+                    await asyncio.sleep(FOLLOW_HURRIED_S)
+        except TimeoutError:
+            raise SqlRefused(
+                "57P03",
+                f'slots of cluster "{self.log.cluster}" cannot be changed now: no quorum has it '
+                f"after {REPLICATE_S:g} s",
+                hint="Slots are kept in the log: a proposer and a quorum of safekeepers are "
+                "needed. It may come about yet.",
+            ) from None
 
     async def refresh(self) -> None:
         """Costs what was committed since the last time, or about one segment."""
+        async with self._refreshing:
+            await self._refresh()
+        if self.settings is not None and self.settings.slots != self.positions.replicated:
+            self.positions.on_replicated(self.settings.slots)
+
+    async def _refresh(self) -> None:
         log = self.log
         segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
         while segment >= log.first_lsn:
@@ -164,7 +226,7 @@ class LogicalLog:
         """57P03 before the first proposer has streamed."""
         try:
             await self.refresh()
-        except (CorruptWal, Refused) as error:  # cut while it was read: what is known still holds
+        except WalkeeperError as error:  # cut while it was read: what is known still holds
             logger.info("cluster %s: %s", self.log.cluster, error)
         if self.settings is None:
             raise SqlRefused(

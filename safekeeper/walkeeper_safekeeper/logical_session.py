@@ -3,8 +3,8 @@
     await LogicalSession(…).perform(command)
 
 pg_recvlogical, psycopg2 and a subscription's apply worker come with replication=database and ask
-as they would ask a primary; the texts and SQLSTATEs are a walsender's. Slots are those of this
-safekeeper alone, and are positions only: what they keep is limited (docs/logical.md).
+as they would ask a primary; the texts and SQLSTATEs are a walsender's. Slots are positions that a
+quorum keeps (consumer_positions.py); what they hold back is limited (docs/logical.md).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LogicalSession:
             case CreateLogicalSlot():
                 send(await self._create_slot(command))
             case DropSlot(name, wait):
-                await log.slots.drop(name, pid=self._pid, wait=wait)
+                await self._drop_slot(name, wait=wait)
                 send(command_complete("DROP_REPLICATION_SLOT"))
             case StartLogical():
                 await self._stream(command)
@@ -114,18 +114,30 @@ class LogicalSession:
             raise SqlRefused("0A000", "two-phase slots are not available from a safekeeper")
         await self._logical.known_settings()
         end_lsn = self._logical.end_lsn
-        await self._log.slots.create(
-            asked.slot, temporary=asked.temporary, restart_lsn=end_lsn, pid=self._pid
-        )
+        slots = self._log.slots
+        if asked.temporary:
+            await slots.create(asked.slot, temporary=True, restart_lsn=end_lsn, pid=self._pid)
+        else:
+            slots.slots.check_new(asked.slot)
+            await self._logical.make_slot(asked.slot, end_lsn)
+            await slots.save()
         names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
         row = (asked.slot, str(end_lsn), None, PLUGIN)
         return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
 
+    async def _drop_slot(self, name: str, *, wait: bool) -> None:
+        slots = self._log.slots
+        was_temporary = slots.slots.get(name).temporary
+        await slots.drop(name, pid=self._pid, wait=wait)
+        if not was_temporary:
+            await self._logical.drop_slot(name)
+
     async def _stream(self, asked: StartLogical) -> None:
         log = self._log
+        settings = await self._logical.known_settings()  # and with it where the slots are
         slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
         try:
-            check_options(await self._logical.known_settings(), dict(asked.options))
+            check_options(settings, dict(asked.options))
             start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
             segment = await self._logical.segment_of(start_lsn)
             if segment is None:

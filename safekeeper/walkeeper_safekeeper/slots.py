@@ -91,6 +91,14 @@ class Slots:
 
     def create(self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int) -> Slot:
         """A temporary slot belongs to the connection `pid` from the start."""
+        self.check_new(name)
+        self._put_new(name, temporary=temporary, restart_lsn=restart_lsn)
+        if temporary:
+            self._slots[name] = replace(self._slots[name], active_pid=pid)
+        return self._slots[name]
+
+    def check_new(self, name: str) -> None:
+        """Whether a slot of this name can be made: 42710, 53400 and the rules for names."""
         check_name(name)
         if name in self._slots:
             raise SqlRefused("42710", f'replication slot "{name}" already exists')
@@ -101,10 +109,6 @@ class Slots:
                 hint=f"A log has at most {SLOTS_MAX}. Drop one that nobody needs any more, with "
                 "DROP_REPLICATION_SLOT or pg_receivewal --drop-slot.",
             )
-        self._put_new(name, temporary=temporary, restart_lsn=restart_lsn)
-        if temporary:
-            self._slots[name] = replace(self._slots[name], active_pid=pid)
-        return self._slots[name]
 
     def _put_new(self, name: str, *, temporary: bool, restart_lsn: Lsn | None) -> None:
         self._serial += 1
@@ -150,6 +154,15 @@ class Slots:
         if flush_lsn > (slot.restart_lsn or 0):
             self._slots[name] = replace(slot, restart_lsn=flush_lsn)
         return self._slots[name]
+
+    def follow(self, name: str, lsn: Lsn) -> None:
+        """What the log says of a slot: it is there, and at `lsn` at least. Never back, and not
+        while a connection moves it here."""
+        slot = self._slots.get(name)
+        if slot is None:
+            self._put_new(name, temporary=False, restart_lsn=lsn)
+        elif slot.active_pid is None and not slot.temporary and lsn > (slot.restart_lsn or 0):
+            self._slots[name] = replace(slot, restart_lsn=lsn)
 
     def retention_lsn(self) -> Lsn | None:
         """WAL from here on is kept for slots; None if no slot needs any."""

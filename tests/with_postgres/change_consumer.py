@@ -35,6 +35,10 @@ def create_slot(port: int, slot: str) -> None:
     run_program(consumer_arguments(port, slot, "--create-slot", "-P", "pgoutput"))
 
 
+def drop_slot(port: int, slot: str) -> None:
+    run_program(consumer_arguments(port, slot, "--drop-slot"))
+
+
 def receive(port: int, slot: str, endpos: str) -> bytes:
     """Everything from the slot's position up to `endpos`; the slot stays where it is known to be
     read: a second call gives what came later."""

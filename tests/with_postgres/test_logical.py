@@ -17,6 +17,7 @@ from tests.with_postgres.change_consumer import (
     Replica,
     Transaction,
     create_slot,
+    drop_slot,
     receive,
     transactions,
 )
@@ -44,6 +45,15 @@ class LogicalCluster(Cluster):
 
     def make_log(self) -> None:
         self.command("create", "--dsn", self.primary.dsn(), "--logical")
+
+    def slot_lsns(self, slot: str) -> dict[int, str]:
+        """Where each safekeeper that answers knows a consumer to be."""
+        return {
+            safekeeper["id"]: found["restart_lsn"]
+            for safekeeper in self.status()["safekeepers"]
+            for found in safekeeper["slots"] or ()
+            if found["slot_name"] == slot
+        }
 
     def end_lsn(self) -> str:
         """Where the primary's WAL ends, after one more commit that everybody has to have."""
@@ -159,8 +169,8 @@ def inserts(found: list[Transaction], table: str) -> Iterator[dict[str, str]]:
 def test_every_acknowledged_transaction_is_in_the_stream_once_while_parts_are_killed(
     cluster: LogicalCluster, primary: PostgresServer, tmp_path: Path, figure: Figure
 ) -> None:
-    for port in cluster.ports:
-        create_slot(port, "audit")
+    for number, port in enumerate(cluster.ports):
+        create_slot(port, f"audit{number}")
     create_slot(cluster.ports[2], "live")
     pgbench(primary, "-i", "-q", "-s", "1")
     with LiveConsumer(cluster.ports[2], "live", tmp_path / "live") as live:
@@ -168,7 +178,10 @@ def test_every_acknowledged_transaction_is_in_the_stream_once_while_parts_are_ki
             kill_all_in_turn(cluster, journal)
         assert schema.changes > 3 and not journal.cancelled
         end_lsn = cluster.end_lsn()
-        streams = [receive(port, "audit", end_lsn) for port in cluster.ports]
+        streams = [
+            receive(port, f"audit{2 - number}", end_lsn)  # each through another safekeeper's slot
+            for number, port in enumerate(cluster.ports)
+        ]
         figure("bytes of changes", len(streams[0]))
         assert streams[0] == streams[1] == streams[2]
         check_stream(streams[0], primary, journal)
@@ -203,6 +216,40 @@ def kill_all_in_turn(cluster: LogicalCluster, journal: Journal) -> None:
     cluster.proposer.start()
     second.start()
     journal.wait_for_more(50)
+
+
+def test_a_consumer_goes_on_at_another_safekeeper_when_its_own_is_lost(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    first, second, _ = cluster.safekeepers
+    create_slot(cluster.ports[0], "feed")
+    primary.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    ids = received_ids(receive(cluster.ports[0], "feed", cluster.end_lsn()))
+    confirmed = cluster.slot_lsns("feed")[1]
+    wait_until(lambda: set(cluster.slot_lsns("feed").values()) == {confirmed})
+    first.kill()
+    primary.sql("INSERT INTO t VALUES (2)")
+    ids += received_ids(receive(cluster.ports[1], "feed", cluster.end_lsn()))
+    confirmed = cluster.slot_lsns("feed")[2]
+    wait_until(lambda: cluster.slot_lsns("feed").get(3) == confirmed)
+    second.kill()
+    first.start()
+    primary.sql("INSERT INTO t VALUES (3)")
+    ids += received_ids(receive(cluster.ports[2], "feed", cluster.end_lsn()))
+    assert ids == [1, 2, 3]
+    drop_slot(cluster.ports[2], "feed")
+    wait_until(lambda: not cluster.slot_lsns("feed"))
+    second.start()
+    wait_until(lambda: len(cluster.flush_lsns()) == 3 and not cluster.slot_lsns("feed"))
+    with pytest.raises(AssertionError, match='replication slot "feed" does not exist'):
+        receive(cluster.ports[0], "feed", "F/0")
+    cluster.proposer.kill()
+    with pytest.raises(AssertionError, match="cannot be changed now: no quorum has it"):
+        create_slot(cluster.ports[0], "late")
+
+
+def received_ids(stream: bytes) -> list[int]:
+    return [int(row["id"]) for row in inserts(transactions(stream), "public.t")]
 
 
 def test_commits_that_publish_nothing_wait_for_the_quorum_and_no_longer(
