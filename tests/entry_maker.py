@@ -71,7 +71,14 @@ def commit(commit_lsn: int, end_lsn: int) -> bytes:
     return sent(b"C" + pack("!BQQq", 0, commit_lsn, end_lsn, 0), end_lsn)
 
 
-def new_stream(position: Lsn, segment_bytes: int, *, end_lsn: int = 0x100) -> ChangeStream:
+def new_stream(
+    position: Lsn, segment_bytes: int, *, end_lsn: int = 0x100, tables: tuple[str, ...] = ()
+) -> ChangeStream:
     return ChangeStream(
-        position, end_lsn=Lsn(end_lsn), timeline=1, segment_bytes=segment_bytes, settings=SETTINGS
+        position,
+        end_lsn=Lsn(end_lsn),
+        timeline=1,
+        segment_bytes=segment_bytes,
+        settings=SETTINGS,
+        tables=[("public", table) for table in tables],
     )

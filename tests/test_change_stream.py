@@ -33,10 +33,17 @@ START = Lsn(SEGMENT)
 class Stage:
     """A stream, the log that it makes, and what a reader finds in it."""
 
-    def __init__(self, segment_bytes: int = SEGMENT, end_lsn: int = 0x100) -> None:
+    def __init__(
+        self,
+        segment_bytes: int = SEGMENT,
+        end_lsn: int = 0x100,
+        tables: tuple[str, ...] = ("t",),
+    ) -> None:
         self.segment_bytes = segment_bytes
         self.start = Lsn(segment_bytes)
-        self.stream: ChangeStream = new_stream(self.start, segment_bytes, end_lsn=end_lsn)
+        self.stream: ChangeStream = new_stream(
+            self.start, segment_bytes, end_lsn=end_lsn, tables=tables
+        )
         self.log = LogBytes(self.start)
         self.stream.on_connected()
 
@@ -62,7 +69,13 @@ class Stage:
         return self.stream.on_committed(self.log.end)
 
 
-def settings(**slots: str) -> bytes:
+def settings(*tables: str, **slots: str) -> bytes:
+    """A segment's first: with the tables."""
+    known = {"tables": [["public", table] for table in tables]}
+    return json.dumps({**SETTINGS, "slots": slots, **known}).encode()
+
+
+def slots_only(**slots: str) -> bytes:
     return json.dumps({**SETTINGS, "slots": slots}).encode()
 
 
@@ -76,10 +89,16 @@ def test_a_transaction_is_an_entry_with_its_messages_as_received() -> None:
     second = (begin(0x150), insert(9), truncate(9), commit(0x150, 0x190))
     stage.feed(*first, *second)
     assert stage.entries() == [
-        (EntryKind.SETTINGS, 0x100, 0x100, settings()),
+        (EntryKind.SETTINGS, 0x100, 0x100, settings("t")),
         (EntryKind.TRANSACTION, 0x100, 0x140, wire(*first)),
         (EntryKind.TRANSACTION, 0x140, 0x190, wire(*second)),
     ]
+
+
+def test_a_table_that_was_not_known_is_in_the_settings_at_once() -> None:
+    stage = Stage()
+    stage.feed(begin(0x110), relation(9), relation(8, "new"), insert(8), commit(0x110, 0x140))
+    assert [e[::3] for e in stage.entries()[2:]] == [(EntryKind.SETTINGS, settings("new", "t"))]
 
 
 def test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed() -> None:
@@ -166,14 +185,14 @@ def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
     stage.stream.on_consumer_slots((SlotNews("b", Lsn(0x110), is_new=True),))
     stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x110)),))
     stage.log.take(stage.stream)
-    assert [e[3] for e in stage.entries()] == [settings(), settings(a="0/100")]
+    assert [e[3] for e in stage.entries()] == [settings("t"), slots_only(a="0/100")]
     stage.commits_all()
     stage.log.take(stage.stream)
-    assert stage.entries()[2][3] == settings(a="0/120", b="0/110")
+    assert stage.entries()[2][3] == slots_only(a="0/120", b="0/110")
     stage.commits_all()
     stage.stream.on_consumer_slots((SlotNews("a", None),))
     stage.log.take(stage.stream)
-    assert stage.entries()[3][3] == settings(b="0/110")
+    assert stage.entries()[3][3] == slots_only(b="0/110")
 
 
 def test_slots_wait_for_the_end_of_a_transaction() -> None:

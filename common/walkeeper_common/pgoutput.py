@@ -88,6 +88,14 @@ def described(message: memoryview) -> int:
     return oid
 
 
+def relation_name(message: memoryview) -> tuple[str, str]:
+    """(schema, table) of a Relation message; an empty schema means pg_catalog."""
+    words = bytes(message[_OID.size :]).split(b"\0", 2)
+    if len(words) < 3:
+        raise RemoteProtocolError(f"a Relation of {len(message)} bytes")
+    return words[0].decode() or "pg_catalog", words[1].decode()
+
+
 def pack_copy_data(payload: Buffer) -> bytes:
     """The inside of a CopyData (an XLogData) with the header that a server puts before it."""
     return b"d" + (len(payload) + 4).to_bytes(4, "big") + payload

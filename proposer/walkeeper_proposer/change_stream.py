@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from walkeeper_common.consumer_slots import SlotNews, after
 from walkeeper_common.entries import EntryKind
@@ -30,6 +30,7 @@ from walkeeper_common.pgoutput import (
     Commit,
     Descriptions,
     pack_copy_data,
+    relation_name,
 )
 from walkeeper_common.pgwire import Keepalive, XLogData, unpack_from_sender
 from walkeeper_proposer.entry_writer import EntryWriter
@@ -47,11 +48,13 @@ class ChangeStream:
         segment_bytes: int,
         settings: Mapping[str, object],
         slots: Mapping[str, Lsn] | None = None,
+        tables: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.writer = EntryWriter(
             position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
         )
         self._settings = dict(settings)
+        self._tables = set(tables)  # (schema, name) of what is published, as far as it is known
         self._slots: dict[str, Lsn] = dict(slots or {})  # of the consumers, as the log has them
         self._unwritten_slots: dict[str, Lsn] | None = None
         self._slots_position: Lsn | None = None  # of the entry under way that has them
@@ -128,6 +131,9 @@ class ChangeStream:
             if lacking:
                 self.writer.add(lacking)
             self.writer.add(copy_data)
+        if kind == RELATION and relation_name(message) not in self._tables:
+            self._tables.add(relation_name(message))
+            self._settled_segment = None  # to be said at the transaction's end
         if kind == COMMIT:
             self._on_commit(Commit.unpack(message))
 
@@ -146,6 +152,8 @@ class ChangeStream:
         if dropped:
             return
         self._end_entry(commit.end_lsn)
+        if self._settled_segment is None:
+            self._settle_segment()
         if self._progress_lsn > self.end_lsn and self._progress_position is None:
             self._write_progress()
         if self._slots_position is None:
@@ -160,12 +168,12 @@ class ChangeStream:
         while self.writer.segment != self._settled_segment:
             self._settled_segment = self.writer.segment
             self._descriptions.forget_valid()
-            self._write_settings()
+            self._write_settings({"tables": sorted(self._tables)})
 
-    def _write_settings(self) -> None:
+    def _write_settings(self, more: Mapping[str, object]) -> None:
         slots = {name: str(lsn) for name, lsn in self._slots.items()}
         self.writer.begin(EntryKind.SETTINGS)
-        self.writer.add(json.dumps({**self._settings, "slots": slots}).encode())
+        self.writer.add(json.dumps({**self._settings, "slots": slots, **more}).encode())
         self._end_entry(self.end_lsn)
 
     # The consumers' slots
@@ -183,7 +191,7 @@ class ChangeStream:
         assert self._unwritten_slots is not None
         self._slots, self._unwritten_slots = self._unwritten_slots, None
         self._settle_segment()
-        self._write_settings()
+        self._write_settings({})  # without the tables, which may be many: they are in the segment
         self._slots_position = self.writer.position
 
     # Keepalives

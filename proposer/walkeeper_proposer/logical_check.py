@@ -41,6 +41,7 @@ class LogicalIdentity(PrimaryIdentity):
     unusable: str
     forks: tuple[tuple[int, Lsn], ...]
     missing_publications: tuple[str, ...]
+    tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,10 @@ async def identify_logical(
         f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({names})"
     )
     known = {row[0] for row in found}
+    published = await connection.query(
+        "SELECT DISTINCT schemaname, tablename FROM pg_catalog.pg_publication_tables "
+        f"WHERE pubname IN ({names})"
+    )
     unusable, confirmed_lsn = "", None
     if rows:
         unusable = _unusable(rows[0], database)
@@ -84,6 +88,7 @@ async def identify_logical(
         unusable=unusable,
         forks=await _forks(connection, plain.timeline),
         missing_publications=tuple(name for name in publications if name not in known),
+        tables=tuple((row[0] or "", row[1] or "") for row in published),
     )
 
 
@@ -177,6 +182,7 @@ class LogicalPrimary(Primary):
             segment_bytes=identity.segment_bytes,
             settings=self._settings(identity),
             slots=_slots_of(found.settings),
+            tables=identity.tables,
         )
 
     async def _create_slot(self, connection: ReplicationConnection) -> Lsn:

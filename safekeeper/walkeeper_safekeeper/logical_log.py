@@ -39,15 +39,20 @@ class LogSettings:
     database: str
     options: dict[str, str]
     slots: dict[str, Lsn]
+    tables: tuple[tuple[str, str], ...] = ()  # (schema, name), in a segment's first settings
 
     @classmethod
-    def parse(cls, payload: bytes | memoryview) -> LogSettings:
+    def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
+        """`before` are those that came before: they have what these leave out."""
         document = json.loads(bytes(payload))
+        tables = document.get("tables")
+        known = before.tables if before is not None else ()
         return cls(
             publications=tuple(document["publications"]),
             database=document.get("database", ""),
             options=document["options"],
             slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
+            tables=known if tables is None else tuple((one[0], one[1]) for one in tables),
         )
 
 
@@ -205,7 +210,7 @@ class LogicalLog:
                 if frame.kind is EntryKind.SETTINGS:
                     settings = (b"" if frame.is_first else settings) + frame.payload
                 if frame.kind is EntryKind.SETTINGS and frame.is_last:
-                    self.settings = LogSettings.parse(settings)
+                    self.settings = LogSettings.parse(settings, self.settings)
         position, end_lsn = cursor.last
         self._end_position = position or self._end_position
         self.end_lsn = end_lsn or self.end_lsn

@@ -10,7 +10,6 @@ quorum keeps (consumer_positions.py); what they hold back is limited (docs/logic
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 
 from walkeeper_common.lsn import Lsn
@@ -32,16 +31,12 @@ from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader
 from walkeeper_safekeeper.logical_stream import LogicalStream, check_options
 from walkeeper_safekeeper.login import Login
 from walkeeper_safekeeper.served_log import ServedLog
+from walkeeper_safekeeper.subscription_queries import answer
 from walkeeper_safekeeper.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.replicas")
 
 PLUGIN = "pgoutput"
-# What libpq-based clients send first on such a connection.
-SET_CONFIG = re.compile(
-    r"select\s+pg_catalog\.set_config\s*\(\s*'search_path'\s*,\s*''\s*,\s*false\s*\)\s*;?",
-    re.IGNORECASE,
-)
 
 
 class LogicalSession:
@@ -81,7 +76,7 @@ class LogicalSession:
             case StartLogical():
                 await self._stream(command)
             case SqlCommand(sql):
-                send(self._sql(sql))
+                send(await self._sql(sql))
             case ReadSlot():
                 raise SqlRefused(
                     "0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot"
@@ -96,10 +91,18 @@ class LogicalSession:
                     "pg_receivewal need a physical log.",
                 )
 
-    def _sql(self, sql: str) -> bytes:
-        if SET_CONFIG.fullmatch(sql):
-            return result((Column("set_config"),), [("",)], "SELECT 1")
-        return answers.sql(self._log, sql, replication=self._login.replication)
+    async def _sql(self, sql: str) -> bytes:
+        if not self._login.logical:
+            return answers.sql(self._log, sql, replication=self._login.replication)
+        found = answer(sql, await self._logical.known_settings())
+        if found is not None:
+            return found
+        raise SqlRefused(
+            "0A000",
+            "a safekeeper does not execute SQL",
+            hint=f'It keeps changes of cluster "{self._log.cluster}": connect to the primary for '
+            "SQL. A subscription needs copy_data = false; copy its tables from the primary first.",
+        )
 
     async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
         """From the end of what is committed on: what a consumer sees begins after it."""
@@ -112,6 +115,12 @@ class LogicalSession:
         options = dict(asked.options)
         if options.get("two_phase", "false").lower() not in ("false", "off", "0"):
             raise SqlRefused("0A000", "two-phase slots are not available from a safekeeper")
+        if options.get("snapshot", "export") == "use":
+            raise SqlRefused(
+                "0A000",
+                "a safekeeper has no snapshot of the tables",
+                hint="Use copy_data = false, and copy the tables from the primary first.",
+            )
         await self._logical.known_settings()
         end_lsn = self._logical.end_lsn
         slots = self._log.slots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -45,6 +46,10 @@ class LogicalCluster(Cluster):
 
     def make_log(self) -> None:
         self.command("create", "--dsn", self.primary.dsn(), "--logical")
+
+    def bytes_kept(self) -> int:
+        """How long the log is."""
+        return max(lsn_of(lsn) for lsn in self.flush_lsns().values())
 
     def slot_lsns(self, slot: str) -> dict[int, str]:
         """Where each safekeeper that answers knows a consumer to be."""
@@ -316,3 +321,82 @@ def test_a_physical_and_a_logical_proposer_are_attached_at_once(
         assert primary.sql("SHOW synchronous_standby_names") == ""
     finally:
         physical.close()
+
+
+def test_a_stock_subscription_follows_the_log_and_survives_its_safekeeper(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    table = "CREATE TABLE t (id int PRIMARY KEY, v text)"
+    primary.sql(table, "INSERT INTO t VALUES (0, 'before')")
+    with PostgresServer.create() as subscriber:
+        subscriber.sql(table)
+        where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres dbname=postgres"
+        subscribe = f"CREATE SUBSCRIPTION feed CONNECTION '{where}' PUBLICATION p"
+        subscriber.sql(f"{subscribe} WITH (copy_data = false)")
+        primary.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "UPDATE t SET v = 'c' WHERE id = 2")
+        wait_until(lambda: subscriber.rows("SELECT * FROM t ORDER BY id") == [(1, "a"), (2, "c")])
+        cluster.safekeepers[0].kill()
+        primary.sql("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 'd')")
+        other = where.replace(str(cluster.ports[0]), str(cluster.ports[1]))
+        subscriber.sql(f"ALTER SUBSCRIPTION feed CONNECTION '{other}'")
+        wait_until(lambda: subscriber.rows("SELECT * FROM t ORDER BY id") == [(2, "c"), (3, "d")])
+        subscriber.sql("CREATE TABLE later (id int PRIMARY KEY)")
+        primary.sql("CREATE TABLE later (id int PRIMARY KEY)", "INSERT INTO later VALUES (1)")
+        primary.sql("INSERT INTO t VALUES (4, 'e')")
+        wait_until(lambda: len(subscriber.rows("SELECT * FROM t")) == 3)
+        subscriber.sql("ALTER SUBSCRIPTION feed REFRESH PUBLICATION WITH (copy_data = false)")
+        primary.sql("INSERT INTO later VALUES (2)")
+        wait_until(lambda: subscriber.rows("SELECT * FROM later") == [(2,)])
+        subscriber.sql("DROP SUBSCRIPTION feed")
+        assert not cluster.slot_lsns("feed")
+
+
+def test_a_large_transaction_that_is_cut_off_is_in_the_stream_once(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    walkeeper("detach", "--dsn", primary.dsn())  # the load must not wait for what is cut off
+    create_slot(cluster.ports[0], "feed")
+    primary.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rows = 150_000
+    fill = "INSERT INTO t SELECT i, repeat(md5(i::text), 8) FROM generate_series({}, {}) i"
+    before = cluster.bytes_kept()
+    primary.sql(fill.format(1, rows))
+    cuts = 0
+    while cuts < 3 and cluster.bytes_kept() < before + 30_000_000:
+        seen = cluster.bytes_kept()
+        wait_until(lambda seen=seen: cluster.bytes_kept() > seen + 3_000_000)  # type: ignore[misc]
+        cuts += 1
+        if cuts == 2:
+            primary.kill()
+            primary.start()
+        else:
+            primary.sql(
+                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+                "WHERE active_pid IS NOT NULL"
+            )
+    assert cuts > 1
+    primary.sql(fill.format(rows + 1, rows + 10))
+    stream = receive(cluster.ports[2], "feed", cluster.end_lsn())
+    assert received_ids(stream) == list(range(1, rows + 11))
+    assert cluster.proposer.most_memory_mb() < 400
+
+
+def test_ten_consumers_cost_the_primary_one_walsender(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    for number in range(10):
+        create_slot(cluster.ports[number % 3], f"consumer{number}")
+    with Journal(primary) as journal:
+        journal.wait_for_more(100)
+    end_lsn = cluster.end_lsn()
+    with ThreadPoolExecutor(10) as pool:
+        ports = [cluster.ports[(number + 1) % 3] for number in range(10)]
+        names = [f"consumer{number}" for number in range(10)]
+        streams = list(pool.map(receive, ports, names, [end_lsn] * 10))
+        senders = primary.sql("SELECT count(*) FROM pg_stat_replication")
+    for stream in streams:
+        found = [int(row["id"]) for row in inserts(transactions(stream), "public.journal")]
+        assert not {entry.id for entry in journal.entries} - set(found)
+        assert len(found) == len(set(found))
+    assert senders == 1
+    assert primary.sql("SELECT count(*) FROM pg_replication_slots") == 1
