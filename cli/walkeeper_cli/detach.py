@@ -32,9 +32,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.primary_sql import connected
 
 SLOTS = """
-SELECT s.slot_name, s.active_pid, s.restart_lsn::text AS restart_lsn
+SELECT s.slot_name, s.active_pid,
+       coalesce(s.confirmed_flush_lsn, s.restart_lsn)::text AS restart_lsn
 FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
-WHERE s.slot_type = 'physical'
+WHERE (s.slot_type = 'physical' OR s.plugin = 'pgoutput')
   AND CASE WHEN $2::text IS NULL
       THEN s.slot_name = ANY(SELECT translate(n, '-.', '__') FROM unnest($1::text[]) n)
            OR lower(r.application_name) = ANY($1)
@@ -85,7 +86,7 @@ async def detach(settings: DetachSettings, say: Say) -> None:
                     f"{slot.restart_lsn or 'its first use'} on; --drop-slot drops it"
                 )
         if settings.drop_slot and not slots:
-            say(f"there is no physical slot {settings.slot or 'of ' + ', '.join(names)}")
+            say(f"there is no slot {settings.slot or 'of ' + ', '.join(names)}")
 
 
 def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:

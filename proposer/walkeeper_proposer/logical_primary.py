@@ -120,6 +120,8 @@ def _slots_of(settings: bytes) -> dict[str, Lsn]:
 class LogicalPrimary(Primary):
     """One proposer's life; `end` is shared with its core's examinations."""
 
+    _streamed = "changes"
+
     def __init__(
         self,
         dsn: str,
@@ -161,6 +163,8 @@ class LogicalPrimary(Primary):
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
+        if stream.writer.is_inside:
+            logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
         stream.on_connected()
         self._hand_over()
         self._started(connection, stream.end_lsn, self._identity.timeline)
@@ -245,6 +249,9 @@ class LogicalPrimary(Primary):
         self._apply_lsn = self._flush_lsn
         self._send_status()
         self._hand_over()  # a progress entry may have waited for this one
+
+    def _send_xmins(self) -> None:
+        """Consumers of changes hold back no rows; and it would move the logical slot's horizon."""
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         raise AssertionError("a logical log is not compared byte by byte")

@@ -88,6 +88,8 @@ def parse_size(text: str) -> int:
 class Primary:
     """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
 
+    _streamed = "WAL"
+
     def __init__(
         self,
         dsn: str,
@@ -221,7 +223,8 @@ class Primary:
         self._flush_lsn = min(self._flush_lsn, start_lsn)
         self._apply_lsn = min(self._apply_lsn, start_lsn)
         self._is_streaming = True
-        logger.info("started streaming WAL from primary at %s on timeline %s", start_lsn, timeline)
+        what = f"started streaming {self._streamed} from primary"
+        logger.info("%s at %s on timeline %s", what, start_lsn, timeline)
         # The slot may keep an xmin of an older proposer's standbys: it is replaced, or cleared when
         # standbys have had the time to connect again.
         self._sent_xmins, self._silent_xmins = None, XMIN_GRACE_STATUSES
