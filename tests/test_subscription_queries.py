@@ -20,6 +20,14 @@ TABLES_16 = """SELECT DISTINCT N.nspname, C.relname,
           WHERE pubname IN ( 'p' )) AS GPT
        ON GPT.relid = C.oid
 """
+TABLES_17 = """SELECT DISTINCT n.nspname, c.relname, gpt.attrs
+       FROM pg_class c
+         JOIN pg_namespace n ON n.oid = c.relnamespace
+         JOIN ( SELECT (pg_get_publication_tables(VARIADIC array_agg(pubname::text))).*
+                FROM pg_publication
+                WHERE pubname IN ( 'p' )) AS gpt
+             ON gpt.relid = c.oid
+"""
 
 
 def rows(sql: str) -> list[list[bytes | None]]:
@@ -54,7 +62,8 @@ def test_tables_are_those_that_the_log_knows() -> None:
     assert rows(ask.format(", t.attnames\n")) == [[b"public", b"t", None], [b"s", b"u", None]]
     assert rows(ask.format("")) == [[b"public", b"t"], [b"s", b"u"]]
     assert rows(ask.format("").replace("'p'", "'q'")) == []
-    assert rows(TABLES_16) == [[b"public", b"t", None], [b"s", b"u", None]]
+    for since in (TABLES_16, TABLES_17):
+        assert rows(since) == [[b"public", b"t", None], [b"s", b"u", None]]
 
 
 def test_the_search_path_may_be_emptied() -> None:

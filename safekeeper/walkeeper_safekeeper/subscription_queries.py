@@ -28,8 +28,9 @@ TABLES = re.compile(
     r"FROM pg_catalog\.pg_publication_tables t WHERE t\.pubname IN \((.*)\) ?;?"
 )
 TABLES_SINCE_16 = re.compile(
-    r"SELECT DISTINCT N\.nspname, C\.relname, \( ?CASE WHEN .* AS attnames FROM pg_class C .*"
-    r"pg_get_publication_tables\(.*WHERE pubname IN \((.*?)\).*"
+    r"SELECT DISTINCT n\.nspname, c\.relname, (?:\( ?CASE WHEN .* AS attnames|gpt\.attrs) "
+    r"FROM pg_class c .*pg_get_publication_tables\(.*WHERE pubname IN \((.*?)\).*",
+    re.IGNORECASE,
 )
 
 

@@ -397,3 +397,43 @@ def test_ten_consumers_cost_the_primary_one_walsender(
         assert len(found) == len(set(found))
     assert senders == 1
     assert primary.sql("SELECT count(*) FROM pg_replication_slots") == 1
+
+
+def test_a_consumer_gets_what_the_primary_itself_would_send(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    primary.sql("SELECT pg_create_logical_replication_slot('direct', 'pgoutput')")
+    create_slot(cluster.ports[0], "feed")
+    primary.sql(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE toasted (id int PRIMARY KEY, n int, long text, feeling mood)",
+        "ALTER TABLE toasted ALTER long SET STORAGE EXTERNAL",
+        "CREATE TABLE whole (id int, v text)",
+        "ALTER TABLE whole REPLICA IDENTITY FULL",
+        "CREATE TABLE nameless (v text)",
+        "ALTER TABLE nameless REPLICA IDENTITY NOTHING",
+        "INSERT INTO toasted SELECT i, i, repeat('long', 5000), 'ok' FROM generate_series(1, 20) i",
+        "UPDATE toasted SET n = n + 1",  # the long column is not sent again
+        "BEGIN",
+        "INSERT INTO whole VALUES (1, 'a'), (1, NULL)",
+        "SAVEPOINT s",
+        "INSERT INTO whole VALUES (2, 'rolled back')",
+        "ROLLBACK TO s",
+        "UPDATE whole SET v = 'b' WHERE v IS NULL",
+        "COMMIT",
+        "DELETE FROM whole WHERE v = 'a'",
+        "INSERT INTO nameless VALUES ('x')",
+        "TRUNCATE whole, toasted",
+        "BEGIN",
+        "INSERT INTO whole VALUES (3, 'never')",
+        "ROLLBACK",
+        "ALTER TABLE toasted DROP COLUMN n",
+        "INSERT INTO toasted VALUES (1, 'short', 'sad')",
+    )
+    with pytest.raises(psycopg.Error, match="does not have a replica identity"):
+        primary.sql("DELETE FROM nameless")
+    end_lsn = cluster.end_lsn()
+    direct = receive(primary.port, "direct", end_lsn)
+    kept = receive(cluster.ports[1], "feed", end_lsn)
+    assert transactions(kept) == transactions(direct)
+    assert set(kept.split(b"\n")) == set(direct.split(b"\n"))
