@@ -145,7 +145,10 @@ class HostedLog:
             self.driver.post(Tick())
             if self._ticks % RETENTION_TICKS == 0:
                 await self._save_slots()
-                await self._remove_wal()
+                if self.logical is not None:
+                    await self._remove_entries(self.logical)
+                else:
+                    self._remove_wal()
 
     async def _save_slots(self) -> None:
         try:
@@ -153,16 +156,19 @@ class HostedLog:
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
 
-    async def _remove_wal(self) -> None:
-        store, settings, offload = self.driver.store, self._settings, self.offload
-        if self.logical is not None:
-            try:
-                wanted = await self.logical.horizon(SLOT_KEEP_FACTOR * settings.wal_keep_bytes)
-            except WalkeeperError as error:
-                logger.warning("cluster %s: nothing is removed: %s", self.cluster, error)
-                return
+    async def _remove_entries(self, logical: LogicalLog) -> None:
+        try:
+            wanted = await logical.horizon(SLOT_KEEP_FACTOR * self._settings.wal_keep_bytes)
+        except WalkeeperError as error:
+            logger.warning("cluster %s: nothing is removed: %s", self.cluster, error)
         else:
-            wanted = self._wanted_wal()
+            self._remove_below(wanted)
+
+    def _remove_wal(self) -> None:
+        self._remove_below(self._wanted_wal())
+
+    def _remove_below(self, wanted: Lsn | None) -> None:
+        store, settings, offload = self.driver.store, self._settings, self.offload
         keep_bytes = kept_bytes(
             settings.wal_keep_bytes,
             used_bytes=len(store.segments) * self.segment_bytes,
