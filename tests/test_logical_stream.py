@@ -245,6 +245,20 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
     asyncio.run(look())
 
 
+def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walkeeper_safekeeper.logical_log.REPLICATE_S", 0.05)
+    made = Made(1, 5)
+
+    async def ask() -> None:
+        logical = LogicalLog(made.served())
+        with pytest.raises(SqlRefused) as caught:
+            await logical.make_slot("late", Lsn(0x100))
+        assert caught.value.sqlstate == "57P03" and not logical.positions.news()
+        await logical.drop_slot("unknown")  # which the log does not have: nothing to wait for
+
+    asyncio.run(ask())
+
+
 def settings(*publications: str) -> LogSettings:
     return LogSettings(publications or ("p",), "shop", {}, {})
 

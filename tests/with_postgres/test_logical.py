@@ -248,9 +248,6 @@ def test_a_consumer_goes_on_at_another_safekeeper_when_its_own_is_lost(
     wait_until(lambda: len(cluster.flush_lsns()) == 3 and not cluster.slot_lsns("feed"))
     with pytest.raises(AssertionError, match='replication slot "feed" does not exist'):
         receive(cluster.ports[0], "feed", "F/0")
-    cluster.proposer.kill()
-    with pytest.raises(AssertionError, match="cannot be changed now: no quorum has it"):
-        create_slot(cluster.ports[0], "late")
 
 
 def received_ids(stream: bytes) -> list[int]:
