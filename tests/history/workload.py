@@ -31,19 +31,23 @@ class Workload:
     """Steps over one connection; `absent` collects what this server cannot do."""
 
     def __init__(self, connection: psycopg.Connection[Any], seed: int, scale: int) -> None:
-        self._connection, self.random, self.scale = connection, random.Random(seed), scale
+        self.connection, self.random, self.scale = connection, random.Random(seed), scale
         self.absent: list[str] = []
         self._names = 0
 
     def run(self, *statements: str) -> None:
         for statement in statements:
-            self._connection.execute(statement.encode())
+            self.connection.execute(statement.encode())
+
+    def one(self, statement: str) -> Any:
+        row = self.connection.execute(statement.encode()).fetchone()
+        return row[0] if row else None
 
     def attempt(self, what: str, *statements: str) -> bool:
         try:
             self.run(*statements)
         except psycopg.Error as error:
-            self._connection.rollback()
+            self.connection.rollback()
             self.absent.append(f"{what}: {str(error).splitlines()[0]}")
             return False
         return True
