@@ -91,7 +91,7 @@ def find_relation(keys: Any, values: Any, space: Any, node: Any) -> Any:
 @compiled
 def choose(
     records: Any, blocks: Any, first: Any, keys: Any, values: Any, low_nodes: Any, takes_all: Any,
-    part: Any, parts: Any, counts: Any, chosen: Any,
+    part: Any, parts: Any, whole: Any, counts: Any, chosen: Any,
 ) -> Any:  # fmt: skip
     """(how many were chosen, where to go on). Relations not met before that are wanted, because all
     are or because their number is in `low_nodes` (catalogs of any database), enter the table."""
@@ -121,7 +121,8 @@ def choose(
                 counts[RELATIONS] += 1
         if relation < 0:
             continue
-        if parts > 1 and (np.int64(block.block_number) // BLOCKS_PER_PART + node) % parts != part:
+        number = np.int64(block.block_number)
+        if not whole[relation] and (number // BLOCKS_PER_PART + node) % parts != part:
             continue
         chosen[n].row, chosen[n].relation = k, relation
         n += 1

@@ -94,6 +94,12 @@ class PageStore:
     extents: list[Extent] = field(default_factory=list)
     maps: dict[int, dict[int, int]] = field(default_factory=dict)
     """By database (0: shared): a mapped catalog's relfilenode."""
+    map_log: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
+    """(end of the record, database, its map from then on)."""
+    major: int | None = None
+    """Of the WAL, from the first batch on."""
+    whole: frozenset[Relation] = frozenset()
+    """Of these every part holds all blocks: what values are stored out of line in."""
     events: list[Events] = field(default_factory=list)
     pages: Bytes = field(init=False)
     slots: Column = field(init=False)
@@ -105,6 +111,7 @@ class PageStore:
     _keys: Column = field(init=False)
     _values: Column = field(init=False)
     _recorded: Column = field(init=False)
+    _whole: Column = field(init=False)
     _event_rows: Column = field(init=False)
     _arena: Bytes = field(init=False)
     _chosen: Column = field(init=False)
@@ -120,6 +127,7 @@ class PageStore:
         self._keys = np.zeros((RELATIONS_MAX, 2), np.int64)
         self._values = np.full(RELATIONS_MAX, -1, np.int32)
         self._recorded = np.zeros(RELATIONS_MAX, np.uint8)
+        self._whole = np.zeros(RELATIONS_MAX, np.uint8)
         records = self.record_level > 0
         self._event_rows = np.empty(EVENTS_MAX if records else 0, EVENT_ROW)
         self._arena = np.empty(ARENA_BYTES if records else 0, np.uint8)
@@ -140,6 +148,7 @@ class PageStore:
 
     def add(self, batch: Batch) -> None:
         """Redo of one batch."""
+        self.major = batch.version.layout
         starts, ends = batch.start_lsn(), batch.end_lsn()
         for chosen in self.stretches(batch):
             at = 0
@@ -162,7 +171,7 @@ class PageStore:
         while at < len(batch.blocks):
             count, at = choose(
                 batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
-                self.part, self.parts, self.counts, self._chosen,
+                self.part, self.parts, self._whole, self.counts, self._chosen,
             )  # fmt: skip
             self._enter_relations()
             chosen = self._chosen[:count]
@@ -173,12 +182,12 @@ class PageStore:
             while changes and (changes[0].record <= last or at == len(batch.blocks)):
                 end = int(np.searchsorted(records, changes[0].record, "right"))
                 yield chosen[begin:end]
-                self._change(changes.pop(0))
+                self._change(changes.pop(0), batch)
                 begin = end
             yield chosen[begin:]
             assert count or at == len(batch.blocks), "more relations than a store holds"
         for change in changes:
-            self._change(change)
+            self._change(change, batch)
 
     def grow(self) -> None:
         """Room for as many pages again, and for events."""
@@ -220,6 +229,7 @@ class PageStore:
             self.relations.append(Relation(space >> 32, space & 0xFFFFFFFF, node))
             self.extents.append(Extent())
             self._recorded[number] = self.record_level
+            self._whole[number] = self.relations[number] in self.whole
             if self.base is not None:
                 self._load(number)
 
@@ -236,6 +246,7 @@ class PageStore:
         blocks = np.arange(len(pages)) if blocks is None else blocks
         node = self.relations[number].relfilenode
         own = (blocks // BLOCKS_PER_PART + node) % self.parts == self.part
+        own |= self._whole[number] != 0
         for row in np.flatnonzero(own).tolist():
             block = int(blocks[row])
             slot = self._slot(number, block)
@@ -259,14 +270,18 @@ class PageStore:
             slot = slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
         return int(slot)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: Change, batch: Batch) -> None:
         match change:
             case Drop(_, relation, from_block, is_new):
                 self._drop(Relation(*relation), from_block, is_new)
             case CopyDatabase(_, database, tablespace, source, source_tablespace):
                 self._copy((source_tablespace, source), (tablespace, database))
+                end = int(batch.end_lsn()[change.record])
+                self.map_log.append((end, database, self.maps[database]))
             case Mapped(_, database, nodes):
                 self.maps[database] = {**self.maps.get(database, {}), **nodes}
+                end = int(batch.end_lsn()[change.record])
+                self.map_log.append((end, database, self.maps[database]))
 
     def _drop(self, gone: Relation, from_block: int, is_new: bool) -> None:
         """A database's relations all, if its relfilenode is 0."""

@@ -1,0 +1,133 @@
+"""A base backup's directory (or a stopped server's): pages and transactions from before the WAL.
+
+    base = BaseDirectory("/backups/main"); base.start_lsn, base.redo_lsn, base.database_oids()
+
+Contract: plain format (pg_basebackup -Fp), with backup_label or pg_control to say from where on WAL
+is needed; what lies there is read, never written. A page as torn as a running server may have left
+it is overwritten by its first image, which the WAL from redo_lsn on has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from struct import unpack_from
+
+import numpy as np
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.segment import Bytes
+from walkeeper_replay.files_of_records import parse_map
+from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.store import Relation
+
+DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
+_SLRU_PAGES = 32
+_XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
+_MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
+_REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
+_CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
+
+
+class BaseDirectory:
+    """See the module."""
+
+    def __init__(self, path: str) -> None:
+        self.root = Path(path)
+        if not (self.root / "PG_VERSION").is_file():
+            raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
+        self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
+        self.redo_lsn = self._redo_lsn()
+
+    def _redo_lsn(self) -> int:
+        """From where on WAL is needed."""
+        label = self.root / "backup_label"
+        if label.is_file():
+            found = _REDO.search(label.read_text())
+            if found is None:
+                raise HistoryError(f"{label}: it does not say START WAL LOCATION")
+            return int(Lsn.parse(found[1]))
+        control = (self.root / "global" / "pg_control").read_bytes()
+        return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+
+    def directory(self, tablespace: int, database: int) -> Path:
+        if tablespace == GLOBAL_TABLESPACE:
+            return self.root / "global"
+        if tablespace == DEFAULT_TABLESPACE:
+            return self.root / "base" / str(database)
+        inner = sorted((self.root / "pg_tblspc" / str(tablespace)).glob(f"PG_{self.major}_*"))
+        return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
+
+    def databases(self) -> list[tuple[int, int]]:
+        """(tablespace, database) of each."""
+        found = [
+            (DEFAULT_TABLESPACE, int(name))
+            for name in sorted(os.listdir(self.root / "base"))
+            if name.isdigit()
+        ]
+        for space in sorted((self.root / "pg_tblspc").glob("*")):
+            inner = [path for top in space.glob(f"PG_{self.major}_*") for path in top.iterdir()]
+            found += [(int(space.name), int(path.name)) for path in inner if path.name.isdigit()]
+        return found
+
+    def map_of(self, tablespace: int, database: int) -> dict[int, int]:
+        """The relfilenodes of mapped catalogs."""
+        path = self.directory(tablespace, database) / "pg_filenode.map"
+        return parse_map(path.read_bytes()) if path.is_file() else {}
+
+    def read(self, relation: Relation) -> Bytes | None:
+        """All pages of a relation's main fork; None without its file."""
+        path = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
+        if not path.is_file():
+            return None
+        pieces, number = [np.fromfile(path, np.uint8)], 1
+        while (more := path.with_name(f"{path.name}.{number}")).is_file():
+            pieces.append(np.fromfile(more, np.uint8))
+            number += 1
+        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        whole = len(data) // PAGE_BYTES * PAGE_BYTES
+        return data[:whole].reshape(-1, PAGE_BYTES)
+
+    def is_committed(self, xid: int) -> bool | None:
+        page = self._slru("pg_xact", xid // _XIDS_PER_PAGE)
+        if page is None:
+            return None
+        within = xid % _XIDS_PER_PAGE
+        status = page[within // 4] >> 2 * (within % 4) & 3
+        return None if status == 0 else status in (_COMMITTED, _SUB_COMMITTED)
+
+    def updater(self, multixact: int) -> int | None:
+        """Members lie from this multixact's offset to the next one's."""
+        begin, end = self._offset(multixact), self._offset(multixact + 1)
+        if begin is None or not begin:
+            return None
+        for member in range(begin, end if end else begin + 1):
+            group, within = divmod(member, _MEMBERS_PER_GROUP)
+            page = self._slru("pg_multixact/members", group // _GROUPS_PER_PAGE)
+            if page is None:
+                return None
+            at = group % _GROUPS_PER_PAGE * _GROUP_BYTES
+            if page[at + within] >= 4:
+                return int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+        return 0
+
+    def _offset(self, multixact: int) -> int | None:
+        page = self._slru("pg_multixact/offsets", multixact // (PAGE_BYTES // 4))
+        if page is None:
+            return None
+        return int(unpack_from("<I", page, multixact % (PAGE_BYTES // 4) * 4)[0])
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def _slru(self, name: str, page: int) -> bytes | None:
+        segment, within = divmod(page, _SLRU_PAGES)
+        path = self.root / name / f"{segment:04X}"
+        try:
+            with path.open("rb") as file:
+                file.seek(within * PAGE_BYTES)
+                data = file.read(PAGE_BYTES)
+        except FileNotFoundError:
+            return None
+        return data if len(data) == PAGE_BYTES else None

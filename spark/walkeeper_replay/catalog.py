@@ -1,0 +1,211 @@
+"""One database's tables and types, as its catalogs had them at one LSN.
+
+    catalog.find("public.accounts") -> Table     columns with dropped ones, toast, primary key
+    catalog.types                                 for value_text.Printer
+
+Contract: what the catalogs at hand do not say is not made up: a table of whose columns some are not
+known is refused by name. From replayed catalogs (catalog_history), or rows of a live server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from walkeeper_history.errors import HistoryError
+from walkeeper_replay.store import Relation
+from walkeeper_replay.value_text import Field, Printer, Type, Types, builtin_types
+
+KINDS_WITH_ROWS = ("r", "m", "t")
+FIRST_NORMAL_OID = 16384
+_ENCODINGS = {
+    8: "latin-1", 9: "iso8859-2", 10: "iso8859-3", 11: "iso8859-4", 12: "iso8859-9",
+    13: "iso8859-10", 14: "iso8859-13", 15: "iso8859-14", 16: "iso8859-15", 17: "iso8859-16",
+    18: "cp1256", 20: "cp866", 21: "cp874", 22: "koi8-r", 23: "cp1251", 24: "cp1252",
+    25: "iso8859-5", 26: "iso8859-6", 27: "iso8859-7", 28: "iso8859-8", 29: "cp1250",
+    30: "cp1253", 31: "cp1254", 32: "cp1255", 33: "cp1257", 34: "koi8-u",
+}  # fmt: skip
+_ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
+_BUILTIN_SCHEMAS = {11: "pg_catalog", 99: "pg_toast", 2200: "public"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column; `missing`: the value of tuples that are older than it, as its array's bytes."""
+
+    name: str
+    number: int
+    type: int
+    typmod: int
+    length: int
+    alignment: int
+    dropped: bool = False
+    missing: bytes | None = None
+    generated: str = ""
+    not_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A row of pg_class."""
+
+    oid: int
+    name: str
+    schema: str
+    kind: str
+    relfilenode: int
+    tablespace: int
+    toast: int
+    natts: int
+    persistence: str
+    row_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is needed to read a relation's rows."""
+
+    oid: int
+    schema: str
+    name: str
+    file: Relation
+    attributes: tuple[Attribute, ...]
+    toast: Relation | None
+    key: tuple[str, ...]
+    """The primary key's columns; empty without one."""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def columns(self) -> tuple[Attribute, ...]:
+        return tuple(a for a in self.attributes if not a.dropped)
+
+
+@dataclass(slots=True)
+class Database:
+    oid: int
+    name: str
+    encoding: int = 6
+    tablespace: int = 1663
+
+
+@dataclass(slots=True)
+class Catalog:
+    """See the module."""
+
+    database: Database
+    lsn: int
+    classes: dict[int, Class] = field(default_factory=dict)
+    attributes: dict[int, list[Attribute]] = field(default_factory=dict)
+    types: Types = field(default_factory=builtin_types)
+    keys: dict[int, list[int]] = field(default_factory=dict)
+    """By table: the numbers of its primary key's columns."""
+
+    @property
+    def printer(self) -> Printer:
+        return Printer(self.types, _ENCODINGS.get(self.database.encoding, "utf-8"))
+
+    def file_of(self, found: Class) -> Relation:
+        space = found.tablespace or self.database.tablespace
+        return Relation(space, 0 if space == 1664 else self.database.oid, found.relfilenode)
+
+    def tables(self) -> list[Class]:
+        """Those with rows of their own, in the order of their names."""
+        kinds = [c for c in self.classes.values() if c.kind in ("r", "m")]
+        return sorted(kinds, key=lambda c: (c.schema, c.name))
+
+    def find(self, name: str) -> Table:
+        """`schema.table`, or `table` where only one schema has it; or its OID."""
+        schema, _, table = name.rpartition(".")
+        schema, table = schema.strip('"'), table.strip('"')
+        found = [
+            c
+            for c in self.classes.values()
+            if (c.name == table or str(c.oid) == name)
+            and (not schema or c.schema == schema)
+            and c.kind in KINDS_WITH_ROWS
+        ]
+        if not schema and len(found) > 1:
+            found = [c for c in found if c.schema == "public"] or found
+        if not found:
+            raise HistoryError(self._absent(name, table))
+        if len(found) > 1:
+            shown = ", ".join(f"{c.schema}.{c.name}" for c in found)
+            raise HistoryError(f"several tables are called {name}: {shown}")
+        return self.table(found[0])
+
+    def _absent(self, name: str, table: str) -> str:
+        others = [c for c in self.classes.values() if c.name == table]
+        if others and others[0].kind == "p":
+            return f"{name} is partitioned; its rows are in its partitions: name one of them"
+        shown = ", ".join(
+            f"{c.schema}.{c.name}" for c in self.tables()[:20] if c.schema[:3] != "pg_"
+        )
+        return (
+            f"no table {name} in database {self.database.name} at this LSN; "
+            f"known there: {shown or 'none (is a --base or --dsn needed?)'}"
+        )
+
+    def table(self, found: Class) -> Table:
+        attributes = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+        if [a.number for a in attributes] != list(range(1, found.natts + 1)):
+            raise HistoryError(
+                f"{found.schema}.{found.name} has {found.natts} columns, of which this WAL "
+                f"describes {len(attributes)}: give a base backup (--base) or a server (--dsn)"
+            )
+        if found.persistence == "u":
+            raise HistoryError(f"{found.schema}.{found.name} is unlogged: its rows are not in WAL")
+        toast = self.classes.get(found.toast)
+        by_number = {a.number: a.name for a in attributes}
+        key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
+        return Table(
+            found.oid, found.schema, found.name, self.file_of(found), tuple(attributes),
+            self.file_of(toast) if toast is not None else None, key,
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        """Composite types get their columns, once all attributes are there."""
+        for found in self.classes.values():
+            if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
+                own = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+                self.types.fields[found.oid] = [
+                    Field(a.name, a.type, a.length, a.alignment, a.dropped) for a in own
+                ]
+
+
+def attribute_of(row: dict[str, object]) -> Attribute:
+    """Of a row of pg_attribute; only user columns."""
+    missing = row.get("attmissingval")
+    return Attribute(
+        str(row["attname"]), _int(row["attnum"]), _int(row["atttypid"]), _int(row["atttypmod"]),
+        _int(row["attlen"]), _ALIGNMENTS[str(row["attalign"])], bool(row["attisdropped"]),
+        missing if isinstance(missing, bytes) and row["atthasmissing"] else None,
+        str(row["attgenerated"]), bool(row["attnotnull"]),
+    )  # fmt: skip
+
+
+def class_of(row: dict[str, object], schemas: dict[int, str]) -> Class:
+    schema = _int(row["relnamespace"])
+    return Class(
+        _int(row["oid"]), str(row["relname"]),
+        schemas.get(schema) or _BUILTIN_SCHEMAS.get(schema, str(schema)),
+        str(row["relkind"]), _int(row["relfilenode"]), _int(row["reltablespace"]),
+        _int(row["reltoastrelid"]), _int(row["relnatts"]), str(row["relpersistence"]),
+        _int(row["reltype"]),
+    )  # fmt: skip
+
+
+def type_of(row: dict[str, object], schemas: dict[int, str]) -> Type:
+    schema = _int(row["typnamespace"])
+    return Type(
+        _int(row["oid"]), str(row["typname"]), _int(row["typlen"]),
+        _ALIGNMENTS[str(row["typalign"])], str(row["typtype"]), _int(row["typelem"]),
+        _int(row["typbasetype"]), _int(row["typrelid"]),
+        schemas.get(schema) or _BUILTIN_SCHEMAS.get(schema, str(schema)),
+    )  # fmt: skip
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int), f"{value=}"
+    return value

@@ -1,0 +1,104 @@
+"""The columns of the catalogs that name and describe tables, for each major version. Pure.
+
+    layout("pg_class", 17) -> [("oid", 4, 4), …]      name, length (-1 varlena), alignment
+
+These catalogs describe themselves in rows that initdb makes, which are not in WAL; their columns do
+not change within a major version. Source: pg_attribute of each version's own servers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+# Letter → length, alignment. o, i four bytes; h two; n a name; v, d varlena by 4 and by 8.
+_KINDS = {
+    "o": (4, 4), "i": (4, 4), "f": (4, 4), "h": (2, 2), "b": (1, 1), "c": (1, 1),
+    "n": (64, 1), "v": (-1, 4), "d": (-1, 8),
+}  # fmt: skip
+OIDS = {
+    "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_database": 1262,
+    "pg_index": 2610, "pg_namespace": 2615, "pg_enum": 3501, "pg_range": 3541,
+}  # fmt: skip
+SHARED = frozenset({"pg_database"})
+# By the first version that has them so. Columns behind the last that is wanted are left out.
+_LAYOUTS: dict[str, dict[int, str]] = {
+    "pg_type": {
+        13: """oid:o typname:n typnamespace:o typowner:o typlen:h typbyval:b typtype:c
+            typcategory:c typispreferred:b typisdefined:b typdelim:c typrelid:o typelem:o
+            typarray:o typinput:o typoutput:o typreceive:o typsend:o typmodin:o typmodout:o
+            typanalyze:o typalign:c typstorage:c typnotnull:b typbasetype:o typtypmod:i""",
+        14: """oid:o typname:n typnamespace:o typowner:o typlen:h typbyval:b typtype:c
+            typcategory:c typispreferred:b typisdefined:b typdelim:c typrelid:o typsubscript:o
+            typelem:o typarray:o typinput:o typoutput:o typreceive:o typsend:o typmodin:o
+            typmodout:o typanalyze:o typalign:c typstorage:c typnotnull:b typbasetype:o
+            typtypmod:i""",
+    },
+    "pg_attribute": {
+        13: """attrelid:o attname:n atttypid:o attstattarget:i attlen:h attnum:h attndims:i
+            attcacheoff:i atttypmod:i attbyval:b attstorage:c attalign:c attnotnull:b atthasdef:b
+            atthasmissing:b attidentity:c attgenerated:c attisdropped:b attislocal:b
+            attinhcount:i attcollation:o attacl:v attoptions:v attfdwoptions:v attmissingval:d""",
+        14: """attrelid:o attname:n atttypid:o attstattarget:i attlen:h attnum:h attndims:i
+            attcacheoff:i atttypmod:i attbyval:b attalign:c attstorage:c attcompression:c
+            attnotnull:b atthasdef:b atthasmissing:b attidentity:c attgenerated:c attisdropped:b
+            attislocal:b attinhcount:i attcollation:o attacl:v attoptions:v attfdwoptions:v
+            attmissingval:d""",
+        16: """attrelid:o attname:n atttypid:o attlen:h attnum:h attcacheoff:i atttypmod:i
+            attndims:h attbyval:b attalign:c attstorage:c attcompression:c attnotnull:b
+            atthasdef:b atthasmissing:b attidentity:c attgenerated:c attisdropped:b attislocal:b
+            attinhcount:h attstattarget:h attcollation:o attacl:d attoptions:v attfdwoptions:v
+            attmissingval:d""",
+        17: """attrelid:o attname:n atttypid:o attlen:h attnum:h attcacheoff:i atttypmod:i
+            attndims:h attbyval:b attalign:c attstorage:c attcompression:c attnotnull:b
+            atthasdef:b atthasmissing:b attidentity:c attgenerated:c attisdropped:b attislocal:b
+            attinhcount:h attcollation:o attstattarget:h attacl:d attoptions:v attfdwoptions:v
+            attmissingval:d""",
+        18: """attrelid:o attname:n atttypid:o attlen:h attnum:h atttypmod:i attndims:h attbyval:b
+            attalign:c attstorage:c attcompression:c attnotnull:b atthasdef:b atthasmissing:b
+            attidentity:c attgenerated:c attisdropped:b attislocal:b attinhcount:h
+            attcollation:o attstattarget:h attacl:d attoptions:v attfdwoptions:v
+            attmissingval:d""",
+    },
+    "pg_class": {
+        13: """oid:o relname:n relnamespace:o reltype:o reloftype:o relowner:o relam:o
+            relfilenode:o reltablespace:o relpages:i reltuples:f relallvisible:i reltoastrelid:o
+            relhasindex:b relisshared:b relpersistence:c relkind:c relnatts:h relchecks:h
+            relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b
+            relforcerowsecurity:b relispopulated:b relreplident:c relispartition:b relrewrite:o""",
+        18: """oid:o relname:n relnamespace:o reltype:o reloftype:o relowner:o relam:o
+            relfilenode:o reltablespace:o relpages:i reltuples:f relallvisible:i relallfrozen:i
+            reltoastrelid:o relhasindex:b relisshared:b relpersistence:c relkind:c relnatts:h
+            relchecks:h relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b
+            relforcerowsecurity:b relispopulated:b relreplident:c relispartition:b relrewrite:o""",
+    },
+    "pg_database": {
+        13: """oid:o datname:n datdba:o encoding:i datcollate:n datctype:n datistemplate:b
+            datallowconn:b datconnlimit:i datlastsysoid:o datfrozenxid:o datminmxid:o
+            dattablespace:o""",
+        15: """oid:o datname:n datdba:o encoding:i datlocprovider:c datistemplate:b datallowconn:b
+            datconnlimit:i datfrozenxid:o datminmxid:o dattablespace:o""",
+        17: """oid:o datname:n datdba:o encoding:i datlocprovider:c datistemplate:b datallowconn:b
+            dathasloginevt:b datconnlimit:i datfrozenxid:o datminmxid:o dattablespace:o""",
+    },
+    "pg_index": {
+        13: """indexrelid:o indrelid:o indnatts:h indnkeyatts:h indisunique:b indisprimary:b
+            indisexclusion:b indimmediate:b indisclustered:b indisvalid:b indcheckxmin:b
+            indisready:b indislive:b indisreplident:b indkey:v""",
+        15: """indexrelid:o indrelid:o indnatts:h indnkeyatts:h indisunique:b
+            indnullsnotdistinct:b indisprimary:b indisexclusion:b indimmediate:b
+            indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b
+            indisreplident:b indkey:v""",
+    },
+    "pg_namespace": {13: "oid:o nspname:n"},
+    "pg_enum": {13: "oid:o enumtypid:o enumsortorder:f enumlabel:n"},
+    "pg_range": {13: "rngtypid:o rngsubtype:o"},
+}
+
+
+@cache
+def layout(catalog: str, major: int) -> tuple[tuple[str, int, int], ...]:
+    """Name, length and alignment of each column."""
+    versions = _LAYOUTS[catalog]
+    text = versions[max(version for version in versions if version <= major)]
+    pairs = (column.split(":") for column in text.split())
+    return tuple((name, *_KINDS[kind]) for name, kind in pairs)

@@ -1,0 +1,218 @@
+"""Tuples as Arrow columns, of the types that Spark and Parquet have.
+
+    made = RowColumns(table, printer, fetch); made.arrays(data, places, lengths) -> {name: array}
+
+Integers, floats, booleans, dates and timestamps come as such, bytea as binary; every other type is
+text, as PostgreSQL prints it (numeric too: Arrow's decimals have no NaN and fewer digits). infinity
+of dates and times is the type's largest value. Contract: a value that is not known (its TOAST
+chunks are from before the WAL, say) is null and counted in `unknown`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_history.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_history.segment import Bytes, Column
+from walkeeper_replay.catalog import Attribute, Table
+from walkeeper_replay.compiled import compiled
+from walkeeper_replay.deform import (
+    ABSENT,
+    MALFORMED,
+    PLAIN,
+    copy_values,
+    deform,
+    varlena,
+)
+from walkeeper_replay.numeric_columns import numeric_strings
+from walkeeper_replay.times_text import INT32_MAX, INT64_MAX
+from walkeeper_replay.toast import Fetch, nothing, plain
+from walkeeper_replay.value_text import Printer
+
+DAYS_1970_TO_2000 = 10957
+# By type: the bytes in a tuple, and the type of the column.
+_FIXED: dict[int, tuple[str, Any]] = {
+    16: ("?", pa.bool_()), 21: ("<i2", pa.int16()), 23: ("<i4", pa.int32()),
+    20: ("<i8", pa.int64()), 26: ("<u4", pa.int64()), 28: ("<u4", pa.int64()),
+    700: ("<f4", pa.float32()), 701: ("<f8", pa.float64()), 1082: ("<i4", pa.date32()),
+    1114: ("<i8", pa.timestamp("us")), 1184: ("<i8", pa.timestamp("us", "UTC")),
+}  # fmt: skip
+_TEXT = frozenset({25, 1042, 1043, 114, 142})
+BYTEA, NUMERIC = 17, 1700
+
+
+def arrow_type(oid: int) -> Any:
+    """Of a column of this type, domains looked through before."""
+    if oid in _FIXED:
+        return _FIXED[oid][1]
+    return pa.binary() if oid == BYTEA else pa.string()
+
+
+@compiled
+def _gather(b: Any, places: Any, size: Any, into: Any) -> Any:
+    for t in range(len(places)):
+        p = max(places[t], 0)
+        for k in range(size):
+            into[t, k] = b[p + k]
+
+
+class RowColumns:
+    """See the module."""
+
+    def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
+        self.table, self._printer, self._fetch = table, printer, fetch
+        self.unknown = 0
+        self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
+
+    @property
+    def schema(self) -> Any:
+        return pa.schema([(a.name, arrow_type(self._types[a.name])) for a in self.table.columns])
+
+    def arrays(self, data: Bytes, places: Column, lengths: Column) -> dict[str, Any]:
+        """A column for each attribute that is not dropped."""
+        attributes = self.table.attributes
+        found = deform(
+            data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
+        )
+        made: dict[str, Any] = {}
+        for attribute, at in zip(attributes, found, strict=True):
+            if attribute.dropped:
+                continue
+            self.unknown += int((at == MALFORMED).sum())
+            array = self._array(attribute, data, at)
+            made[attribute.name] = self._with_missing(attribute, array, at)
+        return made
+
+    def _array(self, attribute: Attribute, data: Bytes, places: Column) -> Any:
+        oid = self._types[attribute.name]
+        if attribute.length == -1:
+            return self._varlena(oid, data, places)
+        if attribute.length > 0:
+            return self._fixed(oid, attribute.length, data, places)
+        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else None for p in places.tolist()]
+        return pa.array([None if v is None else v.decode(errors="replace") for v in ends])
+
+    def _fixed(self, oid: int, size: int, data: Bytes, places: Column) -> Any:
+        raw = np.empty((len(places), size), np.uint8)
+        _gather(data, places, size, raw)
+        absent = places < 0
+        if oid in _FIXED:
+            dtype, type_ = _FIXED[oid]
+            return typed(raw.reshape(-1).view(dtype), type_, absent)
+        text = self._printer.text
+        if size == 4 and len(places) > 100:  # enums above all: few values, many rows
+            codes = raw.reshape(-1).view("<u4")
+            unique, back = np.unique(codes, return_inverse=True)
+            texts = [text(oid, int(code).to_bytes(4, "little")) for code in unique.tolist()]
+            return pa.array(texts, pa.string()).take(pa.array(back, mask=absent))
+        rows = zip(raw, absent.tolist(), strict=True)
+        return pa.array([None if a else text(oid, r.tobytes()) for r, a in rows], pa.string())
+
+    def _varlena(self, oid: int, data: Bytes, places: Column) -> Any:
+        begins, sizes, kinds = varlena(data, places)
+        absent = places < 0
+        inline = kinds == PLAIN
+        other = np.flatnonzero(~inline)
+        values: list[bytes] = []
+        for row in other.tolist():
+            span = int(begins[row]), int(sizes[row]), int(kinds[row])
+            value = plain(data, *span, self._fetch)
+            if value is None:
+                self.unknown += 1
+                absent[row] = True
+            values.append(value or b"")
+        if len(other):  # behind the pages' bytes, where all are found by one rule
+            ends = np.cumsum([0, *(len(value) for value in values)])
+            begins[other], sizes[other] = ends[:-1], np.diff(ends)
+        offsets = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(np.where(absent, 0, sizes), out=offsets[1:])
+        joined = np.empty(int(offsets[-1]), np.uint8)
+        extra = np.frombuffer(b"".join(values) or b"\0", np.uint8)
+        _copy(data, extra, inline, begins, offsets, joined)
+        return self._of_bytes(oid, joined, offsets, absent)
+
+    def _of_bytes(self, oid: int, joined: Bytes, offsets: Column, absent: Column) -> Any:
+        if oid == NUMERIC:
+            return numeric_strings(joined, offsets, absent)
+        utf8 = self._printer.encoding == "utf-8"
+        large = len(joined) >= 1 << 31
+        if oid == BYTEA or (oid in _TEXT and utf8 and not large):
+            return _binary(joined, offsets, absent, pa.binary() if oid == BYTEA else pa.string())
+        text = self._printer.text
+        spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), absent.tolist(), strict=True)
+        raw = joined.tobytes()
+        return pa.array([None if a else text(oid, raw[b:e]) for b, e, a in spans], pa.string())
+
+    def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
+        """Tuples from before the column was added have the value that was its default then."""
+        absent = places == ABSENT
+        if attribute.missing is None or not absent.any():
+            return array
+        oid = self._types[attribute.name]
+        # An array of one element: {dimensions 1, no nulls, element type, extent 1, bound 1}.
+        element = attribute.missing[20:]
+        if attribute.length == -1:
+            size = int.from_bytes(element[:4], "little") >> 2
+            short = element[0] & 1
+            value = element[1 : element[0] >> 1] if short else element[4:size]
+        else:
+            value = element[: attribute.length]
+        if oid in _FIXED:
+            dtype, type_ = _FIXED[oid]
+            one = typed(np.frombuffer(value, dtype), type_, np.array([False]))
+        elif oid == BYTEA:
+            one = pa.array([value])
+        else:
+            one = pa.array([self._printer.text(oid, value)])
+        both = pa.concat_arrays([array, one])
+        return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
+
+
+def typed(values: Column, type_: Any, absent: Column) -> Any:
+    """Values as they are in tuples, which count from 2000, as an Arrow column."""
+    if type_ == pa.date32():
+        shifted = values.astype(np.int64) + DAYS_1970_TO_2000
+        edge = (values == INT32_MAX) | (values == -INT32_MAX - 1)
+        shifted = np.where(edge, values, shifted).clip(-INT32_MAX - 1, INT32_MAX)
+        return pa.array(shifted.astype(np.int32), pa.int32(), mask=absent).cast(type_)
+    if pa.types.is_timestamp(type_):
+        edge = (values > INT64_MAX - MICROSECONDS_1970_TO_2000) | (values == -INT64_MAX - 1)
+        shifted = np.where(edge, values, values + np.where(edge, 0, MICROSECONDS_1970_TO_2000))
+        return pa.array(shifted, pa.int64(), mask=absent).cast(type_)
+    return pa.array(values, mask=absent).cast(type_)
+
+
+def _copy(
+    data: Any, extra: Any, inline: Column, begins: Column, offsets: Column, into: Any
+) -> None:
+    if inline.all():
+        copy_values(data, begins, offsets, into)
+        return
+    for source, own in ((data, inline), (extra, ~inline)):
+        chosen = np.flatnonzero(own)
+        _copy_some(source, chosen, begins, offsets, into)
+
+
+@compiled
+def _copy_some(b: Any, rows: Any, begins: Any, offsets: Any, into: Any) -> Any:
+    for t in rows:
+        p = begins[t]
+        for q in range(offsets[t], offsets[t + 1]):
+            into[q] = b[p]
+            p += 1
+
+
+def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:
+    valid = pa.array(~absent).buffers()[1]
+    buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(joined)]
+    array = pa.Array.from_buffers(type_, len(absent), buffers)
+    if type_ == pa.string():
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            values = array.view(pa.binary()).to_pylist()
+            return pa.array([None if v is None else v.decode(errors="replace") for v in values])
+    return array

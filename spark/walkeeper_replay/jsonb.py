@@ -1,0 +1,71 @@
+"""jsonb's bytes as the text that PostgreSQL prints. Pure. Layout: jsonb.h, jsonb_util.c."""
+
+from __future__ import annotations
+
+import json
+
+from walkeeper_replay.numerics import numeric_text
+
+_COUNT, _SCALAR, _OBJECT, _ARRAY = 0x0FFFFFFF, 0x10000000, 0x20000000, 0x40000000
+_OFFSET_MASK, _TYPE_MASK, _HAS_OFFSET = 0x0FFFFFFF, 0x70000000, 0x80000000
+_STRING, _NUMERIC, _FALSE, _TRUE, _NULL, _CONTAINER = 0, 1, 2, 3, 4, 5
+_ESCAPES = {
+    "\\": "\\\\",
+    '"': '\\"',
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
+
+
+def jsonb_text(data: bytes) -> str:
+    """Of a datum behind its varlena header."""
+    return _container(data, 0)
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def quoted(text: str) -> str:
+    """As escape_json(): other control characters as \\u00XX, everything else as it is."""
+    return (
+        '"' + "".join(_ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
+    )
+
+
+def _container(data: bytes, at: int) -> str:
+    header = _u32(data, at)
+    count = header & _COUNT
+    items = 2 * count if header & _OBJECT else count
+    body = at + 4 + 4 * items
+    texts, offset = [], 0
+    for k in range(items):
+        entry = _u32(data, at + 4 + 4 * k)
+        low = entry & _OFFSET_MASK
+        end = low if entry & _HAS_OFFSET else offset + low
+        texts.append(_item(data, body, offset, end, (entry & _TYPE_MASK) >> 28))
+        offset = end
+    if header & _OBJECT:
+        pairs = zip(texts[:count], texts[count:], strict=True)
+        return "{" + ", ".join(f"{key}: {value}" for key, value in pairs) + "}"
+    if header & _SCALAR:
+        return texts[0]
+    return "[" + ", ".join(texts) + "]"
+
+
+def _item(data: bytes, body: int, offset: int, end: int, kind: int) -> str:
+    if kind == _STRING:
+        return quoted(data[body + offset : body + end].decode(errors="replace"))
+    if kind in (_FALSE, _TRUE, _NULL):
+        return json.dumps({_FALSE: False, _TRUE: True, _NULL: None}[kind])
+    # Numbers and containers are aligned to 4 within the datum; the header before it is 4 bytes.
+    begin = body + (offset + 3) // 4 * 4
+    if kind == _NUMERIC:
+        size = _u32(data, begin) >> 2
+        if data[begin] & 1:
+            return numeric_text(data[begin + 1 : begin + (data[begin] >> 1)])
+        return numeric_text(data[begin + 4 : begin + size])
+    return _container(data, begin)

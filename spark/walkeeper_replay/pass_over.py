@@ -1,0 +1,60 @@
+"""One pass over planned WAL, batch by batch in the order of the log, up to an LSN.
+
+Contract: records that *end* at or below `until` are taken, those behind it are not; so does a
+recovery to recovery_target_lsn = until, inclusive. What is damaged goes to `on_problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from walkeeper_history.plan import Plan
+from walkeeper_history.reading import Batch, SegmentReader
+from walkeeper_history.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal_files import WalFiles
+
+Consumer = Callable[[Batch], None]
+
+
+def pass_over(
+    files: WalFiles,
+    plan: Plan,
+    consumers: list[Consumer],
+    *,
+    until: int | None = None,
+    engine_name: str = "auto",
+    check_crc: bool = True,
+    on_problem: OnProblem = raise_fatal,
+) -> int:
+    """Each batch to each consumer; the end of the last record taken, 0 without one."""
+    reader, end = SegmentReader(files, engine_name=engine_name, check_crc=check_crc), 0
+    for index, segment in enumerate(plan.segments):
+        if until is not None and segment.first_lsn >= until:
+            break
+        reading = reader.read(plan.reachable, index)
+        for batch in reading:
+            taken = up_to(batch, until)
+            if taken is None:
+                return end
+            for consume in consumers:
+                consume(taken)
+            end = taken.span()[1]
+            if taken is not batch:
+                return end
+        for problem in reading.problems:
+            on_problem(problem)
+    return end
+
+
+def up_to(batch: Batch, until: int | None) -> Batch | None:
+    """The records of a batch that end at or below an LSN; the batch itself if all do."""
+    if until is None or batch.span()[1] <= until:
+        return batch
+    count = int(np.searchsorted(batch.end_lsn(), until, "right"))
+    if not count:
+        return None
+    blocks = batch.blocks[: np.searchsorted(batch.blocks["record"], count)]
+    return replace(batch, records=batch.records[:count], blocks=blocks)

@@ -1,0 +1,167 @@
+"""A table as of an LSN: its pages replayed up to there, and the rows that a snapshot there sees.
+
+    past = TableAt.open(files, plan, "public.accounts", lsn, base=…, database=…)
+    past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
+
+Contract: rows are those that SELECT gives on a server recovered to that LSN (inclusive), apart from
+what `coverage` says cannot be known: every batch has it as its last column, "complete" or why not.
+Parts share blocks, not payloads: each walks over the WAL itself, so that they run anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.plan import Plan
+from walkeeper_history.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_replay.apply import BROKEN, KNOWN
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog import Table
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.columns_of_rows import RowColumns
+from walkeeper_replay.pass_over import pass_over
+from walkeeper_replay.store import PageStore
+from walkeeper_replay.toast import Chunks, Fetch, nothing
+from walkeeper_replay.value_text import Printer
+from walkeeper_replay.visible import all_tuples, visible_tuples
+from walkeeper_replay.xids import Xids
+
+COMPLETE = "complete"
+ROWS_PER_BATCH = 1 << 16
+
+
+@dataclass(slots=True)
+class TableAt:
+    """A table's description at an LSN, and all that reading its rows takes. Can be pickled."""
+
+    path: str
+    plan: Plan
+    lsn: int
+    table: Table
+    printer: Printer
+    xids: Xids
+    base: BaseDirectory | None
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        plan: Plan,
+        name: str,
+        *,
+        lsn: int | None = None,
+        database: str | None = None,
+        base: BaseDirectory | None = None,
+        history: CatalogHistory | None = None,
+        on_problem: OnProblem = raise_fatal,
+    ) -> TableAt:
+        """Replays the catalogs up to `lsn` (None: the end of the WAL)."""
+        refuse_before(base, plan, lsn)
+        if history is None:
+            history = CatalogHistory.read(
+                open_files(path), plan, base=base, until=lsn, on_problem=on_problem
+            )
+        at = history.end_lsn if lsn is None else lsn
+        if lsn is not None and history.end_lsn == 0:
+            raise HistoryError(f"no WAL up to {Lsn(lsn)}: it begins later")
+        catalog = history.at(at, history.database(at, database))
+        return cls(path, plan, at, catalog.find(name), catalog.printer, history.xids, base)
+
+    @property
+    def schema(self) -> Any:
+        columns = RowColumns(self.table, self.printer).schema
+        return columns.append(pa.field("coverage", pa.string()))
+
+    def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
+        """One share of the table's pages, and all of its TOAST relation's."""
+        toast = [self.table.toast] if self.table.toast is not None else []
+        store = PageStore(
+            wanted=[self.table.file, *toast],
+            part=part,
+            parts=parts,
+            base=self.base,
+            whole=frozenset(toast),
+        )
+        files: WalFiles = open_files(self.path)
+        pass_over(
+            files, self.plan, [store.add], until=self.lsn, check_crc=False, on_problem=on_problem
+        )
+        return store
+
+    def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:
+        """Record batches with the rows of one share of the blocks, in the table's order."""
+        store = self.replayed(part, parts)
+        visible = visible_tuples(store, 0, self.xids)
+        data, tuples = store.pages.reshape(-1), visible.tuples
+        made = RowColumns(self.table, self.printer, self._fetch(store))
+        doubts = coverage(store, 0, part, parts)
+        if visible.assumed:
+            doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
+        batches = []
+        for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
+            rows = slice(begin, begin + ROWS_PER_BATCH)
+            arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
+            batches.append(list(arrays.values()))
+        if made.unknown:
+            doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
+        shown = "; ".join(doubts) or COMPLETE
+        for columns in batches:
+            text = pa.repeat(pa.scalar(shown, pa.string()), len(columns[0]) if columns else 0)
+            yield pa.RecordBatch.from_arrays([*columns, text], schema=self.schema)
+
+    def _fetch(self, store: PageStore) -> Fetch:
+        if self.table.toast is None:
+            return nothing
+        chunks = all_tuples(store, store.want(self.table.toast))
+        return Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths)
+
+    def whole(self, threads: int = 1) -> Any:
+        """All rows as one Arrow table, by so many threads side by side."""
+        if threads == 1:
+            return pa.Table.from_batches(self.read(), self.schema)
+        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
+            done = pool.map(lambda part: list(self.read(part, threads)), range(threads))
+            batches = [batch for batches in done for batch in batches]
+        return pa.Table.from_batches(batches, self.schema)
+
+
+def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:
+    """What of a relation's pages is not known."""
+    slots = store.slots[store.slots_of(relation)]
+    known, broken = int((slots["state"] == KNOWN).sum()), int((slots["state"] == BROKEN).sum())
+    doubts = []
+    if broken:
+        doubts.append(f"{broken} blocks whose records did not fit them")
+    last = int(slots["block"].max()) + 1 if len(slots) else 0
+    if not store.extents[relation].begins_empty:
+        shown = f" of {last}" if parts == 1 else ""
+        doubts.append(
+            f"made before this WAL: {known} blocks{shown} or more are known"
+            if known
+            else "made before this WAL, which has no image of it"
+        )
+    elif known < len(slots):
+        doubts.append(f"{len(slots) - known} of {len(slots)} blocks are not known")
+    return doubts
+
+
+def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> None:
+    """A backup cannot be taken back to before itself, nor forward over a gap."""
+    if base is None:
+        return
+    if lsn is not None and lsn < base.redo_lsn:
+        raise HistoryError(f"the base backup is of {Lsn(base.redo_lsn)}, after {Lsn(lsn)}")
+    first = plan.segments[0]
+    if max(first.begin_lsn, first.first_lsn) > base.redo_lsn:
+        raise HistoryError(
+            f"the base backup needs WAL from {Lsn(base.redo_lsn)} on; it begins at "
+            f"{Lsn(first.begin_lsn)}"
+        )

@@ -1,0 +1,294 @@
+"""Values as PostgreSQL prints them: with DateStyle ISO, IntervalStyle postgres, in UTC. Pure.
+
+    Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes behind the header
+
+Contract: a type that is not known here prints as its bytes, \\x…; nothing is guessed. Elements of
+arrays, ranges and composites print by the same rules, quoted as array_out, range_out and record_out
+do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from walkeeper_replay.builtin_types import RANGES, builtin_rows
+from walkeeper_replay.float_text import float_text
+from walkeeper_replay.jsonb import jsonb_text
+from walkeeper_replay.numerics import numeric_text
+from walkeeper_replay.times_text import date_text, interval_text, time_text, timestamp_text
+
+_ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
+_RECORD_HEADER = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """What a value of a type looks like."""
+
+    oid: int
+    name: str
+    length: int
+    alignment: int
+    kind: str
+    """b base, e enum, r range, m multirange, c composite, d domain."""
+    element: int = 0
+    base: int = 0
+    relation: int = 0
+    """Of a composite type: whose columns it has."""
+    schema: str = "pg_catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, as far as taking values apart needs it."""
+
+    name: str
+    type: int
+    length: int
+    alignment: int
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class Types:
+    """Types by number, with what the catalogs add: enum labels, ranges, composites' columns."""
+
+    by_oid: dict[int, Type] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
+    ranges: dict[int, int] = field(default_factory=lambda: dict(RANGES))
+    fields: dict[int, list[Field]] = field(default_factory=dict)
+    """By the relation of a composite type."""
+
+    def base_of(self, oid: int) -> int:
+        """Below all domains."""
+        found = self.by_oid.get(oid)
+        while found is not None and found.kind == "d":
+            oid = found.base
+            found = self.by_oid.get(oid)
+        return oid
+
+
+def builtin_types() -> Types:
+    found = Types()
+    for oid, name, length, alignment, kind, element in builtin_rows():
+        found.by_oid[oid] = Type(oid, name, length, _ALIGNMENTS[alignment], kind, element)
+    return found
+
+
+def _inet(data: bytes, is_cidr: bool) -> str:
+    family, bits, address = data[0], data[1], data[2:]
+    host: ipaddress.IPv4Address | ipaddress.IPv6Address
+    host = (
+        ipaddress.IPv4Address(address[:4]) if family == 2 else ipaddress.IPv6Address(address[:16])
+    )
+    full = 32 if family == 2 else 128
+    return str(host) if bits == full and not is_cidr else f"{host}/{bits}"
+
+
+def _bits(data: bytes) -> str:
+    count = int.from_bytes(data[:4], "little")
+    return "".join(f"{byte:08b}" for byte in data[4:])[:count]
+
+
+def _signed(data: bytes) -> str:
+    return str(int.from_bytes(data, "little", signed=True))
+
+
+def _unsigned(data: bytes) -> str:
+    return str(int.from_bytes(data, "little"))
+
+
+def _i(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _characters(data: bytes) -> str:
+    return data.split(b"\0")[0].decode(errors="replace")
+
+
+def _numbers(data: bytes) -> str:
+    """int2vector and oidvector: an array of one dimension, printed with spaces."""
+    element, count = int.from_bytes(data[8:12], "little"), int.from_bytes(data[12:16], "little")
+    size = 2 if element == 21 else 4
+    items = (data[20 + size * k : 20 + size * (k + 1)] for k in range(count))
+    return " ".join(map(_signed if element == 21 else _unsigned, items))
+
+
+def _tid(data: bytes) -> str:
+    high, low, number = struct.unpack("<HHH", data)
+    return f"({high << 16 | low},{number})"
+
+
+def _floats(data: bytes) -> list[str]:
+    return [float_text(value) for value in struct.unpack(f"<{len(data) // 8}d", data)]
+
+
+def _uuid(data: bytes) -> str:
+    digits = data.hex()
+    parts = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
+    return "-".join(parts)
+
+
+def _timetz(data: bytes) -> str:
+    zone = -_i(data[8:12])
+    sign, rest = ("-" if zone < 0 else "+"), abs(zone)
+    text = f"{time_text(_i(data[:8]))}{sign}{rest // 3600:02d}"
+    minutes, seconds = rest % 3600 // 60, rest % 60
+    return (
+        text
+        + (f":{minutes:02d}" if minutes or seconds else "")
+        + (f":{seconds:02d}" if seconds else "")
+    )
+
+
+_TEXTS = (25, 1043, 1042, 114, 142, 194)
+_PRINTERS: dict[int, Callable[[bytes], str]] = {
+    16: lambda d: "t" if d[0] else "f",
+    17: lambda d: "\\x" + d.hex(),
+    18: lambda d: d.decode("latin-1") if d != b"\0" else "",
+    19: _characters,
+    20: _signed, 21: _signed, 23: _signed,
+    22: _numbers, 30: _numbers,
+    24: _unsigned, 26: _unsigned, 28: _unsigned, 29: _unsigned, 2205: _unsigned,
+    4089: _unsigned, 2202: _unsigned, 2206: _unsigned, 5069: _unsigned,
+    27: _tid,
+    600: lambda d: "({},{})".format(*_floats(d)),
+    650: lambda d: _inet(d, True), 869: lambda d: _inet(d, False),
+    700: lambda d: float_text(struct.unpack("<f", d)[0], 4),
+    701: lambda d: float_text(struct.unpack("<d", d)[0]),
+    829: lambda d: ":".join(f"{b:02x}" for b in d), 774: lambda d: ":".join(f"{b:02x}" for b in d),
+    1082: lambda d: date_text(_i(d)),
+    1083: lambda d: time_text(_i(d)), 1266: _timetz,
+    1114: lambda d: timestamp_text(_i(d), ""), 1184: lambda d: timestamp_text(_i(d), "+00"),
+    1186: lambda d: interval_text(_i(d[:8]), _i(d[8:12]), _i(d[12:16])),
+    1560: _bits, 1562: _bits,
+    1700: numeric_text,
+    2950: _uuid,
+    3220: lambda d: "{:X}/{:X}".format(*divmod(int.from_bytes(d, "little"), 1 << 32)),
+    3802: jsonb_text,
+}  # fmt: skip
+
+
+class Printer:
+    """Texts of values, of the types known. `encoding` is the database's."""
+
+    def __init__(self, types: Types, encoding: str = "utf-8") -> None:
+        self.types, self.encoding = types, encoding
+
+    def text(self, oid: int, data: bytes) -> str:
+        oid = self.types.base_of(oid)
+        if oid in _TEXTS:
+            return data.decode(self.encoding, errors="replace")
+        if simple := _PRINTERS.get(oid):
+            return simple(data)
+        known = self.types.by_oid.get(oid)
+        if known is None:
+            return "\\x" + data.hex()
+        if known.kind == "e":
+            number = int.from_bytes(data, "little")
+            return self.types.labels.get(number, f"enum label {number}")
+        if known.kind == "r" and oid in self.types.ranges:
+            return self._range(data, self.types.ranges[oid])
+        if known.kind == "c" and known.relation in self.types.fields:
+            return self._composite(data, self.types.fields[known.relation])
+        if known.element and known.length == -1 and known.kind == "b":
+            return self._array(data, known.element)
+        if known.name == "citext":
+            return data.decode(self.encoding, errors="replace")
+        return "\\x" + data.hex()
+
+    def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
+        """A value at `at` of a datum whose header was 4 bytes: its bytes, and the place behind."""
+        known = self.types.by_oid.get(self.types.base_of(oid))
+        length, alignment = (known.length, known.alignment) if known else (-1, 4)
+        if length == -1 and packed and at < len(data) and data[at] & 1:
+            size = data[at] >> 1
+            return data[at + 1 : at + size], at + size
+        at = -4 + -(-(at + 4) // alignment) * alignment
+        if length >= 0:
+            return data[at : at + length], at + length
+        if length == -2:
+            end = data.index(b"\0", at)
+            return data[at:end], end + 1
+        if data[at] & 1:
+            size = data[at] >> 1
+            return data[at + 1 : at + size], at + size
+        size = int.from_bytes(data[at : at + 4], "little") >> 2
+        return data[at + 4 : at + size], at + size
+
+    def _array(self, data: bytes, element: int) -> str:
+        dimensions, offset = struct.unpack_from("<ii", data)
+        if not dimensions:
+            return "{}"
+        extents = struct.unpack_from(f"<{dimensions}i", data, 12)
+        bounds = struct.unpack_from(f"<{dimensions}i", data, 12 + 4 * dimensions)
+        count = 1
+        for extent in extents:
+            count *= extent
+        nulls = data[12 + 8 * dimensions :] if offset else b""
+        at = (offset or -(-(16 + 8 * dimensions) // 8) * 8) - 4
+        items = []
+        delimiter = ";" if element == 603 else ","
+        for k in range(count):
+            if nulls and not nulls[k >> 3] >> (k & 7) & 1:
+                items.append("NULL")
+                continue
+            value, at = self._taken(element, data, at, packed=False)
+            items.append(_quoted_item(self.text(element, value), delimiter))
+        for extent in reversed(extents):
+            groups = range(0, len(items), extent)
+            items = ["{" + delimiter.join(items[g : g + extent]) + "}" for g in groups]
+        if any(bound != 1 for bound in bounds):
+            spans = zip(bounds, extents, strict=True)
+            return "".join(f"[{low}:{low + n - 1}]" for low, n in spans) + "=" + items[0]
+        return items[0]
+
+    def _range(self, data: bytes, element: int) -> str:
+        flags, at = data[-1], 4
+        if flags & 1:
+            return "empty"
+        lower = upper = ""
+        if not flags & 0x28:
+            value, at = self._taken(element, data, at, packed=True)
+            lower = _quoted_field(self.text(element, value))
+        if not flags & 0x50:
+            value, at = self._taken(element, data, at, packed=True)
+            upper = _quoted_field(self.text(element, value))
+        opening, closing = "[" if flags & 2 else "(", "]" if flags & 4 else ")"
+        return f"{opening}{lower},{upper}{closing}"
+
+    def _composite(self, data: bytes, fields: list[Field]) -> str:
+        """`data` is a HeapTupleHeader behind its first four bytes."""
+        mask2, mask, hoff = struct.unpack_from("<HHB", data, 14)
+        count, at = mask2 & 0x7FF, hoff - 4
+        bitmap = data[_RECORD_HEADER - 4 :]
+        texts = []
+        for k, each in enumerate(fields):
+            if k >= count or (mask & 1 and not bitmap[k >> 3] >> (k & 7) & 1):
+                value = None
+            else:
+                value, at = self._taken(each.type, data, at, packed=True)
+            if not each.dropped:
+                texts.append("" if value is None else _quoted_field(self.text(each.type, value)))
+        return "(" + ",".join(texts) + ")"
+
+
+def _quoted_item(text: str, delimiter: str) -> str:
+    """array_out's rule."""
+    special = set('{}"\\' + delimiter)
+    plain = (
+        text
+        and text.upper() != "NULL"
+        and not any(c in special or c in " \t\n\r\v\f" for c in text)
+    )
+    return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _quoted_field(text: str) -> str:
+    """range_out's and record_out's rule."""
+    if text and not any(c in '"\\()[], \t\n\r\v\f' for c in text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'

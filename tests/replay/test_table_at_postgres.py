@@ -1,0 +1,137 @@
+"""A table as of an LSN is what SELECT gives on a real restore to it; all types, DDL, and drops."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer, run_as_server_user
+from tests.replay.restored import restored
+from tests.replay.schemas import Schemas
+from tests.replay.test_redo_postgres import drawn_seed
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.plan import make_plan
+from walkeeper_history.wal_files import open_files
+from walkeeper_replay.arrow_text import rows_of_text
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.pass_over import pass_over
+from walkeeper_replay.table_at import COMPLETE, TableAt
+
+pytestmark = pytest.mark.postgres
+LSNS = int(os.environ.get("REPLAY_LSNS") or 4)
+SETTINGS = {
+    "wal_level": "replica",
+    "max_prepared_transactions": "10",
+    "wal_keep_size": "8GB",
+    "fsync": "off",
+    "hot_standby": "on",
+}
+
+
+@dataclass
+class Played:
+    """A server that has worked and stopped: its WAL, a backup from before, LSNs in between."""
+
+    wal: Path
+    backup: PostgresServer
+    before: Path
+    lsns: list[int] = field(default_factory=list)
+    dropped_at: int = 0
+    doomed: list[tuple[str | None, ...]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    seed = drawn_seed()
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        with server.connect(options="-c statement_timeout=120s") as connection:
+            work = Schemas(connection, seed)
+            work.create()
+            # Of 15, the server's segments begin with initdb's: catalogs are known from here on.
+            backup = server.base_backup()
+            made = Played(server.data / "pg_wal", backup, backup.directory / "base")
+            run_as_server_user(["cp", "-a", str(backup.data), str(made.before)])
+            made.lsns.append(_lsn(server))
+            work.play(6, lambda: made.lsns.append(_lsn(server)))
+            made.dropped_at = _lsn(server)
+            made.doomed = [
+                (str(row[0]), row[1]) for row in server.rows("SELECT * FROM doomed ORDER BY ctid")
+            ]
+            work.run("DROP TABLE doomed", "CREATE TABLE later (id int)", "SELECT pg_switch_wal()")
+        server.stop()
+        yield made
+        backup.delete()
+
+
+def _lsn(server: PostgresServer) -> int:
+    return int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+
+
+def test_rows_are_those_of_a_restore_to_random_places(played: Played) -> None:
+    seed = drawn_seed()
+    chosen = sorted(random.Random(seed).sample(_record_ends(played), LSNS))
+    base = BaseDirectory(str(played.before))
+    with restored(played.backup, played.wal) as restore:
+        for lsn in chosen:
+            restore.to(lsn)
+            tables = restore.tables()
+            for table in tables:
+                past = _table_at(played, table, lsn, base)
+                assert past.column_names[-1] == "coverage"
+                rows = rows_of_text(past.drop_columns(["coverage"]))
+                expected = restore.rows(table)
+                assert rows == expected, _difference(table, lsn, rows, expected)
+                assert set(past["coverage"].to_pylist()) <= {COMPLETE}
+            sys.stderr.write(f"{Lsn(lsn)}: {len(tables)} tables equal\n")
+
+
+def _table_at(
+    played: Played, table: str, lsn: int, base: BaseDirectory | None, threads: int = 1
+) -> Any:
+    plan = make_plan(open_files(str(played.wal)), start_lsn=base.redo_lsn if base else None)
+    past = TableAt.open(
+        str(played.wal), plan, f"public.{table}", lsn=lsn, base=base, database="postgres"
+    )
+    return past.whole(threads)
+
+
+def _record_ends(played: Played) -> list[int]:
+    """The ends of all records behind the backup."""
+    ends: list[int] = []
+    files = open_files(str(played.wal))
+    plan = make_plan(files, start_lsn=played.lsns[0], end_lsn=played.dropped_at + 2000)
+    pass_over(files, plan, [lambda batch: ends.extend(batch.end_lsn().tolist())])
+    return ends
+
+
+def _difference(table: str, lsn: int, rows: list, expected: list) -> str:  # type: ignore[type-arg]
+    text = f"{table} at {Lsn(lsn)}: {len(rows)} rows, expected {len(expected)}"
+    for row, other in zip(rows, expected, strict=False):
+        if row != other:
+            pairs = [(a, b) for a, b in zip(row, other, strict=False) if a != b]
+            return f"{text}; {row[0]} {other[0]}: {len(row)} {len(other)} {pairs[:4]}"
+    return text
+
+
+def test_a_dropped_table_comes_back_from_the_archive_alone(played: Played) -> None:
+    """It was made within the WAL, so no backup is needed; behind the drop it is not there."""
+    past = _table_at(played, "doomed", played.dropped_at, None)
+    assert rows_of_text(past.drop_columns(["coverage"])) == played.doomed
+    assert set(past["coverage"].to_pylist()) == {COMPLETE}
+    with pytest.raises(HistoryError, match=r"no table public\.doomed"):
+        _table_at(played, "doomed", played.lsns[-1] + (1 << 20), None)
+
+
+def test_shares_of_blocks_are_the_whole_table(played: Played) -> None:
+    base = BaseDirectory(str(played.before))
+    one = _table_at(played, "every_type", played.dropped_at, base)
+    three = _table_at(played, "every_type", played.dropped_at, base, threads=3)
+    assert sorted(rows_of_text(one), key=str) == sorted(rows_of_text(three), key=str)
