@@ -36,7 +36,7 @@ from walkeeper_replay.deform import deform, varlena
 from walkeeper_replay.pass_over import pass_over
 from walkeeper_replay.store import PageStore, Relation
 from walkeeper_replay.versions import Versions, versions_of
-from walkeeper_replay.xids import Xids
+from walkeeper_replay.xids import NEVER, Xids
 
 PASSES_MAX = 4
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
@@ -48,7 +48,7 @@ _NAMES = frozenset({"relname", "typname", "attname", "nspname", "datname", "enum
 _WANTED: dict[str, tuple[str, ...]] = {
     "pg_class": (
         "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
-        "reltoastrelid", "relpersistence", "relkind", "relnatts",
+        "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
     ),
     "pg_attribute": (
         "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",
@@ -86,6 +86,9 @@ class CatalogHistory:
         store.take_events()
         self._store = store
         self._versions: Versions = versions_of(store.events, xids)
+        spans = np.concatenate([self._versions.begin, self._versions.end])
+        self._changed = np.unique(spans[spans != NEVER])
+        self._rewrites: dict[int, frozenset[int]] = {}
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
 
     @classmethod
@@ -198,6 +201,27 @@ class CatalogHistory:
                     named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
                     found.setdefault(file, []).append(named)
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
+
+    def rewritten_files(self, database: int) -> frozenset[int]:
+        """Files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE): those that its transient
+        table, whose row no snapshot ever saw, was made with. Later it has the file replaced."""
+        if database not in self._rewrites:
+            made: dict[int, tuple[int, int]] = {}
+            for relation, number in self._numbers.items():
+                if relation.database == database and self._is(relation, OIDS["pg_class"]):
+                    chosen = self._versions.all_of(number)
+                    firsts = self._versions.first_lsn[chosen].tolist()
+                    for row, lsn in zip(self._taken("pg_class", chosen), firsts, strict=True):
+                        if row["relrewrite"]:
+                            found = (lsn, row["relfilenode"])
+                            made[row["oid"]] = min(found, made.get(row["oid"], found))
+            self._rewrites[database] = frozenset(file for _, file in made.values())
+        return self._rewrites[database]
+
+    def last_change(self, lsn: int) -> int:
+        """The last commit up to `lsn` that changed a catalog: between two, all stays the same."""
+        place = int(np.searchsorted(self._changed, lsn, "right"))
+        return int(self._changed[place - 1]) if place else 0
 
     def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
         """Every version of a catalog's rows that was ever visible, with its span."""

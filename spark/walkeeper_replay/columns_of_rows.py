@@ -65,6 +65,8 @@ class RowColumns:
     def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
         self.table, self._printer, self._fetch = table, printer, fetch
         self.unknown = 0
+        self.unknown_places: list[tuple[int, str]] = []
+        """(row, column) of each of them, of the last call of `arrays`."""
         self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
 
     @property
@@ -77,11 +79,14 @@ class RowColumns:
         found = deform(
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
         )
+        self.unknown_places = []
         made: dict[str, Any] = {}
         for attribute, at in zip(attributes, found, strict=True):
             if attribute.dropped:
                 continue
             self.unknown += int((at == MALFORMED).sum())
+            broken = np.flatnonzero(at == MALFORMED).tolist()
+            self.unknown_places += [(row, attribute.name) for row in broken]
             array = self._array(attribute, data, at)
             made[attribute.name] = self._with_missing(attribute, array, at)
         return made
@@ -89,7 +94,7 @@ class RowColumns:
     def _array(self, attribute: Attribute, data: Bytes, places: Column) -> Any:
         oid = self._types[attribute.name]
         if attribute.length == -1:
-            return self._varlena(oid, data, places)
+            return self._varlena(attribute.name, data, places)
         if attribute.length > 0:
             return self._fixed(oid, attribute.length, data, places)
         ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else None for p in places.tolist()]
@@ -111,7 +116,8 @@ class RowColumns:
         rows = zip(raw, absent.tolist(), strict=True)
         return pa.array([None if a else text(oid, r.tobytes()) for r, a in rows], pa.string())
 
-    def _varlena(self, oid: int, data: Bytes, places: Column) -> Any:
+    def _varlena(self, name: str, data: Bytes, places: Column) -> Any:
+        oid = self._types[name]
         begins, sizes, kinds = varlena(data, places)
         absent = places < 0
         inline = kinds == PLAIN
@@ -122,6 +128,7 @@ class RowColumns:
             value = plain(data, *span, self._fetch)
             if value is None:
                 self.unknown += 1
+                self.unknown_places.append((row, name))
                 absent[row] = True
             values.append(value or b"")
         if len(other):  # behind the pages' bytes, where all are found by one rule

@@ -90,6 +90,8 @@ class PageStore:
     base: Base | None = None
     record_level: int = 0
     """For relations that enter later: 0, RECORD_CHANGES or RECORD_VERSIONS."""
+    levels: dict[Relation, int] = field(default_factory=dict)
+    """Of relations that are recorded otherwise than at `record_level`."""
     relations: list[Relation] = field(default_factory=list)
     extents: list[Extent] = field(default_factory=list)
     maps: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -228,8 +230,9 @@ class PageStore:
             number = len(self.relations)
             self.relations.append(Relation(space >> 32, space & 0xFFFFFFFF, node))
             self.extents.append(Extent())
-            self._recorded[number] = self.record_level
-            self._whole[number] = self.relations[number] in self.whole
+            relation = self.relations[number]
+            self._recorded[number] = self.levels.get(relation, self.record_level)
+            self._whole[number] = relation in self.whole
             if self.base is not None:
                 self._load(number)
 

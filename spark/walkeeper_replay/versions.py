@@ -37,12 +37,19 @@ class Versions:
     length: Column
     begin: Column
     end: Column
+    first_lsn: Column
+    """Of the record that it was first seen with; 0 in the base."""
     unknown: int = 0
 
     def alive(self, relation: int, lsn: int) -> Column:
         """The versions of a relation that a snapshot at `lsn` sees."""
         seen = (self.relation == relation) & (self.begin <= lsn) & (self.end > lsn)
         found: Column = np.flatnonzero(seen)
+        return found
+
+    def all_of(self, relation: int) -> Column:
+        """All versions of a relation, also those that nobody ever saw."""
+        found: Column = np.flatnonzero(self.relation == relation)
         return found
 
     def of(self, relation: int) -> Column:
@@ -107,7 +114,7 @@ def versions_of(pieces: list[Events], xids: Xids) -> Versions:
     if not len(starts):
         none = np.empty(0, np.int64)
         unknown = int((~known).sum())
-        return Versions(arena, none, none, none, none, none, none, none, unknown)
+        return Versions(arena, none, none, none, none, none, none, none, none, unknown)
     kept = order[starts]
     return Versions(
         arena,
@@ -118,6 +125,7 @@ def versions_of(pieces: list[Events], xids: Xids) -> Versions:
         rows["length"][kept],
         np.minimum.reduceat(makers_commit(xmin, mask, xids)[order], starts),
         np.minimum.reduceat(ends[order], starts),
+        np.minimum.reduceat(rows["start_lsn"][order], starts),
         int((~known).sum()),
     )
 

@@ -1,0 +1,309 @@
+"""Row changes: who inserted, updated or deleted which row when, with old and new values.
+
+    for batch in read_changes(path, plan, history, catalog, database, tables=["public.t"], …)
+
+WAL of wal_level=replica says which tuple a record is about, and the page has the rest: a deleted
+tuple's bytes are still there behind the record, an update's old and new version both. So this needs
+redo of the tables' pages from the beginning of the WAL (or a base backup) on, and nothing else.
+
+Contract: only what was committed, in the order of commits; rows moved by VACUUM FULL, CLUSTER or a
+rewriting ALTER TABLE are no changes. TRUNCATE is one, without the rows. Values are text as
+PostgreSQL prints it, by column; a value or row that cannot be known is absent, and `coverage` says
+so. Columns are those that the table had when the change was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_history.columns import TIMESTAMP
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_history.plan import Plan
+from walkeeper_history.segment import Column
+from walkeeper_history.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal_files import WalFiles
+from walkeeper_replay.apply import (
+    DELETED,
+    INSERTED,
+    NEW,
+    OLD,
+    RECORD_CHANGES,
+    RECORD_VERSIONS,
+    SEEN,
+)
+from walkeeper_replay.arrow_text import texts
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog import Catalog, Database, Table
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.columns_of_rows import RowColumns
+from walkeeper_replay.pass_over import pass_over
+from walkeeper_replay.store import Events, PageStore, Relation
+from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.toast import Chunks, Fetch, nothing
+from walkeeper_replay.versions import joined
+from walkeeper_replay.xids import Commit
+
+VALUES = pa.map_(pa.string(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("start_lsn", pa.int64()),
+        ("commit_lsn", pa.int64()),
+        ("commit_time", TIMESTAMP),
+        ("xid", pa.int64()),
+        ("subxid", pa.int64()),
+        ("database", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("operation", pa.string()),
+        ("old", VALUES),
+        ("new", VALUES),
+        ("coverage", pa.string()),
+    ]
+)
+_NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
+UNKNOWN_ROW = "its block was not known"
+UNKNOWN_VALUE = "values stored out of line before this WAL"
+
+
+@dataclass(slots=True)
+class Change:
+    """One row of the table; `old` and `new` by column."""
+
+    start_lsn: int
+    commit: Commit
+    xid: int
+    table: Table
+    operation: str
+    old: dict[str, str | None] | None = None
+    new: dict[str, str | None] | None = None
+    coverage: str = COMPLETE
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that a table had from one commit up to another."""
+
+    relation: Relation
+    begin: int
+    end: int
+    oid: int
+    toast: Relation | None
+    follows: bool
+    """Another file of the same table came before, so that it began with a TRUNCATE."""
+
+
+@dataclass(slots=True)
+class ChangeReader:
+    """Changes of some tables of one database, in a range of LSNs."""
+
+    files: WalFiles
+    plan: Plan
+    history: CatalogHistory
+    database: Database
+    base: BaseDirectory | None = None
+    on_problem: OnProblem = raise_fatal
+    _catalogs: dict[int, Catalog] = field(default_factory=dict)
+
+    def read(
+        self, names: Sequence[str] = (), start_lsn: int = 0, end_lsn: int | None = None
+    ) -> list[Change]:
+        """Of the tables named (all of users', if none is), whose records start in the range."""
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        files = self._files(names, end)
+        if names and not files:
+            raise HistoryError(
+                f"no table {', '.join(names)} in database {self.database.name} in this WAL"
+            )
+        store = self._replayed(files, end)
+        found: list[Change] = []
+        for piece in files:
+            found += self._of_file(store, piece, start_lsn, end)
+        found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
+        return found
+
+    def _files(self, names: Sequence[str], end: int) -> list[_File]:
+        """Every file that one of the tables had before `end`."""
+        history = self.history
+        owners = [
+            (relation, named)
+            for relation, owned in history.names().items()
+            for named in owned
+            if relation.database == self.database.oid and named.begin <= end
+            and named.kind in ("r", "m") and named.oid >= 16384
+        ]  # fmt: skip
+        oids = {named.oid for _, named in owners if not names or _is_named(named, names)}
+        rewritten = history.rewritten_files(self.database.oid)
+        found: dict[Relation, _File] = {}
+        for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
+            if named.oid not in oids:
+                continue
+            if relation in found:  # its row of pg_class was updated, the file is the same
+                known = found[relation]
+                found[relation] = _File(
+                    relation, known.begin, named.end, named.oid, known.toast, known.follows
+                )
+                continue
+            table = self._catalog(max(named.begin, 1)).classes.get(named.oid)
+            toast = self._catalog(max(named.begin, 1)).classes.get(table.toast) if table else None
+            place = self._catalog(max(named.begin, 1)).file_of(toast) if toast else None
+            follows = any(f.oid == named.oid for f in found.values())
+            follows = follows and relation.relfilenode not in rewritten
+            found[relation] = _File(relation, named.begin, named.end, named.oid, place, follows)
+        return list(found.values())
+
+    def _catalog(self, lsn: int) -> Catalog:
+        """As of a commit; few of them, because few commits change a catalog."""
+        place = self.history.last_change(lsn)
+        if place not in self._catalogs:
+            self._catalogs[place] = self.history.at(lsn, self.database)
+        return self._catalogs[place]
+
+    def _replayed(self, files: list[_File], end: int) -> PageStore:
+        tables = {f.relation: RECORD_CHANGES for f in files}
+        toast = {f.toast: RECORD_VERSIONS for f in files if f.toast is not None}
+        store = PageStore(
+            wanted=[*tables, *toast],
+            base=self.base,
+            record_level=RECORD_CHANGES,
+            levels={**tables, **toast},
+        )
+        pass_over(
+            self.files, self.plan, [store.add], until=end, check_crc=False,
+            on_problem=self.on_problem,
+        )  # fmt: skip
+        store.take_events()
+        store.events = [joined(store.events)]
+        return store
+
+    def _of_file(self, store: PageStore, file: _File, start: int, end: int) -> list[Change]:
+        events, relation = store.events[0], store.want(file.relation)
+        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
+        rows = rows[(rows["start_lsn"] >= start) & (rows["start_lsn"] < end)]
+        commits = self.history.xids.commits
+        committed = np.isin(rows["xid"], np.fromiter(commits, np.int64, len(commits)))
+        rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
+        if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
+            # What a rewriting ALTER TABLE copied came to be with the file itself.
+            own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
+            rows = rows[own]
+        changes = (
+            [] if not len(rows) else self._decoded(events, rows, file, self._fetch(store, file))
+        )
+        if file.follows and start < file.begin <= end:
+            changes += self._truncation(file)
+        return changes
+
+    def _truncation(self, file: _File) -> list[Change]:
+        """The commit that gave the table a new and empty file."""
+        found = [c for c in self.history.xids.commits.values() if c.end_lsn == file.begin]
+        known = self._catalog(file.begin).classes.get(file.oid)
+        if not found or known is None:
+            return []
+        table, commit = self._catalog(file.begin).table(known), found[0]
+        return [Change(0, commit, commit.top_xid, table, "truncate")]
+
+    def _fetch(self, store: PageStore, file: _File) -> Fetch:
+        """Chunks of every value that was ever seen."""
+        if file.toast is None:
+            return nothing
+        events, relation = store.events[0], store.want(file.toast)
+        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["length"] > 0)]
+        return Chunks(events.arena, rows["place"], rows["length"])
+
+    def _decoded(self, events: Events, rows: Column, file: _File, fetch: Fetch) -> list[Change]:
+        """Grouped by what the table looked like when they were committed."""
+        commits = self.history.xids.commits
+        places = np.array(
+            [self.history.last_change(commits[x].end_lsn) for x in rows["xid"].tolist()], np.int64
+        )
+        found: list[Change] = []
+        for place in np.unique(places).tolist():
+            own = rows[places == place]
+            catalog = self._catalog(commits[int(own["xid"][0])].end_lsn)
+            known = catalog.classes.get(file.oid)
+            if known is None:  # dropped by the same transaction, or by one before it
+                catalog = self._catalog(max(file.end - 1, file.begin))
+                known = catalog.classes.get(file.oid)
+            if known is not None:
+                found += self._paired(events, own, catalog.table(known), catalog, fetch)
+        return found
+
+    def _paired(
+        self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
+    ) -> list[Change]:
+        """An update's two versions are one change; they have the same record."""
+        values, doubts = _values(events, rows, table, catalog, fetch)
+        commits = self.history.xids.commits
+        olds = {
+            start: k
+            for k, (start, kind) in enumerate(
+                zip(rows["start_lsn"].tolist(), rows["kind"].tolist(), strict=True)
+            )
+            if kind == OLD
+        }
+        found = []
+        for k, row in enumerate(rows):
+            kind, start, xid = int(row["kind"]), int(row["start_lsn"]), int(row["xid"])
+            if kind == OLD:
+                continue
+            change = Change(start, commits[xid], xid, table, _NAMES[kind])
+            old = k if kind == DELETED else olds.get(start) if kind == NEW else None
+            change.old = None if old is None else values[old]
+            change.new = None if kind == DELETED else values[k]
+            own = {doubts[j] for j in (k, old) if j is not None} - {COMPLETE}
+            change.coverage = "; ".join(sorted(own)) or COMPLETE
+            found.append(change)
+        return found
+
+
+def _is_named(named: Any, names: Sequence[str]) -> bool:
+    return any(n in (named.name, f"{named.schema}.{named.name}", str(named.oid)) for n in names)
+
+
+def _values(
+    events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
+) -> tuple[list[dict[str, str | None] | None], list[str]]:
+    """For each event its tuple's values by column, and what of them is not known."""
+    known = np.flatnonzero(rows["length"] > 0)
+    made = RowColumns(table, catalog.printer, fetch)
+    arrays = made.arrays(events.arena, rows["place"][known], rows["length"][known])
+    columns = [texts(array) for array in arrays.values()]
+    values: list[dict[str, str | None] | None] = [None] * len(rows)
+    doubts = [UNKNOWN_ROW] * len(rows)
+    for row, taken in zip(known.tolist(), zip(*columns, strict=True), strict=True):
+        values[row] = dict(zip(arrays, taken, strict=True))
+        doubts[row] = COMPLETE
+    for row, name in made.unknown_places:
+        value = values[int(known[row])]
+        if value is not None:
+            value.pop(name, None)
+        doubts[int(known[row])] = UNKNOWN_VALUE
+    return values, doubts
+
+
+def batches(changes: Sequence[Change], database: str, size: int = 1 << 14) -> Iterator[Any]:
+    """Record batches of SCHEMA."""
+    for begin in range(0, len(changes), size):
+        part = changes[begin : begin + size]
+        columns: list[list[Any]] = [
+            [c.start_lsn for c in part],
+            [c.commit.end_lsn for c in part],
+            [c.commit.time + MICROSECONDS_1970_TO_2000 for c in part],
+            [c.commit.top_xid for c in part],
+            [c.xid for c in part],
+            [database] * len(part),
+            [c.table.schema for c in part],
+            [c.table.name for c in part],
+            [c.operation for c in part],
+            [None if c.old is None else list(c.old.items()) for c in part],
+            [None if c.new is None else list(c.new.items()) for c in part],
+            [c.coverage for c in part],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -1,0 +1,74 @@
+"""Rows as CSV, and as SQL that puts them into a table. Pure.
+
+csv_lines(rows)              as COPY … (FORMAT csv, HEADER) writes them: null is empty, "" is not
+insert_lines(table, rows)    INSERTs, for psql
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from walkeeper_replay.arrow_text import rows_of_text
+from walkeeper_replay.catalog import Table
+
+ROWS_PER_INSERT = 100
+SESSION = (
+    "SET timezone = 'UTC';",
+    "SET datestyle = 'ISO';",
+    "SET intervalstyle = 'postgres';",
+    "SET standard_conforming_strings = on;",
+)
+
+
+def quoted_name(name: str) -> str:
+    """Always quoted: no word list decides it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str | None) -> str:
+    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+
+
+def _csv_field(value: str | None) -> str:
+    if value is None:
+        return ""
+    if value == "" or any(c in value for c in ',"\n\r') or value != value.strip() or value == "\\.":
+        return '"' + value.replace('"', '""') + '"'
+    return value
+
+
+def csv_lines(rows: Any) -> Iterator[str]:
+    """Of an Arrow table."""
+    yield ",".join(map(_csv_field, rows.column_names))
+    for row in rows_of_text(rows):
+        yield ",".join(map(_csv_field, row))
+
+
+def qualified(table: Table) -> str:
+    return f"{quoted_name(table.schema)}.{quoted_name(table.name)}"
+
+
+def insert_lines(table: Table, rows: Any) -> Iterator[str]:
+    """For a table of these columns that is there; generated columns are left out."""
+    stored = {a.name for a in table.columns if not a.generated}
+    names = [name for name in rows.column_names if name in stored]
+    yield from SESSION
+    yield "BEGIN;"
+    yield from inserts(table, names, rows_of_text(rows.select(names)))
+    yield "COMMIT;"
+
+
+def inserts(
+    table: Table, names: list[str], rows: Iterable[tuple[str | None, ...]]
+) -> Iterator[str]:
+    columns = ", ".join(map(quoted_name, names))
+    head = f"INSERT INTO {qualified(table)} ({columns}) OVERRIDING SYSTEM VALUE VALUES"
+    waiting: list[str] = []
+    for row in rows:
+        waiting.append("(" + ", ".join(map(literal, row)) + ")")
+        if len(waiting) == ROWS_PER_INSERT:
+            yield f"{head}\n  " + ",\n  ".join(waiting) + ";"
+            waiting = []
+    if waiting:
+        yield f"{head}\n  " + ",\n  ".join(waiting) + ";"
