@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,19 +13,27 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as parquet
 
 from walkeeper_cli.history_options import Source
 from walkeeper_cli.history_reading import Archive
-from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.times import lsn_range
 from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog import Database, Table
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches
+from walkeeper_replay.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt
-from walkeeper_replay.written import csv_lines, insert_lines
+from walkeeper_replay.times_text import timestamp_text
+from walkeeper_replay.undo import not_undone, undo_lines
+from walkeeper_replay.written import csv_line, csv_lines, insert_lines
+from walkeeper_replay.xids import Commit
 
-FORMATS = ("parquet", "csv", "sql")
+FORMATS = ("parquet", "csv", "sql", "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,9 @@ def planned(archive: Archive, base: BaseDirectory | None) -> Plan:
     return make_plan(archive.files, timeline=archive.source.timeline, start_lsn=start)
 
 
-def opened_base(asked: Asked) -> BaseDirectory | None:
+def opened_base(archive: Archive, asked: Asked) -> BaseDirectory | None:
+    if archive.source.spark:
+        raise click.UsageError("in Spark, this is the source pgwal's: see docs/replay.md")
     return None if asked.base is None else BaseDirectory(asked.base)
 
 
@@ -68,7 +79,8 @@ def table_at(
     source: Source, asked: Asked, name: str, lsn: int | None, time: datetime | None
 ) -> int:
     """Writes the rows, says on stderr how many and what is not known of them."""
-    archive, base = Archive(source), opened_base(asked)
+    archive = Archive(source)
+    base = opened_base(archive, asked)
     plan = planned(archive, base)
     at = place_of(archive, plan, lsn, time)
     past = TableAt.open(
@@ -79,8 +91,6 @@ def table_at(
     shown = sorted(set(table["coverage"].to_pylist()))
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
-            import pyarrow.parquet as parquet
-
             parquet.write_table(table, file)
         else:
             rows = table.drop_columns(["coverage"])
@@ -112,5 +122,114 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
         partial.unlink(missing_ok=True)
 
 
-def needed(error: ModuleNotFoundError) -> WalkeeperError:
-    return WalkeeperError(f"walkeeper history needs {error.name}: pip install 'walkeeper[spark]'")
+def _changes(
+    archive: Archive, asked: Asked, tables: Sequence[str], base: BaseDirectory | None
+) -> tuple[list[Change], Database]:
+    """Of the range that the source names, over everything before it."""
+    plan, source = planned(archive, base), archive.source
+    start, end = source.start_lsn or 0, source.end_lsn
+    if source.start_time or source.end_time:
+        low, high = lsn_range(
+            archive.files, plan, source.start_time, source.end_time, (source.start_lsn, end)
+        )
+        start, end = Lsn(low or 0), None if high is None else Lsn(high)
+    history = CatalogHistory.read(
+        archive.files, plan, base=base, until=end, on_problem=archive.on_problem
+    )
+    database = history.database(history.end_lsn, asked.database)
+    reader = ChangeReader(
+        archive.files, plan, history, database, base, on_problem=archive.on_problem
+    )
+    return reader.read(tables, start, end), database
+
+
+def changes(
+    source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
+) -> int:
+    """A row for each change, in the order of commits."""
+    archive = Archive(source)
+    base = opened_base(archive, asked)
+    found, database = _changes(archive, asked, tables, base)
+    wanted = [_condition(text) for text in where]
+    found = [c for c in found if _is_wanted(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
+    made = pa.Table.from_batches(batches(found, database.name), SCHEMA)
+    with written(asked, binary=asked.written_as == "parquet") as file:
+        if asked.written_as == "parquet":
+            parquet.write_table(made, file)
+        elif asked.written_as == "json":
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in documents(found))
+        else:
+            file.writelines(line + "\n" for line in change_lines(found))
+    click.echo(f"walkeeper: {len(found)} changes", err=True)
+    return archive.exit_code
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--where {text}: not COLUMN=VALUE")
+    return column.strip(), value
+
+
+def _is_wanted(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
+    """Either of a change's rows is that one."""
+    rows = [row for row in (change.old, change.new) if row is not None]
+    return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
+
+
+def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, yes: bool) -> int:
+    """The SQL that takes the changes of a range back."""
+    if not tables and xid is None and not yes:
+        raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
+    archive = Archive(source)
+    base = opened_base(archive, asked)
+    found, database = _changes(archive, asked, tables, base)
+    found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
+
+    def rows_before(change: Change) -> Any:
+        # Just before the commit that truncated; what else it did is undone already.
+        past = TableAt.open(
+            source.path, planned(archive, base), change.table.shown,
+            lsn=change.commit.end_lsn - 1, database=database.name, base=base,
+            on_problem=archive.on_problem,
+        )  # fmt: skip
+        return past.whole()
+
+    with written(asked, binary=False) as file:
+        file.writelines(line + "\n" for line in undo_lines(found, rows_before))
+    lost = not_undone(found)
+    text = f"walkeeper: {len(found) - lost} changes can be undone"
+    click.echo(text + (f", {lost} cannot: see the comments" if lost else ""), err=True)
+    return archive.exit_code or int(lost > 0)
+
+
+def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    """One object for each change; LSNs in PostgreSQL's form."""
+    for c in found:
+        yield {
+            "start_lsn": str(Lsn(c.start_lsn)),
+            "commit_lsn": str(Lsn(c.commit.end_lsn)),
+            "commit_time": timestamp_text(c.commit.time, "+00"),
+            "xid": c.commit.top_xid,
+            "schema": c.table.schema,
+            "table": c.table.name,
+            "operation": c.operation,
+            "old": c.old,
+            "new": c.new,
+            "coverage": c.coverage,
+        }
+
+
+def change_lines(found: Sequence[Change]) -> Iterator[str]:
+    """CSV with a header; old and new as JSON objects."""
+    names = list(next(documents([_ANY]), {}))
+    yield ",".join(names)
+    for document in documents(found):
+        values = (
+            json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v
+            for v in document.values()
+        )
+        yield csv_line(None if v is None else str(v) for v in values)
+
+
+_ANY = Change(0, Commit(0, 0, 0), 0, Table(0, "", "", Relation(0, 0, 0), (), None, ()), "")

@@ -38,11 +38,14 @@ def _csv_field(value: str | None) -> str:
     return value
 
 
+def csv_line(values: Iterable[str | None]) -> str:
+    return ",".join(map(_csv_field, values))
+
+
 def csv_lines(rows: Any) -> Iterator[str]:
     """Of an Arrow table."""
-    yield ",".join(map(_csv_field, rows.column_names))
-    for row in rows_of_text(rows):
-        yield ",".join(map(_csv_field, row))
+    yield csv_line(rows.column_names)
+    yield from map(csv_line, rows_of_text(rows))
 
 
 def qualified(table: Table) -> str:

@@ -7,6 +7,7 @@ import json
 
 import click
 
+from walkeeper_cli.commands.history_replay import REPLAY_COMMANDS
 from walkeeper_cli.history_options import NameSource, Source, names_options, source_options
 from walkeeper_cli.options import Duration, config_option, option
 
@@ -260,3 +261,7 @@ def tail(source: Source, name: str, columns: str | None, interval: float, as_jso
 
     with opened(source) as archive:
         follow(archive, name, columns, interval, as_json)
+
+
+for replayed in REPLAY_COMMANDS:
+    command.add_command(replayed)

@@ -1,0 +1,135 @@
+"""`walkeeper history table-at | changes | undo`; replay is imported when one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from walkeeper_cli.history_options import LsnText, Source, Time, source_options
+from walkeeper_cli.options import config_option, option
+from walkeeper_common.lsn import Lsn
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
+    """Options of all three: where from beside the WAL, and where to."""
+
+    def add(function: Function) -> Callable[..., Any]:
+        options = (
+            option("--database", metavar="NAME", help="Its name or OID, where there are several."),
+            option(
+                "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+                help="A base backup (plain format): for tables made before the WAL.",
+            ),
+            option("--output", "-o", metavar="FILE", help="Appears whole or not at all."),
+            option(
+                "--format", "format_", type=click.Choice(formats),
+                help="By the file's name, else CSV.",
+            ),
+        )  # fmt: skip
+        made: Callable[..., Any] = function
+        for each in reversed(options):
+            made = each(made)
+        return made
+
+    return add
+
+
+@click.command("table-at", short_help="A table's rows as of an LSN or a time.")
+@click.argument("table")
+@source_options
+@option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
+@option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
+@_written("parquet", "csv", "sql")
+@config_option
+def table_at(
+    source: Source, table: str, lsn: Lsn | None, time: datetime | None, database: str | None,
+    base: str | None, output: str | None, format_: str | None,
+) -> int:  # fmt: skip
+    """Write a table's rows as they were, also of a table that was changed, truncated or dropped
+    since: what SELECT would give on a server recovered to that place, without a server.
+
+    \b
+    Examples:
+      walkeeper history table-at public.orders --path /srv/wal --time '2024-05-01 12:00+02' \\
+          --base /backups/main --output orders.parquet
+      walkeeper history table-at orders --path /srv/wal --lsn 0/5A3F2B8 --format sql | psql
+      walkeeper history find drop --path /srv/wal        (says the LSN to ask for)
+
+    \b
+    Without --base only what was made or touched within the WAL is known; what is not is told on
+    stderr and in the column coverage of Parquet. With full_page_writes (the default), a block is
+    known from its first change behind a checkpoint on.
+    """
+    from walkeeper_cli.history_past import Asked
+    from walkeeper_cli.history_past import table_at as write
+
+    return write(source, Asked(database, base, output, format_), table, lsn, time)
+
+
+@click.command("changes", short_help="Who changed which row when, old and new values.")
+@source_options
+@option("--table", "tables", multiple=True, metavar="NAME", help="Only of this; may be repeated.")
+@option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="A row's history: only changes from or to a row with this value, as text.",
+)
+@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@_written("parquet", "csv", "json")
+@config_option
+def changes(
+    source: Source, tables: tuple[str, ...], where: tuple[str, ...], xid: int | None,
+    database: str | None, base: str | None, output: str | None, format_: str | None,
+) -> int:  # fmt: skip
+    """Write every committed insert, update, delete and truncate, in the order of commits, with the
+    row before and after. WAL of wal_level=replica is enough.
+
+    \b
+    Examples:
+      walkeeper history changes --path /srv/wal --table orders --where id=4711
+      walkeeper history changes --path /srv/wal --start-time '2024-05-01 12:00+02' \\
+          --output changes.parquet
+    """
+    from walkeeper_cli.history_past import Asked
+    from walkeeper_cli.history_past import changes as write
+
+    return write(source, Asked(database, base, output, format_), tables, where, xid)
+
+
+@click.command("undo", short_help="SQL that takes changes back.")
+@source_options
+@option("--table", "tables", multiple=True, metavar="NAME", help="Only of this; may be repeated.")
+@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@option("--all-tables", is_flag=True, help="Everything in the range.")
+@_written("sql")
+@config_option
+def undo(
+    source: Source, tables: tuple[str, ...], xid: int | None, all_tables: bool,
+    database: str | None, base: str | None, output: str | None, format_: str | None,
+) -> int:  # fmt: skip
+    """Write SQL that reverts what was committed in a range of LSNs or times, or by one
+    transaction, on the server as it is now. Read it before you run it.
+
+    \b
+    Example: a DELETE without WHERE, found and taken back
+      walkeeper history find delete --path /srv/wal --min-rows 1000
+      walkeeper history undo --path /srv/wal --xid 74113 --output undo.sql
+      psql -v ON_ERROR_STOP=1 -f undo.sql
+
+    \b
+    It is one transaction, and changes nothing if a row is no longer as it was left: undo what came
+    later first. Triggers and foreign keys of the server apply (session_replication_role).
+    """
+    from walkeeper_cli.history_past import Asked
+    from walkeeper_cli.history_past import undo as write
+
+    return write(source, Asked(database, base, output, format_), tables, xid, all_tables)
+
+
+REPLAY_COMMANDS = (table_at, changes, undo)

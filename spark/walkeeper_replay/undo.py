@@ -1,0 +1,103 @@
+"""SQL that takes changes back: the last commit first, within it the last change first. Pure.
+
+Contract: what ran behind the changes and met the same rows meets them here too: by its key, or all
+its values, each row must be as the change left it; a statement that finds no such row raises
+an exception, and the transaction around all of them does nothing. A TRUNCATE's rows are not in its
+record: they are handed in by whoever can replay them. What is not known is a comment in place of
+a statement, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from walkeeper_replay.arrow_text import rows_of_text
+from walkeeper_replay.catalog import Table
+from walkeeper_replay.changes import Change
+from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.written import SESSION, inserts, literal, qualified, quoted_name
+
+RowsBefore = Callable[[Change], Any]
+"""An Arrow table: what a truncated table held just before."""
+Row = dict[str, str | None]
+
+
+def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[str]:
+    """See the module."""
+    yield from SESSION
+    yield "BEGIN;"
+    for change in reversed(changes):
+        yield from _undone(change, rows_before)
+    yield "COMMIT;"
+
+
+def not_undone(changes: Sequence[Change]) -> int:
+    """How many of them are comments."""
+    return sum(not _is_known(change) for change in changes)
+
+
+def _is_known(change: Change) -> bool:
+    needs_old = change.operation in ("update", "delete")
+    needs_new = change.operation in ("update", "insert")
+    known = (change.old is not None or not needs_old) and (change.new is not None or not needs_new)
+    return known and change.coverage == COMPLETE
+
+
+def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
+    table = change.table
+    if not _is_known(change):
+        yield f"-- not undone: {change.operation} of {table.shown}: {change.coverage}"
+        return
+    stored = [a.name for a in table.columns if not a.generated]
+    if change.operation == "truncate":
+        rows = rows_before(change)
+        names = [name for name in stored if name in rows.column_names]
+        yield from inserts(table, names, rows_of_text(rows.select(names)))
+    elif change.operation == "insert":
+        assert change.new is not None, f"{change=}"
+        yield _one(f"DELETE FROM {qualified(table)} WHERE {_place(table, change.new)}", table)
+    elif change.operation == "delete":
+        assert change.old is not None, f"{change=}"
+        yield from inserts(table, stored, [tuple(change.old[name] for name in stored)])
+    else:
+        assert change.old is not None and change.new is not None, f"{change=}"
+        old, new = change.old, change.new
+        changed = [name for name in stored if old[name] != new[name]]
+        if changed:
+            sets = ", ".join(f"{quoted_name(n)} = {literal(old[n])}" for n in changed)
+            yield _one(f"UPDATE {qualified(table)} SET {sets} WHERE {_place(table, new)}", table)
+
+
+def _place(table: Table, row: Row) -> str:
+    """The row that a change left: one, even of several that are alike."""
+    if table.key:
+        parts = (f"{quoted_name(name)} = {literal(row[name])}" for name in table.key)
+        return " AND ".join(parts)
+    # Not all types have an equality, but all have a text.
+    parts = (
+        f"{quoted_name(a.name)}::text IS NOT DISTINCT FROM {_text(a.type, row[a.name])}"
+        for a in table.columns
+    )
+    return f"ctid = (SELECT ctid FROM {qualified(table)} WHERE {' AND '.join(parts)} LIMIT 1)"
+
+
+def _text(type_: int, value: str | None) -> str:
+    """What a cast to text gives: of booleans other words, of char(n) none of its blanks."""
+    if value is not None and type_ == 16:
+        value = {"t": "true", "f": "false"}[value]
+    if value is not None and type_ == 1042:
+        value = value.rstrip(" ")
+    return literal(value)
+
+
+def _one(statement: str, table: Table) -> str:
+    """A statement that must meet one row."""
+    tag = "$walkeeper$"
+    while tag in statement:
+        tag = tag[:-1] + "_$"
+    return (
+        f"DO {tag} DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
+        f"IF met <> 1 THEN RAISE EXCEPTION 'a row of % is not as it was left', "
+        f"{literal(table.shown)}; END IF; END {tag};"
+    )

@@ -1,0 +1,143 @@
+"""`walkeeper history table-at | changes | undo` as a user runs them, on a real server's pg_wal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from tests.postgres_server import PostgresServer, program, server_environment
+from walkeeper_common.lsn import Lsn
+
+pytestmark = pytest.mark.postgres
+SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
+
+
+def walkeeper(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "walkeeper_cli", "history", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def done(*arguments: str) -> str:
+    result = walkeeper(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+class Shop:
+    """A server with some work done and some damage; what it was before."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server, self.wal = server, str(server.data / "pg_wal")
+        self.run(
+            "CREATE TABLE orders (id int PRIMARY KEY, who text, amount numeric(10,2), "
+            "at timestamptz)",
+            "CREATE TABLE notes (t text, j json, b bool, c char(5))",
+            "INSERT INTO orders SELECT i, CASE WHEN i % 5 > 0 THEN 'who ''' || i END, i / 7.0, "
+            "'2024-01-01Z'::timestamptz + i * interval '1 h' FROM generate_series(1, 300) i",
+            """INSERT INTO notes SELECT repeat('n, "', i), '{"a": 1}', i % 2 = 0, 'x' """
+            "FROM generate_series(1, 20) i",
+        )
+        self.before = self.rows()
+        self.lsn = self.mark()
+        self.run(
+            "UPDATE orders SET amount = 0, who = NULL WHERE id % 3 = 0",
+            "DELETE FROM notes WHERE b",
+            "INSERT INTO notes SELECT 'more', '{}', NULL, 'yz'",
+            "UPDATE orders SET id = -id WHERE id % 10 = 0",
+            "BEGIN; DELETE FROM orders WHERE id > 200; INSERT INTO orders VALUES (9999); COMMIT",
+            "TRUNCATE notes",
+        )
+        self.damaged = self.mark()
+
+    def run(self, *statements: str) -> None:
+        with self.server.connect() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def mark(self) -> str:
+        return str(Lsn.parse(self.server.sql("SELECT pg_current_wal_insert_lsn()")))
+
+    def rows(self) -> list[Any]:
+        return [
+            sorted(map(str, self.server.rows(f"SELECT {table}::text FROM {table}")))
+            for table in ("orders", "notes")
+        ]
+
+    def psql(self, path: Path) -> subprocess.CompletedProcess[str]:
+        command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", self.server.dsn()]
+        return subprocess.run(
+            [*command, "-f", str(path)], capture_output=True, text=True, timeout=60,
+            env=server_environment(),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield Shop(server)
+
+
+def test_table_at_writes_csv_parquet_and_sql(shop: Shop, tmp_path: Path) -> None:
+    where = ("--path", shop.wal, "--lsn", shop.lsn)
+    rows = list(csv.DictReader(io.StringIO(done("table-at", "orders", *where))))
+    assert len(rows) == 300
+    assert rows[0] == {
+        "id": "1", "who": "who '1", "amount": "0.14", "at": "2024-01-01 01:00:00+00",
+    }  # fmt: skip
+    assert rows[4]["who"] == ""
+    done("table-at", "public.orders", *where, "--output", str(tmp_path / "o.parquet"))
+    table = parquet.read_table(tmp_path / "o.parquet")
+    assert table["id"].to_pylist() == list(range(1, 301))
+    assert set(table["coverage"].to_pylist()) == {"complete"}
+    done("table-at", "orders", *where, "--output", str(tmp_path / "o.sql"))
+    shop.run("CREATE SCHEMA kept", "CREATE TABLE kept.orders (LIKE public.orders)")
+    text = (tmp_path / "o.sql").read_text().replace('"public"."orders"', '"kept"."orders"')
+    (tmp_path / "k.sql").write_text(text)
+    assert shop.psql(tmp_path / "k.sql").returncode == 0
+    again = shop.server.rows("SELECT orders::text FROM kept.orders")
+    assert sorted(map(str, again)) == shop.before[0]
+
+
+def test_changes_tell_a_rows_history(shop: Shop) -> None:
+    text = done("changes", "--path", shop.wal, "--table", "public.orders", "--where", "id=30",
+                "--format", "json")  # fmt: skip
+    history = [json.loads(line) for line in text.splitlines()]
+    assert [each["operation"] for each in history] == ["insert", "update", "update"]
+    assert history[1]["old"]["amount"] == "4.29" and history[1]["new"]["amount"] == "0.00"
+    assert history[2]["new"]["id"] == "-30"
+    lines = done("changes", "--path", shop.wal, "--start-lsn", shop.lsn, "--end-lsn", shop.damaged)
+    operations = [row["operation"] for row in csv.DictReader(io.StringIO(lines))]
+    assert operations.count("update") == 130 and operations.count("truncate") == 1
+    assert operations.count("delete") == 10 + 90 and operations.count("insert") == 2
+
+
+def test_undo_brings_the_rows_back_once(shop: Shop, tmp_path: Path) -> None:
+    script = tmp_path / "undo.sql"
+    done("undo", "--path", shop.wal, "--all-tables", "--start-lsn", shop.lsn,
+         "--end-lsn", shop.damaged, "--output", str(script))  # fmt: skip
+    applied = shop.psql(script)
+    assert applied.returncode == 0, applied.stderr
+    assert shop.rows() == shop.before
+    again = shop.psql(script)
+    assert again.returncode != 0
+    assert shop.rows() == shop.before
+
+
+def test_errors_say_what_to_do(shop: Shop, tmp_path: Path) -> None:
+    missing = walkeeper("table-at", "nothing", "--path", shop.wal)
+    assert missing.returncode == 1
+    assert "no table nothing in database postgres" in missing.stderr
+    assert "public.orders" in missing.stderr
+    wrong = walkeeper("table-at", "orders", "--path", shop.wal, "--base", str(tmp_path))
+    assert wrong.returncode == 1 and "PG_VERSION" in wrong.stderr
+    unsaid = walkeeper("undo", "--path", shop.wal)
+    assert unsaid.returncode == 2 and "--table" in unsaid.stderr
