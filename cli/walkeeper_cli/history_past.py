@@ -25,7 +25,7 @@ from walkeeper_history.times import lsn_range
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Database, Table
 from walkeeper_replay.catalog_history import CatalogHistory
-from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches
+from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
 from walkeeper_replay.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt
 from walkeeper_replay.times_text import timestamp_text
@@ -151,7 +151,7 @@ def changes(
     base = opened_base(archive, asked)
     found, database = _changes(archive, asked, tables, base)
     wanted = [_condition(text) for text in where]
-    found = [c for c in found if _is_wanted(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
+    found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
     made = pa.Table.from_batches(batches(found, database.name), SCHEMA)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
@@ -169,12 +169,6 @@ def _condition(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--where {text}: not COLUMN=VALUE")
     return column.strip(), value
-
-
-def _is_wanted(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
-    """Either of a change's rows is that one."""
-    rows = [row for row in (change.old, change.new) if row is not None]
-    return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
 
 
 def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, yes: bool) -> int:

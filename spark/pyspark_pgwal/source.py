@@ -3,7 +3,8 @@
     path                  directory, object store's URL, or walkeeper://host:port,…/cluster: a live
                           log, up to where it is committed (required)
     table                 records (default), blocks, stats, xacts, checkpoints, locks, relations,
-                          messages, segments, problems
+                          messages, segments, problems; with options of their own table_at,
+                          changes and row_history (pyspark_pgwal.past)
     columns               names, separated by commas; Spark cannot tell a Python source which
                           columns a query needs, so leaving them out here is what saves time
     payload               true: with main_data, block_data and block_fpi_data
@@ -50,6 +51,7 @@ OPTIONS = (
     "timeline", "verify", "onError", "segmentsPerPartition", "maxFilesPerTrigger", "pushdown",
     "catalog", "index", "engine",
 )  # fmt: skip
+PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.past
 MAX_FILES_PER_TRIGGER = 64
 
 
@@ -93,10 +95,10 @@ class PgWalOptions:
             path=values["path"],
             table=name,
             columns=_columns(values, name, names),
-            start_lsn=_lsn(values, "startLsn"),
-            end_lsn=_lsn(values, "endLsn"),
-            start_time=_time(values, "startTime"),
-            end_time=_time(values, "endTime"),
+            start_lsn=lsn_option(values, "startLsn"),
+            end_lsn=lsn_option(values, "endLsn"),
+            start_time=time_option(values, "startTime"),
+            end_time=time_option(values, "endTime"),
             timeline=_number(values, "timeline"),
             check_crc=_one_of(values, "verify", "crc", "none") == "crc",
             on_error=_one_of(values, "onError", "fail", "skip", "report"),
@@ -139,7 +141,7 @@ def _columns(
     return None
 
 
-def _lsn(values: Mapping[str, str], name: str) -> int | None:
+def lsn_option(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
@@ -152,7 +154,7 @@ def _lsn(values: Mapping[str, str], name: str) -> int | None:
 _parse_time = datetime.fromisoformat
 
 
-def _time(values: Mapping[str, str], name: str) -> datetime | None:
+def time_option(values: Mapping[str, str], name: str) -> datetime | None:
     text = values.get(name)
     if text is None:
         return None
@@ -182,6 +184,8 @@ def _one_of(values: Mapping[str, str], name: str, *choices: str) -> str:
 class PgWalSource(DataSource):
     """`pgwal`."""
 
+    _past: object = None
+
     @classmethod
     def name(cls) -> str:
         return "pgwal"
@@ -190,10 +194,23 @@ class PgWalSource(DataSource):
         return PgWalOptions.parse(self.options)
 
     def schema(self) -> StructType:
+        if self.options.get("table") in PAST_TABLES:
+            return self._past_schema()
         arrow = self._parsed().made_table().schema
         return from_arrow_schema(arrow, prefer_timestamp_ntz=False)
 
+    def _past_schema(self) -> StructType:
+        """Of what needs replay; catalogs once, since this object goes on to the reader."""
+        from pyspark_pgwal.past import past_schema
+
+        arrow, self._past = past_schema(self.options)
+        return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self.options.get("table") in PAST_TABLES:
+            from pyspark_pgwal.past import past_reader
+
+            return past_reader(self.options, self._past)
         from pyspark_pgwal.batch import PgWalReader, PushdownReader
 
         options = self._parsed()

@@ -99,6 +99,7 @@ class CatalogHistory:
         *,
         base: BaseDirectory | None = None,
         until: int | None = None,
+        keeps_commits: bool = True,
         engine_name: str = "auto",
         on_problem: OnProblem = raise_fatal,
     ) -> CatalogHistory:
@@ -114,7 +115,7 @@ class CatalogHistory:
             for space, database in [] if base is None else [(1664, 0), *base.databases()]:
                 store.maps[database] = base.map_of(space, database) if base else {}
                 store.map_log.append((0, database, store.maps[database]))
-            xids = Xids(base, keeps_commits=True)
+            xids = Xids(base, keeps_commits=keeps_commits)
             end = pass_over(
                 files, plan, [xids.add, store.add],
                 until=until, engine_name=engine_name, on_problem=on_problem,

@@ -67,7 +67,12 @@ class TableAt:
         refuse_before(base, plan, lsn)
         if history is None:
             history = CatalogHistory.read(
-                open_files(path), plan, base=base, until=lsn, on_problem=on_problem
+                open_files(path),
+                plan,
+                base=base,
+                until=lsn,
+                keeps_commits=False,
+                on_problem=on_problem,
             )
         at = history.end_lsn if lsn is None else lsn
         if lsn is not None and history.end_lsn == 0:

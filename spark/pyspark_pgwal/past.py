@@ -1,0 +1,176 @@
+"""Tables of the source that need replay: table_at, changes, row_history. No logic of its own.
+
+    table        table_at: a relation's rows as of an LSN; changes: who changed which row when;
+                 row_history: the changes of rows with one value
+    path         the WAL (required)
+    relation     schema.table; of table_at one, of changes any number, separated by commas (all)
+    lsn, time    of table_at: as of then (the end of the WAL)
+    where        of row_history: COLUMN=VALUE
+    startLsn, endLsn    of changes: records that start in [startLsn, endLsn)
+    database     its name or OID, where there are several
+    base         a base backup's directory, at the same place on every executor
+    timeline     the newest, unless told otherwise
+    onError      fail (default) or skip
+    parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
+
+Contract: as of the other tables: an unknown option is an error. The catalogs are replayed once, on
+the driver, when the schema is asked for; each task walks over the WAL for itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_pgwal.source import lsn_option, time_option
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.plan import Plan, Problem, make_plan
+from walkeeper_history.sweep import raise_fatal
+from walkeeper_history.times import lsn_range
+from walkeeper_history.wal_files import open_files
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
+from walkeeper_replay.table_at import TableAt
+
+_OPTIONS = (
+    "path", "table", "relation", "lsn", "time", "where", "startLsn", "endLsn", "database", "base",
+    "timeline", "onError", "parts",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PastOptions:
+    """The options, checked. Travels to the workers."""
+
+    values: dict[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> PastOptions:
+        known = {name.lower(): name for name in _OPTIONS}
+        for name in given:
+            if name.lower() not in known:
+                raise HistoryError(
+                    f"pgwal has no option {name} here; it has: {', '.join(_OPTIONS)}"
+                )
+        made = cls({known[name.lower()]: value for name, value in given.items()})
+        if not made.values.get("path"):
+            raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
+        if made.table == "table_at" and not made.values.get("relation"):
+            raise HistoryError("table_at needs the option relation, such as public.accounts")
+        if made.table == "row_history" and "=" not in made.values.get("where", ""):
+            raise HistoryError("row_history needs the option where, such as id=4711")
+        return made
+
+    @property
+    def table(self) -> str:
+        return self.values["table"]
+
+    @property
+    def path(self) -> str:
+        return self.values["path"]
+
+    @property
+    def base(self) -> BaseDirectory | None:
+        return BaseDirectory(self.values["base"]) if self.values.get("base") else None
+
+    @property
+    def parts(self) -> int:
+        text = self.values.get("parts", "")
+        return int(text) if text.isdigit() and int(text) else os.cpu_count() or 1
+
+    def on_problem(self, problem: Problem) -> None:
+        if self.values.get("onError", "fail") == "fail":
+            raise_fatal(problem)
+
+    def lsn(self, name: str) -> int | None:
+        return lsn_option(self.values, name)
+
+    def plan(self) -> Plan:
+        base, timeline = self.base, self.values.get("timeline")
+        return make_plan(
+            open_files(self.path),
+            timeline=int(timeline) if timeline else None,
+            start_lsn=None if base is None else base.redo_lsn,
+        )
+
+    def table_at(self) -> TableAt:
+        plan, lsn = self.plan(), self.lsn("lsn")
+        if "time" in self.values:
+            moment = time_option(self.values, "time")
+            lsn = lsn_range(open_files(self.path), plan, None, moment, (None, lsn))[1]
+        return TableAt.open(
+            self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
+            database=self.values.get("database"), on_problem=self.on_problem,
+        )  # fmt: skip
+
+
+@dataclass
+class Share(InputPartition):
+    """One task's blocks, or tables."""
+
+    part: int
+    parts: int
+
+    def __init__(self, part: int, parts: int) -> None:
+        self.part, self.parts = part, parts
+
+
+class TableAtReader(DataSourceReader):
+    def __init__(self, past: TableAt, parts: int) -> None:
+        self._past, self._parts = past, parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Share(part, self._parts) for part in range(self._parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Share), f"{partition=}"
+        yield from self._past.read(partition.part, partition.parts)
+
+
+class ChangesReader(DataSourceReader):
+    def __init__(self, options: PastOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Share(part, self._options.parts) for part in range(self._options.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Share), f"{partition=}"
+        options = self._options
+        files, plan, end = open_files(options.path), options.plan(), options.lsn("endLsn")
+        history = CatalogHistory.read(
+            files, plan, base=options.base, until=end, on_problem=options.on_problem
+        )
+        database = history.database(history.end_lsn, options.values.get("database"))
+        reader = ChangeReader(
+            files, plan, history, database, options.base, on_problem=options.on_problem
+        )
+        names = [n.strip() for n in options.values.get("relation", "").split(",") if n.strip()]
+        share = partition.part, partition.parts
+        found = reader.read(names, options.lsn("startLsn") or 0, end, share=share)
+        if options.table == "row_history":
+            column, _, value = options.values["where"].partition("=")
+            found = [c for c in found if is_of_row(c, [(column.strip(), value)])]
+        yield from batches(found, database.name)
+
+
+def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
+    """The Arrow schema, and what finding it out has cost."""
+    options = PastOptions.parse(given)
+    if options.table != "table_at":
+        return SCHEMA, None
+    past = options.table_at()
+    return past.schema, past
+
+
+def past_reader(given: Mapping[str, str], past: object) -> DataSourceReader:
+    options = PastOptions.parse(given)
+    if options.table != "table_at":
+        return ChangesReader(options)
+    assert past is None or isinstance(past, TableAt), f"{past=}"
+    return TableAtReader(past or options.table_at(), options.parts)

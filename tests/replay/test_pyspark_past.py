@@ -1,0 +1,68 @@
+"""The Spark source's table_at, changes and row_history give what the core gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_pgwal.session import session
+from tests.postgres_server import PostgresServer
+from tests.replay.test_past_command import SETTINGS, Shop
+
+# py4j leaves sockets to the collector.
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.postgres,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    made = session("local[2]", spark_sql_shuffle_partitions="2")
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield Shop(server)
+
+
+def loaded(spark: SparkSession, shop: Shop, **options: str) -> DataFrame:
+    reader = spark.read.format("pgwal").option("path", shop.wal)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def test_table_at_is_the_table_as_it_was(spark: SparkSession, shop: Shop) -> None:
+    frame = loaded(spark, shop, table="table_at", relation="public.orders", lsn=shop.lsn)
+    assert frame.columns == ["id", "who", "amount", "at", "coverage"]
+    assert frame.selectExpr("count(*)", "sum(id)", "count(who)").collect()[0] == (
+        300, 300 * 301 // 2, 240,
+    )  # fmt: skip
+    now = loaded(spark, shop, table="table_at", relation="public.orders", parts="3")
+    assert now.count() == shop.server.sql("SELECT count(*) FROM orders")
+    assert {row.coverage for row in now.select("coverage").distinct().collect()} == {"complete"}
+
+
+def test_changes_are_rows_with_maps(spark: SparkSession, shop: Shop) -> None:
+    frame = loaded(spark, shop, table="changes", startLsn=shop.lsn, endLsn=shop.damaged)
+    counts = {row.operation: row[1] for row in frame.groupBy("operation").count().collect()}
+    assert counts == {"update": 130, "delete": 100, "insert": 2, "truncate": 1}
+    rows = loaded(spark, shop, table="row_history", relation="orders", where="id=30").collect()
+    assert [row.operation for row in rows] == ["insert", "update", "update"]
+    assert rows[1].old["amount"] == "4.29" and rows[2].new["id"] == "-30"
+
+
+def test_a_table_that_is_not_there_is_an_error(spark: SparkSession, shop: Shop) -> None:
+    with pytest.raises(PySparkException, match="no table nothing"):
+        loaded(spark, shop, table="table_at", relation="nothing")
+    with pytest.raises(PySparkException, match="needs the option relation"):
+        loaded(spark, shop, table="table_at")
