@@ -42,6 +42,7 @@ from walkeeper_replay.apply import (
 from walkeeper_replay.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
 from walkeeper_replay.images import unpack_images
 from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.page_room import room
 
 PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
 EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25
@@ -120,7 +121,7 @@ class PageStore:
 
     def __post_init__(self) -> None:
         self.counts = np.zeros(COUNTS, np.int64)
-        self.pages = np.empty((PAGES_AT_FIRST, PAGE_BYTES), np.uint8)
+        self.pages = room(PAGES_AT_FIRST)
         self.slots = np.zeros(PAGES_AT_FIRST, SLOT_ROW)
         self.hash_keys = np.full(4 * PAGES_AT_FIRST, -1, np.int64)
         self.hash_slots = np.zeros(4 * PAGES_AT_FIRST, np.int32)
@@ -196,13 +197,15 @@ class PageStore:
         self.take_events()
         used = int(self.counts[SLOTS])
         if 2 * (used + 1) > len(self.hash_keys) or used == len(self.slots):
-            pages = np.empty((2 * len(self.pages), PAGE_BYTES), np.uint8)
-            pages[:used] = self.pages[:used]
             slots = np.zeros(2 * len(self.slots), SLOT_ROW)
             slots[:used] = self.slots[:used]
+            if len(self.pages) < len(slots):
+                pages = room(len(slots))
+                pages[:used] = self.pages[:used]
+                self.pages = pages
             self.hash_keys = np.full(4 * len(slots), -1, np.int64)
             self.hash_slots = np.zeros(4 * len(slots), np.int32)
-            self.pages, self.slots = pages, slots
+            self.slots = slots
             rehash(self.hash_keys, self.hash_slots, slots, used)
 
     def take_events(self) -> None:

@@ -140,12 +140,12 @@ class Xids:
     def commit_lsns(self, xids: Column) -> Column:
         """int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
         xids = xids.astype(np.int64)
-        found: Column = np.full(len(xids), _UNKNOWN, np.int64)
-        for number in np.unique(xids // _CHUNK).tolist():
-            chunk = self._chunks.get(number)
-            if chunk is not None:
-                own = xids // _CHUNK == number
-                found[own] = chunk[xids[own] % _CHUNK]
+        # One lookup for all: which chunk, and where in it; the first is of those without any.
+        rows = np.zeros((1 << 32) // _CHUNK, np.int64)
+        rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
+        every = np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
+        found: Column = every[rows[xids // _CHUNK], xids % _CHUNK]
+        found[xids == 0] = NEVER
         unknown = np.flatnonzero(found == _UNKNOWN)
         if len(unknown):
             unique, back = np.unique(xids[unknown], return_inverse=True)

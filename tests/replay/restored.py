@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tests.postgres_server import PostgresServer, own
 from tests.waiting import wait_until
@@ -55,17 +54,20 @@ class Restored:
         )
         return [row[0] for row in rows]
 
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """As COPY prints them, in the table's physical order."""
-        statement = f"COPY (SELECT * FROM {table} ORDER BY ctid) TO STDOUT".encode()
-        with (
-            self.server.connect(
-                options="-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres"
-            ) as connection,
-            connection.cursor() as cursor,
-            cursor.copy(statement) as copy,
-        ):
-            return list(copy.rows())
+    def rows(self, table: str) -> list[tuple[str | None, ...]]:
+        return copied(self.server, table)
+
+
+def copied(server: PostgresServer, table: str) -> list[tuple[str | None, ...]]:
+    """As COPY prints them, in the table's physical order."""
+    statement = f"COPY (SELECT * FROM {table} ORDER BY ctid) TO STDOUT".encode()
+    options = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres"
+    with (
+        server.connect(options=options) as connection,
+        connection.cursor() as cursor,
+        cursor.copy(statement) as copy,
+    ):
+        return list(copy.rows())
 
 
 @contextlib.contextmanager

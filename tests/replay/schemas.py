@@ -17,6 +17,7 @@ CREATE TYPE pair AS (a int, b text);
 CREATE TYPE floats AS RANGE (subtype = float8);
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 """
+TABLES = ("every_type", "plain", "doomed")
 # Column, type, an expression for a value of row i.
 COLUMNS = (
     ("id", "int PRIMARY KEY", "i"),
@@ -67,7 +68,7 @@ COLUMNS = (
     ("nm", "name", "('n' || i)::name"),
     ("ps", "positive", "1 + i % 1000"),
     ("pt", "point", "point(i, i / 3.0)"),
-    ("lsn", "pg_lsn", "'1/2A'::pg_lsn + i"),
+    ("lsn", "pg_lsn", "(i || '/2A')::pg_lsn"),
 )  # fmt: skip
 
 Note = Callable[[], None]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.replay.schemas import Schemas
-from tests.replay.test_redo_postgres import drawn_seed
+from tests.replay.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan
 from walkeeper_history.wal_files import open_files

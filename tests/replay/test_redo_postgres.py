@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,11 +12,17 @@ import pytest
 
 from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation
+from tests.replay.restored import copied
+from tests.replay.schemas import TABLES, Schemas
+from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import SegmentReader
 from walkeeper_history.wal_files import open_files
+from walkeeper_replay.arrow_text import rows_of_text
 from walkeeper_replay.consistency import Checked, ConsistencyCheck
+from walkeeper_replay.table_at import COMPLETE, TableAt
 
 pytestmark = pytest.mark.postgres
 DEBIANS = 15
@@ -33,12 +37,8 @@ EXPECTED = {
 class Made:
     major: int
     wal: Path
-
-
-def drawn_seed() -> int:
-    seed = int(os.environ.get("WAL_SEED") or random.SystemRandom().randrange(1_000_000))
-    sys.stderr.write(f"WAL_SEED={seed}\n")
-    return seed
+    lsn: int
+    tables: dict[str, list[tuple[str | None, ...]]]
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,17 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
             PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"])
         )
         with server.connect(options="-c statement_timeout=120s") as connection:
-            absent = fill(connection, drawn_seed(), 800)
+            seed = drawn_seed()
+            absent = fill(connection, seed, 800)
+            connection.execute(b"SET search_path = public")
+            work = Schemas(connection, seed)
+            work.create()
+            work.play(2, lambda: None)
         sys.stderr.write(f"PostgreSQL {request.param} cannot: {absent}\n")
+        lsn = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+        tables = {name: copied(server, name) for name in TABLES}
         server.stop()
-        yield Made(request.param, server.data / "pg_wal")
+        yield Made(request.param, server.data / "pg_wal", lsn, tables)
 
 
 def checked(wal: Path) -> ConsistencyCheck:
@@ -86,3 +93,14 @@ def test_every_heap_page_is_that_of_the_server(made: Made) -> None:
 def unknown(rows: list[Checked]) -> int:
     """Images of pages that nothing before made known; with full_page_writes, next to none."""
     return sum(row.not_known for row in rows)
+
+
+@pytest.mark.parametrize("made", sorted([DEBIANS, *WHEELS, *NPM_PACKAGES]), indirect=True)
+def test_tables_of_every_type_are_read_from_the_wal_alone(made: Made) -> None:
+    plan = make_plan(open_files(str(made.wal)))
+    for name, expected in made.tables.items():
+        past = TableAt.open(
+            str(made.wal), plan, f"public.{name}", lsn=made.lsn, database="postgres"
+        ).whole()
+        assert rows_of_text(past.drop_columns(["coverage"])) == expected
+        assert set(past["coverage"].to_pylist()) <= {COMPLETE}
