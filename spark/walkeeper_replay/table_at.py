@@ -159,7 +159,11 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str
 
 
 def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> None:
-    """A backup cannot be taken back to before itself, nor forward over a gap."""
+    """A backup cannot be taken back to before itself, nor forward over a gap; nor WAL further than
+    it goes."""
+    end = plan.segments[-1].first_lsn + plan.segments[-1].segment_bytes
+    if lsn is not None and lsn > end:
+        raise HistoryError(f"the WAL ends in the segment before {Lsn(end)}, so before {Lsn(lsn)}")
     if base is None:
         return
     if lsn is not None and lsn < base.redo_lsn:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,27 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
+from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
 
 
-def walkeeper(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "walkeeper_cli", "history", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+Output = pytest.CaptureFixture[str]
 
 
-def done(*arguments: str) -> str:
-    result = walkeeper(*arguments)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def done(capsys: Output, *arguments: str) -> str:
+    capsys.readouterr()
+    code = run(["history", *arguments])
+    text = capsys.readouterr()
+    assert code == 0, text.err
+    return text.out
+
+
+def failed(capsys: Output, *arguments: str) -> tuple[int, str]:
+    code = run(["history", *arguments])
+    return code, capsys.readouterr().err
 
 
 class Shop:
@@ -86,19 +91,19 @@ def shop() -> Iterator[Shop]:
         yield Shop(server)
 
 
-def test_table_at_writes_csv_parquet_and_sql(shop: Shop, tmp_path: Path) -> None:
+def test_table_at_writes_csv_parquet_and_sql(shop: Shop, tmp_path: Path, capsys: Output) -> None:
     where = ("--path", shop.wal, "--lsn", shop.lsn)
-    rows = list(csv.DictReader(io.StringIO(done("table-at", "orders", *where))))
+    rows = list(csv.DictReader(io.StringIO(done(capsys, "table-at", "orders", *where))))
     assert len(rows) == 300
     assert rows[0] == {
         "id": "1", "who": "who '1", "amount": "0.14", "at": "2024-01-01 01:00:00+00",
     }  # fmt: skip
     assert rows[4]["who"] == ""
-    done("table-at", "public.orders", *where, "--output", str(tmp_path / "o.parquet"))
+    done(capsys, "table-at", "public.orders", *where, "--output", str(tmp_path / "o.parquet"))
     table = parquet.read_table(tmp_path / "o.parquet")
     assert table["id"].to_pylist() == list(range(1, 301))
     assert set(table["coverage"].to_pylist()) == {"complete"}
-    done("table-at", "orders", *where, "--output", str(tmp_path / "o.sql"))
+    done(capsys, "table-at", "orders", *where, "--output", str(tmp_path / "o.sql"))
     shop.run("CREATE SCHEMA kept", "CREATE TABLE kept.orders (LIKE public.orders)")
     text = (tmp_path / "o.sql").read_text().replace('"public"."orders"', '"kept"."orders"')
     (tmp_path / "k.sql").write_text(text)
@@ -107,22 +112,24 @@ def test_table_at_writes_csv_parquet_and_sql(shop: Shop, tmp_path: Path) -> None
     assert sorted(map(str, again)) == shop.before[0]
 
 
-def test_changes_tell_a_rows_history(shop: Shop) -> None:
-    text = done("changes", "--path", shop.wal, "--table", "public.orders", "--where", "id=30",
-                "--format", "json")  # fmt: skip
+def test_changes_tell_a_rows_history(shop: Shop, capsys: Output) -> None:
+    row = ("--table", "public.orders", "--where", "id=30")
+    text = done(capsys, "changes", "--path", shop.wal, *row, "--format", "json")
     history = [json.loads(line) for line in text.splitlines()]
     assert [each["operation"] for each in history] == ["insert", "update", "update"]
     assert history[1]["old"]["amount"] == "4.29" and history[1]["new"]["amount"] == "0.00"
     assert history[2]["new"]["id"] == "-30"
-    lines = done("changes", "--path", shop.wal, "--start-lsn", shop.lsn, "--end-lsn", shop.damaged)
+    lines = done(
+        capsys, "changes", "--path", shop.wal, "--start-lsn", shop.lsn, "--end-lsn", shop.damaged
+    )
     operations = [row["operation"] for row in csv.DictReader(io.StringIO(lines))]
     assert operations.count("update") == 130 and operations.count("truncate") == 1
     assert operations.count("delete") == 10 + 90 and operations.count("insert") == 2
 
 
-def test_undo_brings_the_rows_back_once(shop: Shop, tmp_path: Path) -> None:
+def test_undo_brings_the_rows_back_once(shop: Shop, tmp_path: Path, capsys: Output) -> None:
     script = tmp_path / "undo.sql"
-    done("undo", "--path", shop.wal, "--all-tables", "--start-lsn", shop.lsn,
+    done(capsys, "undo", "--path", shop.wal, "--all-tables", "--start-lsn", shop.lsn,
          "--end-lsn", shop.damaged, "--output", str(script))  # fmt: skip
     applied = shop.psql(script)
     assert applied.returncode == 0, applied.stderr
@@ -132,12 +139,14 @@ def test_undo_brings_the_rows_back_once(shop: Shop, tmp_path: Path) -> None:
     assert shop.rows() == shop.before
 
 
-def test_errors_say_what_to_do(shop: Shop, tmp_path: Path) -> None:
-    missing = walkeeper("table-at", "nothing", "--path", shop.wal)
-    assert missing.returncode == 1
-    assert "no table nothing in database postgres" in missing.stderr
-    assert "public.orders" in missing.stderr
-    wrong = walkeeper("table-at", "orders", "--path", shop.wal, "--base", str(tmp_path))
-    assert wrong.returncode == 1 and "PG_VERSION" in wrong.stderr
-    unsaid = walkeeper("undo", "--path", shop.wal)
-    assert unsaid.returncode == 2 and "--table" in unsaid.stderr
+def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> None:
+    code, text = failed(capsys, "table-at", "nothing", "--path", shop.wal)
+    assert code == 1
+    assert "no table nothing in database postgres" in text
+    assert "public.orders" in text
+    code, text = failed(capsys, "table-at", "orders", "--path", shop.wal, "--base", str(tmp_path))
+    assert code == 1 and "PG_VERSION" in text
+    code, text = failed(capsys, "undo", "--path", shop.wal)
+    assert code == 2 and "--table" in text
+    code, text = failed(capsys, "table-at", "orders", "--path", shop.wal, "--lsn", "FF/0")
+    assert code == 1 and "the WAL ends" in text
