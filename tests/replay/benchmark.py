@@ -63,6 +63,7 @@ def make(directory: Path, megabytes: int) -> None:
         server.sql("SELECT pg_switch_wal()")
         server.stop()
         shutil.copytree(server.data / "pg_wal", directory / "wal")
+        own(directory / "wal")
         shutil.copytree(backup.data, directory / "backup")
         backup.delete()
         (directory / "end").write_text(f"{end}\n{answer}\n")
