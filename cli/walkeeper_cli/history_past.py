@@ -18,6 +18,7 @@ import pyarrow.parquet as parquet
 
 from walkeeper_cli.history_options import Source
 from walkeeper_cli.history_reading import Archive
+from walkeeper_cli.history_server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan
@@ -54,9 +55,11 @@ class Asked:
         return suffix if suffix in FORMATS else "csv"
 
 
-def planned(archive: Archive, base: BaseDirectory | None) -> Plan:
-    """All WAL behind the backup: what was before a range decides what is in it."""
-    start = None if base is None else base.redo_lsn
+def planned(archive: Archive, base: BaseDirectory | None, *, from_start: bool = False) -> Plan:
+    """All WAL behind the backup: what was before a range decides what is in it. `from_start`: only
+    from --start-lsn on."""
+    start: int | None = archive.source.start_lsn if from_start else None
+    start = start if base is None else base.redo_lsn
     return make_plan(archive.files, timeline=archive.source.timeline, start_lsn=start)
 
 
@@ -76,15 +79,21 @@ def place_of(archive: Archive, plan: Plan, lsn: int | None, time: datetime | Non
 
 
 def table_at(
-    source: Source, asked: Asked, name: str, lsn: int | None, time: datetime | None
+    source: Source,
+    asked: Asked,
+    name: str,
+    lsn: int | None,
+    time: datetime | None,
+    dsn: str | None,
 ) -> int:
     """Writes the rows, says on stderr how many and what is not known of them."""
     archive = Archive(source)
     base = opened_base(archive, asked)
-    plan = planned(archive, base)
+    plan = planned(archive, base, from_start=True)
     at = place_of(archive, plan, lsn, time)
     past = TableAt.open(
         source.path, plan, name, lsn=at, database=asked.database, base=base,
+        catalog=None if dsn is None else catalog_of_server(dsn, at or 0),
         on_problem=archive.on_problem,
     )  # fmt: skip
     table = past.whole(source.jobs or os.cpu_count() or 1)

@@ -42,6 +42,8 @@ class Attribute:
     missing: bytes | None = None
     generated: str = ""
     not_null: bool = False
+    lacks_missing: bool = False
+    """Older tuples have a default that is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def attribute_of(row: dict[str, object]) -> Attribute:
         _int(row["attlen"]), _ALIGNMENTS[str(row["attalign"])], bool(row["attisdropped"]),
         missing if isinstance(missing, bytes) and row["atthasmissing"] else None,
         str(row["attgenerated"]), bool(row["attnotnull"]),
+        bool(row["atthasmissing"]) and not isinstance(missing, bytes),
     )  # fmt: skip
 
 

@@ -156,6 +156,11 @@ class RowColumns:
     def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
         """Tuples from before the column was added have the value that was its default then."""
         absent = places == ABSENT
+        if attribute.lacks_missing and absent.any():
+            self.unknown += int(absent.sum())
+            self.unknown_places += [
+                (row, attribute.name) for row in np.flatnonzero(absent).tolist()
+            ]
         if attribute.missing is None or not absent.any():
             return array
         oid = self._types[attribute.name]

@@ -24,7 +24,7 @@ from walkeeper_history.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal_files import WalFiles, open_files
 from walkeeper_replay.apply import BROKEN, KNOWN
 from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Table
+from walkeeper_replay.catalog import Catalog, Table
 from walkeeper_replay.catalog_history import CatalogHistory
 from walkeeper_replay.columns_of_rows import RowColumns
 from walkeeper_replay.pass_over import pass_over
@@ -61,9 +61,11 @@ class TableAt:
         database: str | None = None,
         base: BaseDirectory | None = None,
         history: CatalogHistory | None = None,
+        catalog: Catalog | None = None,
         on_problem: OnProblem = raise_fatal,
     ) -> TableAt:
-        """Replays the catalogs up to `lsn` (None: the end of the WAL)."""
+        """Replays the catalogs up to `lsn` (None: the end of the WAL); `catalog`: names and columns
+        are taken from there instead."""
         refuse_before(base, plan, lsn)
         if history is None:
             history = CatalogHistory.read(
@@ -77,7 +79,7 @@ class TableAt:
         at = history.end_lsn if lsn is None else lsn
         if lsn is not None and history.end_lsn == 0:
             raise HistoryError(f"no WAL up to {Lsn(lsn)}: it begins later")
-        catalog = history.at(at, history.database(at, database))
+        catalog = catalog or history.at(at, history.database(at, database))
         return cls(path, plan, at, catalog.find(name), catalog.printer, history.xids, base)
 
     @property

@@ -139,6 +139,19 @@ def test_undo_brings_the_rows_back_once(shop: Shop, tmp_path: Path, capsys: Outp
     assert shop.rows() == shop.before
 
 
+def test_a_server_can_name_what_the_wal_does_not(shop: Shop, capsys: Output) -> None:
+    """From a checkpoint on, catalogs are not in the WAL; the rows' pages are, once changed."""
+    shop.run("CREATE TABLE old (id int PRIMARY KEY, t text)", "INSERT INTO old VALUES (1, 'a')")
+    shop.run("CHECKPOINT", "SELECT pg_switch_wal()")
+    begin = shop.mark()
+    shop.run("INSERT INTO old VALUES (2, 'b')", "UPDATE old SET t = 'c' WHERE id = 1")
+    where = ("--path", shop.wal, "--start-lsn", begin)
+    code, text = failed(capsys, "table-at", "public.old", *where)
+    assert code == 1 and "walkeeper" in text
+    rows = done(capsys, "table-at", "public.old", *where, "--dsn", shop.server.dsn())
+    assert rows.splitlines() == ["id,t", "2,b", "1,c"]
+
+
 def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> None:
     code, text = failed(capsys, "table-at", "nothing", "--path", shop.wal)
     assert code == 1

@@ -44,11 +44,12 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
 @source_options
 @option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
 @option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
+@option("--dsn", metavar="DSN", help="Names and columns as this server has them now.")
 @_written("parquet", "csv", "sql")
 @config_option
 def table_at(
-    source: Source, table: str, lsn: Lsn | None, time: datetime | None, database: str | None,
-    base: str | None, output: str | None, format_: str | None,
+    source: Source, table: str, lsn: Lsn | None, time: datetime | None, dsn: str | None,
+    database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
     """Write a table's rows as they were, also of a table that was changed, truncated or dropped
     since: what SELECT would give on a server recovered to that place, without a server.
@@ -68,7 +69,7 @@ def table_at(
     from walkeeper_cli.history_past import Asked
     from walkeeper_cli.history_past import table_at as write
 
-    return write(source, Asked(database, base, output, format_), table, lsn, time)
+    return write(source, Asked(database, base, output, format_), table, lsn, time, dsn)
 
 
 @click.command("changes", short_help="Who changed which row when, old and new values.")

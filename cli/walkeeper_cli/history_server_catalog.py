@@ -1,0 +1,75 @@
+"""The catalogs of a running server, for WAL that does not have them: `--dsn`.
+
+Contract: names, columns, types and files are those of now. A table that was rewritten or altered
+since the LSN that is asked for needs a base backup instead: its file and columns were others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from walkeeper_history.errors import HistoryError
+from walkeeper_replay.catalog import Catalog, Database, attribute_of, class_of, type_of
+
+_DATABASE = """
+SELECT oid::bigint, datname::text, encoding, dattablespace::bigint
+FROM pg_database WHERE datname = current_database()
+"""
+_CLASSES = """
+SELECT oid::bigint, relname::text, relnamespace::bigint, reltype::bigint, reltablespace::bigint,
+       coalesce(pg_relation_filenode(oid), 0)::bigint AS relfilenode, reltoastrelid::bigint,
+       relpersistence::text, relkind::text, relnatts::int
+FROM pg_class
+"""
+_ATTRIBUTES = """
+SELECT attrelid::bigint, attname::text, atttypid::bigint, attlen::int, attnum::int, atttypmod,
+       attalign::text, attnotnull, atthasmissing, attgenerated::text, attisdropped
+FROM pg_attribute WHERE attnum > 0 AND attrelid >= 16384
+"""
+_TYPES = """
+SELECT oid::bigint, typname::text, typnamespace::bigint, typlen::int, typtype::text,
+       typrelid::bigint, typelem::bigint, typalign::text, typbasetype::bigint
+FROM pg_type WHERE oid >= 10000
+"""
+_KEYS = """
+SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index WHERE indisprimary
+"""
+
+
+def catalog_of_server(dsn: str, lsn: int) -> Catalog:
+    """Of the database that the DSN names."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=10, row_factory=dict_row) as connection:
+            return _read(connection, lsn)
+    except psycopg.Error as error:
+        raise HistoryError(f"catalogs of the server: {' '.join(str(error).split())}") from error
+
+
+def _read(connection: psycopg.Connection[dict[str, Any]], lsn: int) -> Catalog:
+    def rows(query: str) -> list[dict[str, Any]]:
+        return connection.execute(query.encode()).fetchall()
+
+    own = rows(_DATABASE)[0]
+    database = Database(own["oid"], own["datname"], own["encoding"], own["dattablespace"])
+    catalog = Catalog(database, lsn)
+    schemas = {
+        row["oid"]: row["nspname"]
+        for row in rows("SELECT oid::bigint, nspname::text FROM pg_namespace")
+    }
+    for row in rows(_CLASSES):
+        catalog.classes[row["oid"]] = class_of(row, schemas)
+    for row in rows(_ATTRIBUTES):
+        catalog.attributes.setdefault(row["attrelid"], []).append(attribute_of(row))
+    for row in rows(_TYPES):
+        catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
+    for row in rows("SELECT oid::bigint, enumlabel::text FROM pg_enum"):
+        catalog.types.labels[row["oid"]] = row["enumlabel"]
+    for row in rows("SELECT rngtypid::bigint, rngsubtype::bigint FROM pg_range"):
+        catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
+    for row in rows(_KEYS):
+        catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
+    catalog.finish()
+    return catalog
