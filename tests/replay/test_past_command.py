@@ -113,7 +113,7 @@ def test_table_at_writes_csv_parquet_and_sql(shop: Shop, tmp_path: Path, capsys:
 
 
 def test_changes_tell_a_rows_history(shop: Shop, capsys: Output) -> None:
-    row = ("--table", "public.orders", "--where", "id=30")
+    row = ("--table", "public.orders", "--where", "id=30", "--end-lsn", shop.damaged)
     text = done(capsys, "changes", "--path", shop.wal, *row, "--format", "json")
     history = [json.loads(line) for line in text.splitlines()]
     assert [each["operation"] for each in history] == ["insert", "update", "update"]
