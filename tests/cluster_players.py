@@ -22,7 +22,7 @@ from tests.scenario_words import (
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import ProposerElected, Reject
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_proposer import proposer_events as p
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
@@ -185,6 +185,7 @@ class PlayedProposer:
         *,
         take_over: bool = True,
         window_bytes: int | None = None,
+        linger_ticks: int = 0,
     ) -> None:
         self.stage, self.name, self.wal = stage, name, bytearray(wal)
         self.reported = CREATION_LSN
@@ -201,6 +202,7 @@ class PlayedProposer:
                 links=len(stage.configuration.members),
                 purpose=purpose,
                 take_over=take_over,
+                linger_ticks=linger_ticks,
                 **bounds,
             )
         )
@@ -253,6 +255,9 @@ class PlayedProposer:
                     stage.tell(f"    {text}")
                 if settled is not None:
                     stage.tell("    settled", at=settled.consensus_lsn)
+                    if settled.behind and self.core.campaign.linger_ticks:
+                        names = " ".join(f"sk{member_id(name)}" for name, _ in settled.behind)
+                        stage.tell(f"    without {names}")
                 stage.kill(self.name)
 
     def _elected(self) -> None:

@@ -3,7 +3,7 @@
     cluster N [ack=K] [wal=W,W] [history=H]    N safekeepers, without WAL or with what is given
     safekeeper N wal=W [history=H] [promised=B]   what it has from before, acknowledged by nobody
     attach B wal=W reach=N,N [window=BYTES] [take_over=no]    proposer B, whose primary has W
-    settle B reach=N,N | seal B reach=N,N          an election without a primary
+    settle B reach=N,N [linger=TICKS] | seal B reach=N,N          an election without a primary
     write B W | half B R                  B's primary writes more; the first half of a record
     reach B N,N | kill B | tick B | back B         back: a candidate that lost tries again
     crash N | wipe N                      a power cut; a lost disk, prepared again
@@ -213,6 +213,7 @@ class ClusterStage:
             purpose,
             take_over=named.get("take_over") != "no",
             window_bytes=int(named["window"]) if "window" in named else None,
+            linger_ticks=int(named.get("linger", "0")),
         )
         if purpose is Purpose.ATTACH:
             proposer.post(p.PrimaryIdentified(proposer.identity()))

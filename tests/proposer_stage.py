@@ -1,7 +1,8 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
-    link N | lost N | tick | back | announce | primary flush=L [timeline=T] | primary_lost
+    link N | lost N | tick | back | announce | primary_lost
+    primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
     vote N ballot=B flush=L [record=L] [history=H|none] [refused=yes]
@@ -81,7 +82,7 @@ class ProposerStage:
 
     def __init__(self) -> None:
         self.proposer: Proposer
-        self._read = ReadPrimary(CREATION_LSN, CREATION_LSN)
+        self._read = ReadPrimary(CREATION_LSN, CREATION_LSN, 1)
         self._wal_lsn = CREATION_LSN
 
     def run(self, line: str) -> str:
@@ -199,10 +200,10 @@ class ProposerStage:
                 return "IdentifyPrimary"
             case ReadPrimary(begin_lsn, end_lsn):
                 self._read = effect
-                return f"ReadPrimary {begin_lsn} to {end_lsn}"
-            case StartStreaming(start_lsn):
+                return f"ReadPrimary {begin_lsn} to {end_lsn}{_on(effect.timeline)}"
+            case StartStreaming(start_lsn, timeline):
                 self._wal_lsn = start_lsn
-                return f"StartStreaming {start_lsn}"
+                return f"StartStreaming {start_lsn}{_on(timeline)}"
             case PauseStreaming() | ResumeStreaming():
                 return type(effect).__name__
             case Report(commit_lsn, feedback):
@@ -221,6 +222,10 @@ class ProposerStage:
                 return f"Note {text}{shown_facts(facts)}"
 
 
+def _on(timeline: int) -> str:
+    return f" timeline={timeline}" if timeline > 1 else ""
+
+
 def _identity(named: dict[str, str]) -> PrimaryIdentity:
     return PrimaryIdentity(
         system_id=SYSTEM_ID,
@@ -232,4 +237,11 @@ def _identity(named: dict[str, str]) -> PrimaryIdentity:
         in_recovery=False,
         fsync=True,
         full_page_writes=True,
+        timeline_file=_timeline_file(named["ended"]) if "ended" in named else b"",
     )
+
+
+def _timeline_file(text: str) -> bytes:
+    """`1@0/100200,2@0/100400` as PostgreSQL writes it."""
+    lines = (word.replace("@", "\t") + "\tno reason\n" for word in text.split(","))
+    return "\n".join(lines).encode()

@@ -67,12 +67,13 @@ def parse_ballot(text: str) -> Ballot:
 def parse_history(text: str, configuration: Configuration) -> History:
     entries: list[Fragment] = []
     for word in text.split(",") if text != "none" else []:
-        ballot, _, start = word.rstrip("!").partition("@")
+        ballot, _, place = word.rstrip("!").partition("@")
+        start, _, timeline = place.partition("/tl")
         entries.append(
             Fragment(
                 parse_ballot(ballot),
                 Lsn.parse(start),
-                1,
+                int(timeline or 1),
                 word.endswith("!"),
                 configuration.members,
                 configuration.ack_quorum,
@@ -88,7 +89,8 @@ def shown(value: object) -> str:
             return f"{value.term}:{value.proposer_id[:1].decode() if value.term else '-'}"
         case Fragment():
             seal = "!" if value.sealed else ""
-            return f"{shown(value.ballot)}@{value.start_lsn}{seal}"
+            timeline = f"/tl{value.timeline}" if value.timeline > 1 else ""
+            return f"{shown(value.ballot)}@{value.start_lsn}{timeline}{seal}"
         case tuple():
             return ",".join(shown(part) for part in value)
         case RejectCode():
@@ -106,6 +108,7 @@ def shown_message(message: Message) -> str:
             return f"heartbeat at={message.begin_lsn} commit={message.commit_lsn}"
         case AppendRequest():
             wal = f"{message.begin_lsn} +{len(message.payload)}"
+            wal += f" timeline={message.timeline}" if message.timeline > 1 else ""
             return f"append {wal} commit={message.commit_lsn}"
         case ReadResponse():
             return f"ReadResponse {message.begin_lsn} +{len(message.payload)}"

@@ -39,6 +39,7 @@ from tests.scenario_words import (
     shown,
     shown_facts,
 )
+from tests.sim.primary import COMMIT_RMID
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal, WalkeeperError
 from walkeeper_common.framing import Message
@@ -236,7 +237,7 @@ class StoredStage(ClusterStage):
 
     def _do_record(self, plain: list[str], named: dict[str, str]) -> None:
         size = int(plain[0]) if plain else self._data_up_to(lsn_of(named["to"]))
-        made = self.primary.record(size)
+        made = self.primary.record(size, 0, COMMIT_RMID)  # which tells a server from its clones
         assert "to" not in named or str(made.end_lsn) == named["to"], f"{made.end_lsn=}"
         self._flush(made.end_lsn)
 

@@ -101,25 +101,6 @@ def test_usage_errors_exit_2_and_name_the_option(complaint: Complaint) -> None:
     assert "*" in complaint("attach", "--dsn", "", "--application-name", "*")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("proposer", "--follow"),
-    ],
-)
-def test_what_this_version_lacks_is_refused_and_not_ignored(
-    arguments: tuple[str, ...], complaint: Complaint
-) -> None:
-    assert f"{arguments[1]} is not available in this version" in complaint(*arguments)
-
-
-def test_a_flag_of_a_later_version_in_the_environment_is_refused_too(
-    complaint: Complaint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WALKEEPER_PUBLICATION", "p")
-    assert "--publication is not available" in complaint("proposer")
-
-
 def test_archive_flags_reach_the_daemon(
     started: list[Any], complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.test_wal_store import ONE_TIMELINE
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -25,7 +26,7 @@ def streaming(link: int, at_lsn: Lsn) -> Member:
 def test_a_second_answer_goes_to_the_laggard_that_still_waits() -> None:
     """Found by the simulator: the first laggard's window was full, it got both answers, and the
     other one waited for ever."""
-    feeder = Feeder(1, BALLOT, 1, WalWindow(END), ZERO_LSN, ZERO_LSN)
+    feeder = Feeder(1, BALLOT, ONE_TIMELINE, WalWindow(END), ZERO_LSN, ZERO_LSN)
     donor, full, other = streaming(0, END), streaming(1, START), streaming(2, START)
     members = [donor, full, other]
     asked = feeder.feed(full, members) + feeder.feed(other, members)

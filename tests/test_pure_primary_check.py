@@ -58,7 +58,9 @@ class Examination:
     donor_reads: int = 0
 
     def begin(self) -> tuple[PrimaryCheck, list[Effect]]:
-        configuration = replace(configuration_of(3), segment_bytes=SEGMENT)
+        configuration = replace(
+            configuration_of(3), segment_bytes=SEGMENT, creation_lsn=lsn(1)
+        )
         end_lsn = lsn(1) + len(self.log)
         creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
         check = PrimaryCheck(
@@ -122,8 +124,14 @@ def test_it_ends_where_the_log_begins() -> None:
     whole = Examination(wal, wal)
     assert whole.run().verdict is Verdict.PASSED
     assert whole.ranges[-1] == (lsn(1), lsn(2))
+
+
+def test_the_oldest_wal_kept_is_not_where_the_log_begins() -> None:
+    """Retention took what would tell: nothing shows that this server wrote the log."""
+    wal = wal_of(commits=())
     shortened = Examination(wal, wal, log_first=lsn(3))
-    assert shortened.run().verdict is Verdict.PASSED
+    check = shortened.run()
+    assert check.verdict is Verdict.REFUSED and "no commit and no checkpoint" in check.text
     assert shortened.ranges == [(lsn(4), END), (lsn(3), lsn(4))]
 
 
@@ -226,4 +234,5 @@ def test_a_primary_behind_a_promotion_is_refused() -> None:
     behind = PrimaryIdentity(SYSTEM_ID, 1, lsn(9), SEGMENT, "15.18", 150018, False, True, True)
     said = gate.refusal(behind, log, gate.Waivers())
     assert said is not None and "pg_rewind" in said
-    assert gate.refusal(replace(behind, timeline=2), log, gate.Waivers()) is None
+    on_it = replace(behind, timeline=2, timeline_file=b"1\t0/20000\tno recovery target\n")
+    assert gate.refusal(on_it, log, gate.Waivers()) is None

@@ -23,7 +23,7 @@ from tests.sim.oracle import (
     Violation,
 )
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import LSN_MAX, Lsn
 
 START = Lsn(0x10000)
 FIRST, SECOND = Ballot(1, b"a" * 16), Ballot(2, b"b" * 16)
@@ -116,12 +116,18 @@ def test_what_is_said_to_be_durable_is_on_disk() -> None:
 
 def test_who_must_be_refused_never_leads() -> None:
     admission = Admission()
-    admission.check_timeline("p1", 1)
+    admission.check_timelines("p1", [(1, START)], {1: LSN_MAX})
+    ends = {1: START, 2: START + 8, 3: LSN_MAX}
+    admission.check_timelines("p1", [(1, START), (2, START + 8)], ends)
     admission.check_seal("p1", entry(FIRST, START, sealed=True), resumes=True)
     admission.check_seal("p1", entry(FIRST, START), resumes=False)
     admission.check_member("sk1", is_lost=False)
-    with pytest.raises(Violation, match="for a server on 2"):
-        admission.check_timeline("p1", 2)
+    with pytest.raises(Violation, match="the log on timeline 1 ends"):
+        admission.check_timelines("p1", [(1, START + 1)], {1: START, 2: LSN_MAX})
+    with pytest.raises(Violation, match="the log on timeline 2 ends"):
+        admission.check_timelines("p1", [(1, START), (2, START)], {1: START, 3: LSN_MAX})
+    with pytest.raises(Violation, match="left timeline 1"):
+        admission.check_timelines("p1", [(1, START), (2, START + 8)], {1: START + 8, 2: LSN_MAX})
     with pytest.raises(Violation, match="behind the seal"):
         admission.check_seal("p1", entry(FIRST, START, sealed=True), resumes=False)
     with pytest.raises(Violation, match="has lost its promises"):

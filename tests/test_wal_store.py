@@ -16,17 +16,22 @@ import pytest
 from tests.faulty_disk import FaultyDisk
 from tests.wal_maker import PAGE, WalMaker, random_wal
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
+from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.wal_recovery import DurableFacts, Recovered
 from walkeeper_safekeeper.wal_recovery import recover as recover_marking
 from walkeeper_safekeeper.wal_store import Disk, SegmentNotAllocated, WalStore
 
 SEGMENT = 16384
+ONE_TIMELINE = Timelines([Fragment(NO_BALLOT, Lsn(0), 1, False, (), 1)])
 
 
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> WalStore:
-    return WalStore(disk, segment_bytes=segment_bytes, timeline=1, lock=threading.Lock())
+    return WalStore(
+        disk, segment_bytes=segment_bytes, timelines=ONE_TIMELINE, lock=threading.Lock()
+    )
 
 
 def recover(store: WalStore, facts: DurableFacts) -> Recovered:

@@ -150,19 +150,6 @@ def option(*declarations: str, **keywords: Any) -> Callable[[Function], Function
     return click.option(*declarations, cls=EnvironmentOption, **keywords)
 
 
-def unavailable(declaration: str, **keywords: Any) -> Callable[[Function], Function]:
-    """A flag of the interface that this version does not act on: refused, never ignored."""
-
-    def refuse(ctx: click.Context, param: click.Parameter, value: object) -> None:
-        if value and not ctx.resilient_parsing:
-            raise click.UsageError(f"{declaration} is not available in this version", ctx)
-
-    # Eager: this is said before a missing option is complained about.
-    return option(
-        declaration, callback=refuse, expose_value=False, hidden=True, is_eager=True, **keywords
-    )
-
-
 def _read_configuration(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     path = value or ctx.meta.get(CONFIG)
     if path and not ctx.resilient_parsing:

@@ -19,6 +19,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import (
     HISTORY_ENTRIES_MAX,
     PROPOSER_ID_BYTES,
+    TIMELINE_FILE_BYTES_MAX,
     Ballot,
     Fragment,
     History,
@@ -31,6 +32,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
+_SEALED, _HAS_FILE = 1, 2  # a fragment's flags; the seal was a boolean before there were files
 
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 
@@ -113,9 +115,11 @@ class Writer:
         self.ballot(value.ballot)
         self.lsn(value.start_lsn)
         self.u32(value.timeline)
-        self.boolean(value.sealed)
+        self.u8((_SEALED if value.sealed else 0) | (_HAS_FILE if value.timeline_file else 0))
         self.members(value.members)
         self.u8(value.ack_quorum)
+        if value.timeline_file:
+            self.blob(value.timeline_file)
 
     def history(self, value: History) -> None:
         assert len(value) <= HISTORY_ENTRIES_MAX, f"{len(value)=} {HISTORY_ENTRIES_MAX=}"
@@ -224,13 +228,21 @@ class Reader:
         return tuple(self.text() for _ in range(count))
 
     def fragment(self) -> Fragment:
+        ballot, start_lsn, timeline, flags = self.ballot(), self.lsn(), self.u32(), self.u8()
+        if flags & ~(_SEALED | _HAS_FILE):
+            raise self._error(f"the flags of a fragment are {flags}")
+        members, ack_quorum = self.members(), self.u8()
+        file = self.blob(TIMELINE_FILE_BYTES_MAX) if flags & _HAS_FILE else b""
+        if flags & _HAS_FILE and not file:
+            raise self._error("an empty history file")
         return Fragment(
-            ballot=self.ballot(),
-            start_lsn=self.lsn(),
-            timeline=self.u32(),
-            sealed=self.boolean(),
-            members=self.members(),
-            ack_quorum=self.u8(),
+            ballot=ballot,
+            start_lsn=start_lsn,
+            timeline=timeline,
+            sealed=bool(flags & _SEALED),
+            members=members,
+            ack_quorum=ack_quorum,
+            timeline_file=file,
         )
 
     def history(self) -> History:

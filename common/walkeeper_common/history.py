@@ -20,6 +20,7 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 
 PROPOSER_ID_BYTES = 16
 HISTORY_ENTRIES_MAX = 65536
+TIMELINE_FILE_BYTES_MAX = 1 << 18  # some thousand promotions
 TERM_MAX = 2**64 - 1
 
 
@@ -45,7 +46,8 @@ class Fragment:
     """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
 
     `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
-    `settle`: nobody writes on this timeline any more (PROTOCOL.md section 5).
+    `settle`: nobody writes on this timeline any more (PROTOCOL.md section 5). The entry that begins
+    a timeline carries its `.history` file, so that whoever has its WAL has that, too.
     """
 
     ballot: Ballot
@@ -54,6 +56,7 @@ class Fragment:
     sealed: bool
     members: tuple[str, ...]
     ack_quorum: int
+    timeline_file: bytes = b""
 
     def __str__(self) -> str:
         seal = " sealed" if self.sealed else ""

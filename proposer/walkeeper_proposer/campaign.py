@@ -43,3 +43,4 @@ class Campaign:
     window_bytes_max: int = WINDOW_BYTES_MAX
     kind: LogKind = LogKind.PHYSICAL
     examine: Examiner = PrimaryCheck
+    linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need

@@ -65,6 +65,7 @@ from walkeeper_proposer.proposer_events import (
     PrimaryReadFailed,
     Received,
     Send,
+    Settled,
     Stop,
     Tick,
     WalArrived,
@@ -191,11 +192,10 @@ class Proposer:
             if live is not None and self._phase_ticks < LEASE_WAIT_TICKS:
                 return []  # wait one lease first (rule 20); on_tick greets again
             if live is not None:
-                text = f"another proposer ({live}) is live; stop it, or start with --take-over"
-                return self._stop(Outcome.REFUSED, text)
-        if self.campaign.purpose is not Purpose.ATTACH:
-            return self.become_candidate()
-        return self.become_checking()
+                log = scope_of_greetings(self.configuration, [(g, 0) for g in greeted])[0]
+                return self._stop(Outcome.REFUSED, gate.kept_out_by(live, self.primary, log))
+        attaches = self.campaign.purpose is Purpose.ATTACH
+        return self.become_checking() if attaches else self.become_candidate()
 
     def become_checking(self) -> list[Effect]:
         """Compare before anything is disturbed: a refused primary must not bump a ballot.
@@ -337,9 +337,8 @@ class Proposer:
         """Rule 5: the term starts at the donor's record end A; what lies behind it is cut."""
         assert self.configuration is not None and self.donor_vote is not None, f"{self.phase=}"
         self.phase = Phase.LEADING
-        self.leader = Leader(
-            self.configuration, self.ballot, self.donor_vote, self.members, self.campaign
-        )
+        whose = (self.members, self.campaign, self.primary)
+        self.leader = Leader(self.configuration, self.ballot, self.donor_vote, *whose)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
         effects: list[Effect] = [Note("elected", facts)]
         for member in self._voters():
@@ -365,13 +364,13 @@ class Proposer:
         leader = self.leader
         if leader is None or member.stage is not Stage.STREAMING or response.ballot != self.ballot:
             return []
-        effects = leader.on_append_response(member, response)
-        settled = leader.settled()
-        if settled is not None:
-            self.phase = Phase.STOPPED
-            text = f"the log ends at {settled.consensus_lsn}"
-            effects.append(Stop(Outcome.SETTLED, text, settled))
-        return effects
+        return leader.on_append_response(member, response) + self._settled(leader.settled())
+
+    def _settled(self, settled: Settled | None) -> list[Effect]:
+        if settled is None:
+            return []
+        self.phase = Phase.STOPPED
+        return [Stop(Outcome.SETTLED, f"the log ends at {settled.consensus_lsn}", settled)]
 
     def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:
         check = self.check
@@ -406,6 +405,8 @@ class Proposer:
         attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
         if not attached or max(attached)[0] < leader.window.begin_lsn:
             return []  # nobody to read from yet; on_tick tries again
+        if self.primary is not None and self.primary.timeline != leader.history[-1].timeline:
+            return self._stop(Outcome.NEW_ELECTION, f"{leader.history[-1]}: another timeline now")
         _, link, first_lsn = max(attached)
         log = gate.LogEnd(self.configuration, leader.history, end_lsn, end_lsn)
         return self._start_check(log, Range(first_lsn, end_lsn, link, self.ballot))
@@ -487,7 +488,7 @@ class Proposer:
         lost = self.leader.lost_by_all()
         if lost is not None:
             return self._stop(Outcome.NEW_ELECTION, lost)
-        effects = self.leader.feed_all()  # a donor may have come
+        effects = self.leader.feed_all() + self._settled(self.leader.linger())
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()
         return effects

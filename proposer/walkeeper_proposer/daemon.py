@@ -17,6 +17,7 @@ from walkeeper_common.quorum import LogKind
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
+from walkeeper_proposer.following import wait_promoted
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical_check import LogicalEnd
@@ -40,18 +41,27 @@ def run(settings: ProposerSettings) -> int:
 async def _main(settings: ProposerSettings) -> int:
     told = False
 
-    def on_streaming(start_lsn: Lsn) -> None:
+    def tell(what: str) -> None:
         nonlocal told
         if not told:
             told = True
             name = f"proposer {settings.application_name} for cluster {settings.cluster}"
-            announce_ready(f"{name}, streaming from {start_lsn}")
+            announce_ready(f"{name}, {what}")
+
+    def on_streaming(start_lsn: Lsn) -> None:
+        tell(f"streaming from {start_lsn}")
 
     life = _Life(settings, on_streaming)
     async with asyncio.TaskGroup() as group:
         if settings.http is not None:
             group.create_task(_serve_http(settings, lambda: life.core), name="http")
         while True:
+            if settings.follow:
+                await wait_promoted(
+                    settings.dsn,
+                    settings.application_name,
+                    on_waiting=lambda: tell("waiting for the promotion of its server"),
+                )
             stop = await life.run()
             _refuse_or_go_on(stop)
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))

@@ -55,7 +55,7 @@ class PrimaryPort(Protocol):
         """PrimaryIdentified follows, unless the connection is lost."""
         ...
 
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None: ...
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None: ...
     def stream(self, start_lsn: Lsn, timeline: int) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -113,8 +113,8 @@ class Driver:
                 self._links.drop(link, text)
             case IdentifyPrimary():
                 self._primary.identify()
-            case ReadPrimary(begin_lsn, end_lsn):
-                self._primary.read(begin_lsn, end_lsn)
+            case ReadPrimary(begin_lsn, end_lsn, timeline):
+                self._primary.read(begin_lsn, end_lsn, timeline)
             case StartStreaming(start_lsn, timeline):
                 self._primary.stream(start_lsn, timeline)
             case PauseStreaming():

@@ -14,6 +14,7 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, Buffer
 from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.timelines import Timelines
 from walkeeper_proposer.progress import (
     APPEND_BYTES_MAX,
     DONOR_READS_MAX,
@@ -32,7 +33,7 @@ class Feeder:
 
     generation: int
     ballot: Ballot
-    timeline: int
+    timelines: Timelines
     window: WalWindow
     commit_lsn: Lsn
     restart_lsn: Lsn
@@ -47,15 +48,14 @@ class Feeder:
         member.told_commit_lsn = self.commit_lsn
         last = self.last
         if last is not None and last.payload is payload and last.begin_lsn == begin_lsn:
-            now = (self.timeline, self.commit_lsn, self.restart_lsn)
-            if (last.timeline, last.commit_lsn, last.restart_lsn) == now:
+            if (last.commit_lsn, last.restart_lsn) == (self.commit_lsn, self.restart_lsn):
                 member.next_lsn = last.end_lsn
                 return Send(member.link, last)  # as the member before it: made and packed once
         member.next_lsn = begin_lsn + len(payload)
         self.last = request = AppendRequest(
             generation=self.generation,
             ballot=self.ballot,
-            timeline=self.timeline,
+            timeline=self.timelines.at(begin_lsn),
             begin_lsn=begin_lsn,
             end_lsn=member.next_lsn,
             commit_lsn=self.commit_lsn,
@@ -75,7 +75,8 @@ class Feeder:
             if member.next_lsn >= window.end_lsn:
                 break
             if member.next_lsn >= window.begin_lsn:
-                view, crc = window.slice(member.next_lsn, APPEND_BYTES_MAX)
+                size_max = self._room(member.next_lsn)
+                view, crc = window.slice(member.next_lsn, size_max)
                 effects.append(self._append(member, view, crc))
                 continue
             payload = member.donated.get(member.next_lsn)
@@ -87,13 +88,17 @@ class Feeder:
             effects += self._ask_donor(member, members)
         return effects
 
+    def _room(self, lsn: Lsn) -> int:
+        """An append never crosses a timeline's switch."""
+        return min(APPEND_BYTES_MAX, self.timelines.next_fork(lsn) - lsn)
+
     def _ask_donor(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         member.asked_lsn = max(member.asked_lsn, member.next_lsn)
         effects: list[Effect] = []
         donor = donor_for(member, members)
         while donor is not None and len(member.donated) < DONOR_READS_MAX:
             end_lsn = min(donor.flush_lsn, self.window.begin_lsn)
-            size = min(end_lsn - member.asked_lsn, APPEND_BYTES_MAX)
+            size = min(end_lsn - member.asked_lsn, self._room(member.asked_lsn))
             if size <= 0:
                 break
             request = ReadRequest(self.ballot, member.asked_lsn, size)

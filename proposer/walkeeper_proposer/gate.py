@@ -1,4 +1,4 @@
-"""May this primary write this log? The table of PROTOCOL.md section 5, for one timeline. Pure.
+"""May this primary write this log? The table of PROTOCOL.md section 5. Pure.
 
 Asked on the greetings, before any ballot is bumped; again on the votes; and again on every new
 connection to PostgreSQL, then with the end received so far in the place of C. Neon needs none of
@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walkeeper_common.history import History
+from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
+from walkeeper_common.timelines import Ends, Timelines
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # The first minor releases that end an aborted record with OVERWRITE_CONTRECORD (commit ff9f111).
 OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}
+REWIND = (
+    "stop this server and run pg_rewind --target-pgdata=ITS_DATA_DIRECTORY "
+    "--source-server='THE NEW PRIMARY' --write-recovery-conf (with -c if WAL is missing here), or "
+    "rebuild it with pg_basebackup; then start it as a standby"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +35,14 @@ class LogEnd:
     flush_lsn: Lsn  # C
 
     @property
+    def borne_out(self) -> History:
+        """The history as far as A: on a new connection the leader's may run past it."""
+        return cut(self.history, self.record_lsn)
+
+    @property
     def timeline(self) -> int:
-        return self.history[-1].timeline
+        """L."""
+        return self.borne_out[-1].timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +58,21 @@ def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
     return (
         _another_cluster(primary, log.configuration)
         or _unfit(primary, waivers)
+        or _another_branch(primary, log)
         or _another_position(primary, log)
-        or _sealed(log, waivers)
+        or _sealed(primary, log, waivers)
     )
+
+
+def kept_out_by(live: Ballot, primary: PrimaryIdentity | None, log: LogEnd) -> str:
+    """Somebody else leads: by mistake, or because this server was deposed, which is worth saying.
+
+    Where its WAL ends is no matter: who leads may be carrying more at this moment.
+    """
+    deposed = None
+    if primary is not None and primary.system_id == log.configuration.system_id:
+        deposed = _another_branch(primary, log)
+    return deposed or f"another proposer ({live}) is live; stop it, or start with --take-over"
 
 
 def _another_cluster(primary: PrimaryIdentity, configuration: Configuration) -> str | None:
@@ -82,16 +106,8 @@ def _unfit(primary: PrimaryIdentity, waivers: Waivers) -> str | None:
 
 
 def _another_position(primary: PrimaryIdentity, log: LogEnd) -> str | None:
-    if primary.timeline < log.timeline:
-        return (
-            f"the primary is on timeline {primary.timeline}, behind a promotion: the log is on "
-            f"timeline {log.timeline}; pg_rewind or rebuild this server"
-        )
     if primary.timeline > log.timeline:
-        return (
-            f"the primary is on timeline {primary.timeline}, the log on {log.timeline}; "
-            "following a promotion is not available in this version"
-        )
+        return _left_out(primary, log)
     if primary.flush_lsn < log.record_lsn:
         lost = log.record_lsn - primary.flush_lsn
         return (
@@ -102,8 +118,56 @@ def _another_position(primary: PrimaryIdentity, log: LogEnd) -> str | None:
     return None
 
 
-def _sealed(log: LogEnd, waivers: Waivers) -> str | None:
-    if log.history[-1].sealed and not waivers.resume:
+def _another_branch(primary: PrimaryIdentity, log: LogEnd) -> str | None:
+    """Behind a promotion that the log has followed, or promoted from somewhere else."""
+    forks = Timelines(log.borne_out).ends()
+    if primary.timeline < log.timeline:
+        parted = dict(forks).get(primary.timeline)
+        where = f", which parted from it at {parted}" if parted is not None else ""
+        return (
+            f"the primary is on timeline {primary.timeline}, behind a promotion: the log is on "
+            f"timeline {log.timeline}{where}; {REWIND}"
+        )
+    ends = dict(primary.timeline_ends)
+    wanted = [*forks, (log.timeline, None)] if primary.timeline > log.timeline else forks
+    for timeline, end_lsn in wanted:
+        if timeline not in ends:
+            return (
+                f"the primary on timeline {primary.timeline} does not descend from the log's "
+                f"timeline {timeline}: another branch; {REWIND}"
+            )
+        if end_lsn is not None and ends[timeline] != end_lsn:
+            return (
+                f"the primary's history left timeline {timeline} at {ends[timeline]}, the log's "
+                f"at {end_lsn}: another branch; {REWIND}"
+            )
+    return None
+
+
+def _left_out(primary: PrimaryIdentity, log: LogEnd) -> str | None:
+    """A promotion may leave out only what nobody can have been promised."""
+    fork_lsn = dict(primary.timeline_ends)[log.timeline]
+    if fork_lsn >= log.record_lsn:
+        return None
+    return (
+        f"the primary was promoted to timeline {primary.timeline} at {fork_lsn}, but the log has "
+        f"WAL of timeline {log.timeline} up to {log.record_lsn}: the promotion left out "
+        f"{log.record_lsn - fork_lsn} bytes from {fork_lsn} on that may have been acknowledged; "
+        f"let another standby replay up to {log.record_lsn} (walkeeper settle prints it) and "
+        "promote that one, then pg_rewind or rebuild this server"
+    )
+
+
+def successors(primary: PrimaryIdentity, timeline: int) -> Ends:
+    """(timeline, LSN where it ended) from the log's timeline L on, up to the primary's parent."""
+    ends = primary.timeline_ends
+    numbers = [number for number, _ in ends]
+    return ends[numbers.index(timeline) :] if timeline in numbers else []
+
+
+def _sealed(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
+    is_same = primary.timeline == log.timeline  # a promoted server is what the seal waits for
+    if is_same and log.borne_out[-1].sealed and not waivers.resume:
         return (
             f"timeline {log.timeline} was sealed by `walkeeper settle --seal` for a failover; "
             "start the proposer at the promoted server, or with --resume to go on here"

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from walkeeper_common.history import Ballot, Fragment, divergence, extended
+from walkeeper_common.history import Ballot, Fragment, cut, divergence
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, acknowledged_lsn
+from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.progress import Member
+from walkeeper_proposer.gate import successors
+from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import (
     AnnounceSoon,
     DropLink,
     Effect,
     PauseStreaming,
+    PrimaryIdentity,
     Report,
     ResumeStreaming,
     Send,
@@ -29,6 +32,7 @@ from walkeeper_proposer.proposer_events import (
 )
 from walkeeper_proposer.wal_window import WalWindow
 
+ABSENT_TICKS = 1  # a settle waits so long for members that are not connected yet
 DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
 
 
@@ -42,33 +46,42 @@ class Leader:
         donor: VoteResponse,
         members: Sequence[Member],
         campaign: Campaign,
+        primary: PrimaryIdentity | None = None,
     ) -> None:
-        last = donor.history[-1]
+        last = cut(donor.history, donor.record_lsn)[-1]
+        promoted = primary is not None and primary.timeline > last.timeline
         entry = Fragment(
             ballot=ballot,
             start_lsn=donor.record_lsn,  # A, always (rule 5)
             timeline=last.timeline,
-            sealed=_seals(campaign.purpose, was_sealed=last.sealed),
+            sealed=_seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
         )
         self.configuration, self.ballot, self.members = configuration, ballot, members
         self.purpose = campaign.purpose
-        self.history = extended(donor.history, entry)
+        self.history = extended_over(
+            donor.history,
+            entry,
+            successors(primary, last.timeline) if primary is not None else [],
+            primary.timeline if primary is not None else last.timeline,
+            primary.timeline_file if primary is not None else b"",
+        )
         self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
         self.commit_lsn = ZERO_LSN
         self.window = WalWindow(entry.start_lsn, bytes_max=campaign.window_bytes_max)
         self.feeder = Feeder(
             generation=configuration.generation,
             ballot=ballot,
-            timeline=entry.timeline,
+            timelines=Timelines(self.history),
             window=self.window,
             commit_lsn=ZERO_LSN,
             restart_lsn=ZERO_LSN,
         )
         self.is_streaming = self.is_paused = False
-        self._starved_ticks = 0
         self._is_announcing = False
+        self._starved_ticks = self._lingered_ticks = 0
+        self.linger_ticks = campaign.linger_ticks
 
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
@@ -89,7 +102,9 @@ class Leader:
         if self.purpose is not Purpose.ATTACH or self.is_streaming:
             return []
         self.is_streaming, self.is_paused = True, False
-        start = StartStreaming(self.window.end_lsn, self.feeder.timeline)
+        at_lsn = self.window.end_lsn
+        timeline = self.feeder.timelines.shown_by(at_lsn, self.configuration.segment_bytes)
+        start = StartStreaming(at_lsn, timeline)
         return [start, *self.report(), *self._bound_window()]
 
     def stop_streaming(self) -> None:
@@ -209,10 +224,41 @@ class Leader:
         knowing = [m for m in self.members if m.attached and m.durable_commit_lsn >= self.start_lsn]
         if len(knowing) < self.configuration.ack_quorum:
             return None
-        timeline = self.history[-1].timeline
-        return Settled(self.start_lsn, self.donor_flush_lsn, timeline, self.ballot)
+        behind = self._behind()
+        reachable = any(flush_lsn is not None for _, flush_lsn in behind)
+        most_ticks = self.linger_ticks if reachable else min(self.linger_ticks, ABSENT_TICKS)
+        if behind and self._lingered_ticks < most_ticks:
+            return None
+        last, ends = self.history[-1], (self.start_lsn, self.donor_flush_lsn)
+        return Settled(*ends, last.timeline, self.ballot, last.sealed, tuple(behind))
+
+    def _behind(self) -> list[tuple[str, Lsn | None]]:
+        """Members that do not know durably of A, the configured ones that are not here included.
+
+        A standby that is fed by one of them would wait for ever: nobody writes any more
+        (scenarios/settle_waits_for_who_is_behind.txt).
+        """
+        by_name = {m.name: m for m in self.members if m.stage is not Stage.ABSENT}
+        missing: list[tuple[str, Lsn | None]] = []
+        for name in self.configuration.members:
+            member = by_name.get(name)
+            if member is None:
+                missing.append((name, None))
+            elif not member.attached or member.durable_commit_lsn < self.start_lsn:
+                voted_lsn = member.vote.flush_lsn if member.vote is not None else ZERO_LSN
+                missing.append((name, max(member.flush_lsn, min(voted_lsn, self.start_lsn))))
+        return missing
+
+    def linger(self) -> Settled | None:
+        """Once a tick, for a settle."""
+        self._lingered_ticks += self.commit_lsn >= self.start_lsn
+        return self.settled()
 
 
-def _seals(purpose: Purpose, *, was_sealed: bool) -> bool:
-    """`settle` keeps a seal, `settle --seal` sets it, an accepted primary lifts it."""
-    return purpose is Purpose.SEAL or (purpose is Purpose.SETTLE and was_sealed)
+def _seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
+    """`settle` keeps a seal, `settle --seal` sets it, a primary accepted on this timeline lifts it.
+
+    A promoted one leaves it on its parent up to the fork: the old primary stays shut out.
+    """
+    keeps = purpose is Purpose.SETTLE or promoted
+    return purpose is Purpose.SEAL or (keeps and was_sealed)

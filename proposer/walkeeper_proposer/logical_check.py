@@ -35,12 +35,12 @@ class LogicalIdentity(PrimaryIdentity):
     are (timeline, LSN where it ended) of the timelines before this one.
     """
 
-    database: str
-    slot: str
-    confirmed_lsn: Lsn | None
-    unusable: str
-    forks: tuple[tuple[int, Lsn], ...]
-    missing_publications: tuple[str, ...]
+    database: str = ""
+    slot: str = ""
+    confirmed_lsn: Lsn | None = None
+    unusable: str = ""
+    forks: tuple[tuple[int, Lsn], ...] = ()
+    missing_publications: tuple[str, ...] = ()
     tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
 
 

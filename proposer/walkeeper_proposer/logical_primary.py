@@ -253,5 +253,5 @@ class LogicalPrimary(Primary):
     def _send_xmins(self) -> None:
         """Consumers of changes hold back no rows; and it would move the logical slot's horizon."""
 
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         raise AssertionError("a logical log is not compared byte by byte")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
+from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_common.pgwire import (
@@ -38,6 +39,7 @@ from walkeeper_proposer.proposer_events import (
 )
 from walkeeper_proposer.replication_connection import (
     ReplicationConnection,
+    SlotMissing,
     Unavailable,
     WalRemovedOnPrimary,
 )
@@ -60,11 +62,9 @@ async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
     system_id, timeline, flush_lsn, *_ = (await connection.query("IDENTIFY_SYSTEM"))[0]
     assert system_id and timeline and flush_lsn, f"{system_id=} {timeline=} {flush_lsn=}"
     version, number = connection.server_version
-    # 13 has no in_hot_standby; there every transaction of a standby is read-only.
-    recovery = "in_hot_standby" if number >= 140000 else "transaction_read_only"
     shown = {
         name: (await connection.query(f"SHOW {name}"))[0][0] or ""
-        for name in ("wal_segment_size", "fsync", "full_page_writes", recovery)
+        for name in ("wal_segment_size", "fsync", "full_page_writes")
     }
     return PrimaryIdentity(
         system_id=int(system_id),
@@ -73,10 +73,30 @@ async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
         segment_bytes=parse_size(shown["wal_segment_size"]),
         server_version=version,
         server_version_num=number,
-        in_recovery=shown[recovery] == "on",
+        in_recovery=await is_in_recovery(connection),
         fsync=shown["fsync"] == "on",
         full_page_writes=shown["full_page_writes"] == "on",
+        timeline_file=await _timeline_file(connection, int(timeline)),
     )
+
+
+async def is_in_recovery(connection: ReplicationConnection) -> bool:
+    """Whether it is a standby. 13 has no in_hot_standby; there a standby's transactions are all
+    read-only."""
+    _, number = connection.server_version
+    name = "in_hot_standby" if number >= 140000 else "transaction_read_only"
+    return (await connection.query(f"SHOW {name}"))[0][0] == "on"
+
+
+async def _timeline_file(connection: ReplicationConnection, timeline: int) -> bytes:
+    """`0000000N.history` as the server has it; none for timeline 1, whose history is empty."""
+    if timeline == 1:
+        return b""
+    _, content, *_ = (await connection.query(f"TIMELINE_HISTORY {timeline}"))[0]
+    assert content is not None, f"{timeline=}"
+    if len(content) > TIMELINE_FILE_BYTES_MAX:
+        raise Refused(f"the history file of timeline {timeline} has {len(content)} bytes")
+    return content.encode()
 
 
 def parse_size(text: str) -> int:
@@ -108,7 +128,6 @@ class Primary:
         self._connection: ReplicationConnection | None = None
         self._group: asyncio.TaskGroup
         self._lost: asyncio.Future[WalkeeperError]
-        self._timeline = 0
         self._reading: asyncio.Task[None] | None = None
         self._is_streaming = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
@@ -136,7 +155,7 @@ class Primary:
         lost: WalkeeperError
         try:
             identity = await self._identify(connection)
-            self._connection, self._timeline = connection, identity.timeline
+            self._connection = connection
             connection.on_drained = self._send_status
             self._post(PrimaryIdentified(identity))
             lost = await self._lost
@@ -202,6 +221,12 @@ class Primary:
                 try:
                     await connection.start_copy(command)
                     break
+                except SlotMissing:
+                    # A promoted server: physical slots are not copied to standbys. WAL before
+                    # this LSN is the safekeepers'.
+                    made = f'CREATE_REPLICATION_SLOT "{self._slot}" PHYSICAL RESERVE_WAL'
+                    await connection.query(made)
+                    logger.info("made the replication slot %s on this server", self._slot)
                 except Unavailable as error:
                     if error.sqlstate != SLOT_IN_USE:
                         raise
@@ -319,10 +344,10 @@ class Primary:
 
     # Reading a range, to compare it
 
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         """PrimaryRead pieces follow, or PrimaryReadFailed. A read before this one is given up."""
         self._stop_reading_range()
-        reading = self._read(begin_lsn, end_lsn)
+        reading = self._read(begin_lsn, end_lsn, timeline)
         self._reading = self._group.create_task(reading, name="read the primary's WAL")
 
     def _stop_reading_range(self) -> None:
@@ -330,14 +355,14 @@ class Primary:
         if self._reading is not None:
             self._reading.cancel()
 
-    async def _read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    async def _read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 connection = await ReplicationConnection.open(
                     self._dsn, f"{self._application_name}_compare"
                 )
                 try:
-                    await self._read_through(connection, begin_lsn, end_lsn)
+                    await self._read_through(connection, begin_lsn, end_lsn, timeline)
                 finally:
                     connection.close()
         except TimeoutError:
@@ -347,9 +372,8 @@ class Primary:
             self._post(PrimaryReadFailed(str(error), removed))
 
     async def _read_through(
-        self, connection: ReplicationConnection, begin_lsn: Lsn, end_lsn: Lsn
+        self, connection: ReplicationConnection, begin_lsn: Lsn, end_lsn: Lsn, timeline: int
     ) -> None:
-        timeline = self._timeline
         await connection.start_copy(f"START_REPLICATION PHYSICAL {begin_lsn} TIMELINE {timeline}")
         next_lsn = begin_lsn
         while next_lsn < end_lsn:

@@ -3,7 +3,8 @@
     start() -> effects, then feed it what comes; `verdict` is set when it is over
 
 The range is the segment before the end's and what the end's segment has; it grows backwards, a
-segment at a time, until it tells (see comparison.py) or the log begins. A primary that has
+segment at a time, until it tells (see comparison.py) or the log was created there; WAL of an
+earlier timeline is asked for under that timeline. A primary that has
 recycled the earlier segment is compared from where its WAL begins, because a checkpoint may
 recycle it at any time; if that part does not tell, it is refused (58P01).
 """
@@ -26,6 +27,7 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.timelines import Timelines
 from walkeeper_proposer import gate
 from walkeeper_proposer.comparison import Comparison, Different
 from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
@@ -113,6 +115,8 @@ class PrimaryCheck:
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
         self._primary_first_lsn = Lsn(0)  # raised when the primary says that WAL is gone
+        self._timelines = Timelines(log.borne_out)
+        self._read_end_lsn = scope.end_lsn  # of the read of the primary that is under way
 
     def start(self) -> list[Effect]:
         refusal = gate.refusal(self.primary, self.log, self.waivers)
@@ -122,8 +126,12 @@ class PrimaryCheck:
         warning = gate.warning(self.primary, self.log)
         if warning is not None:
             effects.append(Note(warning))
-        if self.scope.end_lsn <= self.scope.first_lsn:
+        if self.scope.end_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED  # a log without a byte yet
+            return effects
+        if self.scope.end_lsn <= self.scope.first_lsn:
+            self.verdict = Verdict.UNKNOWN
+            self.text = f"the donor keeps nothing below {self.scope.end_lsn} to compare with"
             return effects
         segment = self.scope.end_lsn.round_down(self._segment_bytes)
         return effects + self._compare(segment - self._segment_bytes, self.scope.end_lsn)
@@ -131,7 +139,14 @@ class PrimaryCheck:
     def _compare(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Effect]:
         begin_lsn = max(begin_lsn, self.scope.first_lsn)
         self._comparison = Comparison(begin_lsn, end_lsn)
-        return [ReadPrimary(begin_lsn, end_lsn), *self._read_log()]
+        return [*self._read_primary(begin_lsn), *self._read_log()]
+
+    def _read_primary(self, at_lsn: Lsn) -> list[Effect]:
+        """What one timeline's segment files hold of what is to be compared from `at_lsn` on."""
+        until_lsn = self._timelines.shown_until(at_lsn, self._segment_bytes)
+        self._read_end_lsn = min(self._comparison.end_lsn, until_lsn)
+        timeline = self._timelines.shown_by(at_lsn, self._segment_bytes)
+        return [ReadPrimary(at_lsn, self._read_end_lsn, timeline)]
 
     def _read_log(self) -> list[Effect]:
         at = self._comparison.log_next_lsn
@@ -168,7 +183,15 @@ class PrimaryCheck:
         if self.verdict is not None or not begin_lsn <= next_lsn < begin_lsn + len(wal):
             return []
         rest = memoryview(wal)[next_lsn - begin_lsn : end_lsn - begin_lsn]
-        return self._feed(lambda: self._comparison.feed_primary(next_lsn, rest), lambda: [])
+        return self._feed(
+            lambda: self._comparison.feed_primary(next_lsn, rest), self._go_on_reading
+        )
+
+    def _go_on_reading(self) -> list[Effect]:
+        """On the next timeline, when this one's files are read."""
+        at_lsn = self._comparison.primary_next_lsn
+        is_over = at_lsn < self._read_end_lsn or at_lsn == self._comparison.end_lsn
+        return [] if is_over else self._read_primary(at_lsn)
 
     def _feed(self, feed: Callable[[], None], more: Callable[[], list[Effect]]) -> list[Effect]:
         try:
@@ -185,9 +208,15 @@ class PrimaryCheck:
 
     def _compared(self) -> list[Effect]:
         begin_lsn = self._comparison.begin_lsn
-        if self._comparison.is_telling or begin_lsn <= self.scope.first_lsn:
+        if self._comparison.is_telling or begin_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED
             return []
+        if begin_lsn <= self.scope.first_lsn:
+            return self._refuse(
+                f"no commit and no checkpoint lies in the log's WAL between {begin_lsn}, the "
+                f"oldest kept, and {self.scope.end_lsn}: nothing shows that this primary wrote it; "
+                "give the safekeepers a greater --wal-keep-size"
+            )
         if begin_lsn <= self._primary_first_lsn:
             return self._removed(begin_lsn)
         return self._compare(begin_lsn - self._segment_bytes, begin_lsn)

@@ -15,12 +15,16 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer, Feedback
+from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.values import value
 
 
 @dataclass(frozen=True, slots=True)
 class PrimaryIdentity:
-    """What a primary says of itself on a new connection. flush_lsn: the end of its WAL."""
+    """What a primary says of itself on a new connection. flush_lsn: the end of its WAL.
+
+    `timeline_file`: its `.history`, verbatim; empty on timeline 1.
+    """
 
     system_id: int
     timeline: int
@@ -31,6 +35,12 @@ class PrimaryIdentity:
     in_recovery: bool
     fsync: bool
     full_page_writes: bool
+    timeline_file: bytes = b""
+
+    @property
+    def timeline_ends(self) -> list[tuple[int, Lsn]]:
+        """(timeline, LSN where it ended) of each ancestor of its timeline, oldest first."""
+        return parse_timeline_file(self.timeline_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +144,11 @@ class IdentifyPrimary:
 
 @dataclass(frozen=True, slots=True)
 class ReadPrimary:
-    """Read [begin_lsn, end_lsn) from the primary, to compare it."""
+    """Read [begin_lsn, end_lsn) of `timeline` from the primary, to compare it."""
 
     begin_lsn: Lsn
     end_lsn: Lsn
+    timeline: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +198,17 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What `settle` prints: the consensus end A, the donor's flush C, timeline and ballot."""
+    """What `settle` prints: the consensus end A, the donor's flush C, timeline and ballot.
+
+    `behind`: the members that do not have it, and how far they are; None: not reachable.
+    """
 
     consensus_lsn: Lsn
     flush_lsn: Lsn
     timeline: int
     ballot: Ballot
+    sealed: bool = False
+    behind: tuple[tuple[str, Lsn | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ LASTING = (
     "not permitted",
     "certificate",
 )
+NO_SUCH_OBJECT = "42704"
 TRANSIENT = ("57P01", "57P02", "57P03", "55006", "53300")
 
 
@@ -47,6 +48,10 @@ class Unavailable(WalkeeperError):
     def __init__(self, text: str, sqlstate: str = "") -> None:
         super().__init__(text)
         self.sqlstate = sqlstate
+
+
+class SlotMissing(Refused):
+    """42704: the server has no replication slot of that name."""
 
 
 class WalRemovedOnPrimary(Refused):
@@ -256,6 +261,8 @@ def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
     text = f"{command}: {pq.misc.error_message(result)}"
     if state == "58P01":
         return WalRemovedOnPrimary(text)
+    if state == NO_SUCH_OBJECT:
+        return SlotMissing(text)
     if state in TRANSIENT or state.startswith("08") or not state:
         return Unavailable(text, state)
     return Refused(text)

@@ -16,6 +16,7 @@ class ProposerSettings:
     application_name: str = "walkeeper"
     http: tuple[str, int] | None = None
     take_over: bool = False
+    follow: bool = False
     resume: bool = False
     unsafe_settings: bool = False
     apply_quorum: bool = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from walkeeper_proposer.proposer_events import Outcome, Settled, Stop, Tick
 logger = logging.getLogger("walkeeper.settle")
 
 HEARTBEAT_S = 1.0
+LINGER_S = 10.0
 TRIES_MAX = 5
 
 
@@ -35,7 +37,7 @@ class _NoPrimary:
     def identify(self) -> None:
         raise AssertionError("settle asks no primary")
 
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         raise AssertionError("settle reads no primary")
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
@@ -71,13 +73,33 @@ class _Election:
 
 
 async def settle(
-    addresses: Sequence[tuple[str, int]], cluster: str, *, seal: bool, timeout_s: float
+    addresses: Sequence[tuple[str, int]],
+    cluster: str,
+    *,
+    seal: bool,
+    timeout_s: float,
+    linger_s: float = LINGER_S,
 ) -> Settled:
-    """Where the log of `cluster` ends. Refused: no quorum in time, or somebody else leads."""
+    """Where the log of `cluster` ends. Refused: no quorum in time, or somebody else leads.
+
+    `linger_s`: how long members are waited for that can be reached and do not have all of it, when
+    a quorum has. Somebody who cannot be reached is waited for a second at most.
+    """
+    linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
+    purpose = Purpose.SEAL if seal else Purpose.SETTLE
     try:
         async with asyncio.timeout(timeout_s):
             for attempt in range(TRIES_MAX):
-                stop = await _try(addresses, cluster, seal=seal, take_over=attempt == 0)
+                campaign = Campaign(
+                    cluster=cluster,
+                    proposer_id=os.urandom(16),
+                    links=len(addresses),
+                    purpose=purpose,
+                    application_name="settle",
+                    take_over=attempt == 0,
+                    linger_ticks=linger_ticks,
+                )
+                stop = await _try(addresses, campaign)
                 if stop.settled is not None:
                     return stop.settled
                 if stop.outcome is not Outcome.DEPOSED:
@@ -92,18 +114,8 @@ async def settle(
     raise Refused(f"deposed {TRIES_MAX} times: somebody else keeps electing itself")
 
 
-async def _try(
-    addresses: Sequence[tuple[str, int]], cluster: str, *, seal: bool, take_over: bool
-) -> Stop:
+async def _try(addresses: Sequence[tuple[str, int]], campaign: Campaign) -> Stop:
     links, election = SafekeeperLinks(addresses), _Election()
-    campaign = Campaign(
-        cluster=cluster,
-        proposer_id=os.urandom(16),
-        links=len(addresses),
-        purpose=Purpose.SEAL if seal else Purpose.SETTLE,
-        application_name="settle",
-        take_over=take_over,
-    )
     driver = Driver(Proposer(campaign), links=links, primary=_NoPrimary(), around=election)
     connecting = asyncio.create_task(links.run(driver.post), name="links")
     try:

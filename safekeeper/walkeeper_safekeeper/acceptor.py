@@ -42,6 +42,7 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import member_name
 from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor_events import (
     CommitMoved,
     ConnectionLost,
@@ -70,6 +71,7 @@ from walkeeper_safekeeper.acceptor_events import (
 from walkeeper_safekeeper.answers import ack_of, greeting_of, vote_of
 from walkeeper_safekeeper.durable import Durable, unreached_start
 from walkeeper_safekeeper.greeting_check import other_log
+from walkeeper_safekeeper.marks import due_marks
 from walkeeper_safekeeper.readable import readable_end
 
 PERSIST_COMMIT_TICKS = 5
@@ -98,8 +100,9 @@ class Acceptor:
         self._waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
         self.truncations = self._ticks = self.silent_ticks = 0
-        self._unreached_lsn = unreached_start(durable)
-        self._term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
+        self.unreached_lsn = unreached_start(durable)
+        self.timelines = Timelines(durable.history)
+        self.term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
 
     def step(self, event: Event) -> list[Effect]:
         """One event's effects, to be performed in order."""
@@ -181,7 +184,7 @@ class Acceptor:
             return []
         self.durable = replace(self.durable, ballot=ballot)
         self.appender, self.elected, self.voted_lsn = None, False, None
-        self._term_start_lsn = LSN_MAX
+        self.term_start_lsn = LSN_MAX
         return [Persist(self.durable)]
 
     # Requests that wait for the disk
@@ -303,20 +306,21 @@ class Acceptor:
                 effects.append(EndReaders(start))
         self.write_lsn = self.flush_lsn = start
         self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
-        self._term_start_lsn = term_start(elected.history, elected.ballot)
-        self.restart_lsn = min(self.restart_lsn, self._term_start_lsn)  # who has more is cut there
+        self.term_start_lsn = term_start(elected.history, elected.ballot)
+        self.restart_lsn = min(self.restart_lsn, self.term_start_lsn)  # who has more is cut there
         self.durable = replace(
             self.durable,
             history=elected.history,
             truncating_to=None,
             commit_lsn=min(self.durable.commit_lsn, start),
-            restart_lsn=min(self.durable.restart_lsn, self._term_start_lsn),
+            restart_lsn=min(self.durable.restart_lsn, self.term_start_lsn),
             reached_lsn=cut(elected.history, start)[-1].start_lsn,
         )
         effects.append(Persist(self.durable))
         self.appender, self.elected, self.silent_ticks, self._acked_lsn = connection, True, 0, None
-        self._unreached_lsn = unreached_start(self.durable)
-        facts = (("ballot", elected.ballot), ("term_start", self._term_start_lsn), ("at", start))
+        self.unreached_lsn = unreached_start(self.durable)
+        self.timelines = Timelines(elected.history)
+        facts = (("ballot", elected.ballot), ("term_start", self.term_start_lsn), ("at", start))
         return [*effects, Note("following an elected proposer", facts), *self.acknowledge()]
 
     # Appending
@@ -330,9 +334,9 @@ class Acceptor:
         if append.begin_lsn != self.write_lsn:
             text = f"append at {append.begin_lsn}, the log was written up to {self.write_lsn}"
             return [self._reject(connection, RejectCode.GAP, text)]
-        if append.timeline != self.durable.history[-1].timeline:
-            text = f"append on timeline {append.timeline}, not {self.durable.history[-1].timeline}"
-            return [self._reject(connection, RejectCode.REFUSED, text)]
+        wrong = self.timelines.flaw(append.timeline, append.begin_lsn, append.end_lsn)
+        if wrong is not None:
+            return [self._reject(connection, RejectCode.REFUSED, wrong)]
         if append.payload and crc_of(append.payload) != append.crc:
             text = f"the payload at {append.begin_lsn} was damaged on its way"
             return [self._reject(connection, RejectCode.BAD_PAYLOAD, text)]
@@ -343,7 +347,7 @@ class Acceptor:
         if append.payload:
             self.write_lsn = append.end_lsn
             return [WriteWal(append.begin_lsn, append.payload), *moved]
-        if moved and self._acked_lsn == self.flush_lsn and self._due_marks() is self.durable:
+        if moved and self._acked_lsn == self.flush_lsn and due_marks(self) is self.durable:
             return moved  # it came to tell us of commit_lsn; we have nothing to tell
         return moved + self.acknowledge()
 
@@ -370,23 +374,14 @@ class Acceptor:
         effects: list[Effect] = self._move_commit()
         if self.appender is None or self.failure is not None:
             return effects
-        marks = self._due_marks()
+        marks = due_marks(self)
         if marks is not self.durable:
             self.durable = marks
-            self._unreached_lsn = unreached_start(marks)
+            self.unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
         effects.append(Send(self.appender, ack_of(self)))
         self._acked_lsn = self.flush_lsn
         return effects
-
-    def _due_marks(self) -> Durable:
-        """What must be durable before the next ack; the same object if nothing new must be."""
-        marks = self.durable
-        if self.flush_lsn >= self._unreached_lsn:
-            marks = replace(marks, reached_lsn=cut(marks.history, self.flush_lsn)[-1].start_lsn)
-        if marks.commit_lsn < self._term_start_lsn <= self.commit_lsn:
-            marks = replace(marks, commit_lsn=self.commit_lsn)  # `settle` waits for this one
-        return marks
 
     def _move_commit(self) -> list[Effect]:
         commit_lsn = min(self.told_commit_lsn, self.flush_lsn)

@@ -22,6 +22,7 @@ from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRe
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Buffer
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
     CommitMoved,
@@ -110,6 +111,7 @@ class Driver:
         self._is_writing = self._is_refusing = False
         self.groups_written = 0
         self.older: OlderWal | None = None
+        self._followed = acceptor.durable.history  # by the names of the store's files
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
     @property
@@ -166,7 +168,7 @@ class Driver:
             case CommitMoved(commit_lsn):
                 self._around.commit_moved(commit_lsn)
             case Persist(state):
-                self._hold(lambda: self._save(state))
+                self._hold(lambda: self._persist(state))
             case TruncateWal(to_lsn):
                 assert not self._queued and not self._is_writing, f"{to_lsn=} {self._queued=}"
                 self._prepared_lsn = ZERO_LSN
@@ -181,6 +183,13 @@ class Driver:
                 self._around.note(text, facts)
             case _:
                 assert_never(effect)
+
+    def _persist(self, state: Durable) -> None:
+        """A cut that is announced still goes by the old history; it comes before the new one."""
+        self._save(state)
+        if state.history != self._followed:
+            self._followed = state.history
+            self.store.follow(Timelines(state.history))
 
     def _hold(self, job: Callable[[], object]) -> None:
         """Finish this before anything that follows; if it fails, nothing follows."""

@@ -7,7 +7,7 @@ needed. Everything else (allocation, appends, cuts, recovery, retention) is WalS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from walkeeper_common import entries
 from walkeeper_common.errors import CorruptWal
@@ -41,6 +41,6 @@ class EntryStore(WalStore):
 
     def _pieces(
         self, begin: Lsn, buffers: Sequence[Buffer]
-    ) -> Iterator[tuple[Lsn, list[memoryview]]]:
+    ) -> Iterable[tuple[Lsn, list[memoryview]]]:
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         return pieces(begin, views, self.segment_bytes)

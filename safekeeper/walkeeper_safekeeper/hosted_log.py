@@ -22,6 +22,7 @@ from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.log_folder import LogFolder
 from walkeeper_safekeeper.logical_log import LogicalLog
@@ -68,6 +69,7 @@ class HostedLog:
         self.driver: Driver
         self.slots: DurableSlots
         self._threads: list[WorkerThread] = []
+        self._loop: asyncio.AbstractEventLoop
 
     async def open(self, on_defect: Callable[[BaseException], None]) -> None:
         """Recover the WAL and start. StorageError: damaged, with the file, LSN and remedy."""
@@ -75,6 +77,7 @@ class HostedLog:
         reader = WorkerThread(f"reader {self.cluster}", on_defect)
         allocator = WorkerThread(f"allocator {self.cluster}", on_defect)
         self._threads = [writer, reader, allocator]
+        self._loop = asyncio.get_running_loop()
         opened = await call(writer, self.folder.open_wal)
         acceptor = Acceptor(
             opened.durable,
@@ -85,7 +88,7 @@ class HostedLog:
         self.driver = Driver(
             acceptor,
             opened.store,
-            self.folder.save_control,
+            self._save,
             writer=writer,
             reader=reader,
             allocator=allocator,
@@ -103,6 +106,13 @@ class HostedLog:
             self.offload = await start_offload(self, self._settings.archive, on_defect)
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
+
+    def _save(self, durable: Durable) -> None:
+        """On the writer's thread. A timeline whose file is stored now can be served."""
+        known = self.folder.timeline_files
+        self.folder.save_control(durable)
+        if self.folder.timeline_files.keys() != known.keys():
+            self._loop.call_soon_threadsafe(lambda: self.commit_moved(self.commit_lsn))
 
     async def report_standbys(self) -> None:
         """What the standbys say goes to the proposer at once, but not more often than FEEDBACK_S.
@@ -270,7 +280,8 @@ class HostedLog:
 
     @property
     def timeline(self) -> int:
-        return self.configuration.timeline
+        """Of the last committed byte, once its history file is stored here."""
+        return self.driver.acceptor.timelines.before(self.commit_lsn)
 
     @property
     def segment_bytes(self) -> int:
@@ -286,7 +297,14 @@ class HostedLog:
 
     @property
     def commit_lsn(self) -> Lsn:
-        return self.driver.acceptor.commit_lsn
+        """What readers may have: not past a fork before its history file is stored here."""
+        acceptor, known = self.driver.acceptor, self.folder.timeline_files
+        timelines, commit_lsn = acceptor.timelines, acceptor.commit_lsn
+        timeline = timelines.before(commit_lsn)
+        if timeline == timelines.first or timeline in known:
+            return commit_lsn
+        stored = (t for t, _ in reversed(timelines.ends()) if t in known)
+        return timelines.end_of(next(stored, timelines.first))
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
@@ -324,5 +342,5 @@ class HostedLog:
         return self.commit_lsn
 
     def timeline_history(self, timeline: int) -> bytes | None:
-        """None: this version keeps one timeline, whose history PostgreSQL does not write."""
-        return None
+        """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
+        return self.folder.timeline_files.get(timeline)

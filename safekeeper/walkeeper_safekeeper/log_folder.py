@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
+from walkeeper_common.timelines import Timelines, timeline_file_name, timeline_files
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.entry_store import EntryStore
@@ -38,6 +39,7 @@ class LogFolder:
 
     def __init__(self, path: str, folder: Disk, wal: Disk) -> None:
         self.path, self._folder, self._wal = path, folder, wal
+        self.timeline_files: dict[int, bytes] = {}  # that are stored; replaced as a whole
 
     def load_control(self) -> Durable | None:
         """None: no log was prepared here. CorruptWal names the file and the remedy."""
@@ -47,8 +49,19 @@ class LogFolder:
         return control_file.decode(data, f"{self.path}/{CONTROL}")
 
     def save_control(self, durable: Durable) -> None:
-        """Durable when it returns (rule 1)."""
+        """Durable when it returns (rule 1).
+
+        The `.history` files of the timelines that are committed here are in `wal` before that, and
+        before `timeline_files` says so. Those of a fork that is not reached may come to nothing.
+        """
+        last = Timelines(durable.history).before(durable.commit_lsn) if durable.history else 0
+        files = timeline_files(durable.history)
+        wanted = {timeline: text for timeline, text in files.items() if timeline <= last}
+        for timeline, text in sorted(wanted.items()):
+            if self.timeline_files.get(timeline) != text:
+                self._wal.replace(timeline_file_name(timeline), text)
         self._folder.replace(CONTROL, control_file.encode(durable))
+        self.timeline_files = wanted
 
     def load_slots(self) -> bytes | None:
         """The slots file as it was saved, or None."""
@@ -122,7 +135,7 @@ class LogFolder:
         return store(
             self._wal,
             segment_bytes=durable.configuration.segment_bytes,
-            timeline=durable.configuration.timeline,
+            timelines=Timelines(durable.history),
             lock=threading.Lock(),
         )
 

@@ -21,6 +21,7 @@ from walkeeper_common.pgwire import (
     result,
 )
 from walkeeper_common.replication_commands import CreateSlot
+from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.login import Login
 from walkeeper_safekeeper.served_log import ServedLog
 from walkeeper_safekeeper.slots import Slot
@@ -143,7 +144,7 @@ def read_slot(log: ServedLog, slot: Slot | None) -> bytes:
 
 def timeline_of(log: ServedLog, lsn: Lsn) -> int:
     """The timeline that the WAL at `lsn` was written on."""
-    for timeline, end_lsn in parse_history(log.timeline_history(log.timeline) or b""):
+    for timeline, end_lsn in parse_timeline_file(log.timeline_history(log.timeline) or b""):
         if lsn < end_lsn:
             return timeline
     return log.timeline
@@ -199,10 +200,3 @@ def sql(log: ServedLog, text: str, *, replication: bool) -> bytes:
         hint=f'It keeps the WAL of cluster "{log.cluster}": connect to the primary for SQL, or '
         "here with replication=true for WAL.",
     )
-
-
-def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
-    """(timeline, LSN where it ended) of each parent, oldest first, of a .history file."""
-    line = re.compile(rb"\s*(\d{1,10})\s+([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?![0-9A-Fa-f])")
-    found = (line.match(text) for text in content.splitlines())
-    return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from walkeeper_common.errors import CorruptWal
-from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 from walkeeper_common.walformat import RecordEnd
-from walkeeper_safekeeper.wal_store import CHUNK_BYTES, HALF_MADE, WalStore
+from walkeeper_safekeeper.wal_store import CHUNK_BYTES, HALF_MADE, File, WalStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def recover(
     reached_lsn that are not above flush_lsn.
     """
     commit_lsn = max(facts.clamped(facts.commit_lsn), facts.creation_lsn)
-    segments = _contiguous(store, commit_lsn, facts)
-    first_lsn = min(segments)
-    store.adopt(segments, first_lsn, head_known=False)
-    limit_lsn = max(segments) + store.segment_bytes
+    files = _found(store)
+    first_lsn = min((start for start, _ in files), default=facts.creation_lsn)
+    store.adopt(files, first_lsn, head_known=False)
+    limit_lsn = _contiguous_end(store, files, commit_lsn, facts)
     for bound in (facts.truncating_to, facts.suspect_from):
         limit_lsn = limit_lsn if bound is None else min(limit_lsn, bound)
     limit_lsn = max(limit_lsn, first_lsn)
@@ -83,28 +83,41 @@ def recover(
     return Recovered(record, reason)
 
 
-def _contiguous(store: WalStore, commit_lsn: Lsn, facts: DurableFacts) -> set[Lsn]:
-    """The segments: without a gap, of full size, up to the durable commit_lsn at least."""
-    anchor = facts.creation_lsn
-    if commit_lsn > facts.creation_lsn:
-        anchor = store.segment_start(Lsn(commit_lsn - 1))
-    found = store.found_segments()
-    first, last = min(found, default=anchor), max(found, default=anchor)
-    for lsn in range(min(first, anchor), max(last, anchor) + 1, store.segment_bytes):
-        if lsn not in found:
-            raise CorruptWal(
-                f"segment {store.name_of(Lsn(lsn))} is missing: this log starts at "
-                f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and has "
-                f"{len(found)} segment files" + (f" from {first} to {last}" if found else "")
-            )
-    for start in sorted(found):
-        size = store.disk.size(store.name_of(start))
+def _found(store: WalStore) -> set[File]:
+    """The files of the log's timelines; each must be of full size."""
+    found = store.found_files()
+    for start, timeline in sorted(found):
+        name = segment_name(timeline, start, store.segment_bytes)
+        size = store.disk.size(name)
         if size != store.segment_bytes:
             raise CorruptWal(
-                f"segment {store.name_of(start)} at {start} has {size} bytes instead of "
-                f"{store.segment_bytes}"
+                f"segment {name} at {start} has {size} bytes instead of {store.segment_bytes}"
             )
     return found
+
+
+def _contiguous_end(
+    store: WalStore, files: set[File], commit_lsn: Lsn, facts: DurableFacts
+) -> Lsn:
+    """Up to where there are files without a gap: the durable commit_lsn at least.
+
+    A timeline whose fork the WAL has not passed has no file yet, though the segment behind may be
+    prepared for it. Any other gap is damage.
+    """
+    lsn = Lsn(min(store.first_lsn, store.segment_start(max(facts.creation_lsn, commit_lsn - 1))))
+    starts = {start for start, _ in files}
+    while (store.segment_start(lsn), store.timelines.at(lsn)) in files:
+        lsn = store.file_end(lsn)
+    at_fork = store.timelines.before(lsn) != store.timelines.at(lsn)
+    has_gap = any(start > lsn for start in starts) and not at_fork
+    if lsn < commit_lsn or has_gap or not files:
+        raise CorruptWal(
+            f"segment {store.name_of(lsn)} is missing: this log starts at "
+            f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and has "
+            f"{len(files)} segment files"
+            + (f" from {min(starts)} to {max(starts)}" if starts else "")
+        )
+    return lsn
 
 
 def _committed_record(
@@ -171,13 +184,12 @@ def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: Durabl
     store.disk.sync_directory()
     if end_lsn < store.head_end() or end_lsn == store.first_lsn:
         store.forget_head()
-    last = store.segment_start(end_lsn)
-    store.unlink_segments(start for start in store.segments if start > last)
+    store.unlink_behind(end_lsn)
+    store.unlink_unused()
     if not facts.clean_stop:
         _rewrite(store, keep_from.round_down(WAL_PAGE_BYTES), end_lsn)
     store.zero_from(end_lsn)
-    kept = {start for start in store.segments if start <= last}
-    store.adopt(kept, store.first_lsn, head_known=end_lsn > store.first_lsn)
+    store.adopt(store.found_files(), store.first_lsn, head_known=end_lsn > store.first_lsn)
 
 
 def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
@@ -189,9 +201,9 @@ def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
     lsn = max(begin_lsn, store.first_lsn)
     while lsn < end_lsn:
         start, name = store.segment_start(lsn), store.name_of(lsn)
-        segment_end = min(start + store.segment_bytes, end_lsn)
-        while lsn < segment_end:
-            size = min(CHUNK_BYTES, segment_end - lsn)
+        file_end = min(store.file_end(lsn), end_lsn)
+        while lsn < file_end:
+            size = min(CHUNK_BYTES, file_end - lsn)
             store.disk.write_at(name, lsn - start, [store.disk.read_at(name, lsn - start, size)])
             lsn = lsn + size
         store.disk.sync_data(name)

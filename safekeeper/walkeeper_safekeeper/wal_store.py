@@ -6,6 +6,11 @@
     truncate              the crash-safe cut of rule 7; its durable mark is the caller's
     read / record_end     bytes, and the last whole record below an LSN
     remove_below          retention, whole segments
+    follow                the history says which timelines' names the files have
+
+A byte is in the file of the timeline that it was written on. A timeline begins with a copy of its
+parent's bytes of the segment in which they part, as PostgreSQL makes it, for whoever reads the
+files; the parent's file stays, with zeros behind the fork.
 
 Contract: everything blocks and nothing here knows time, threads or files: `Disk` is the port, on
 a real directory in production and on a simulated one that forgets what was not synced in tests.
@@ -32,6 +37,7 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
+from walkeeper_common.timelines import Timelines
 from walkeeper_common.walformat import (
     InvalidWal,
     RecordEnd,
@@ -47,6 +53,7 @@ from walkeeper_common.walpages import (
 from walkeeper_safekeeper.sealed_file import seal, unseal
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
 
 HALF_MADE = ".tmp"
 HEAD_MARK = "head.mark"
@@ -99,17 +106,18 @@ class WalStore:
         disk: Disk,
         *,
         segment_bytes: int,
-        timeline: int,
+        timelines: Timelines,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         """`lock` guards the set of segments; production passes a threading.Lock."""
-        self.disk, self.segment_bytes, self.timeline = disk, segment_bytes, timeline
+        self.disk, self.segment_bytes, self.timelines = disk, segment_bytes, timelines
         self._lock = nullcontext() if lock is None else lock
         self._first_lsn = Lsn(0)
-        self._segments: set[Lsn] = set()
+        self._files: set[File] = set()
         self._head_known = False  # durable, or there is none: the log starts with a record
         self._failed: str | None = None
-        self._written_start, self._written_name = Lsn(-1), ""  # the segment of the last append
+        self._written_file: File | None = None  # of the last append, and its name
+        self._written_name = ""
 
     @property
     def first_lsn(self) -> Lsn:
@@ -120,20 +128,50 @@ class WalStore:
     def segments(self) -> list[Lsn]:
         """The starts of the segments that are there, also of those prepared ahead."""
         with self._lock:
-            return sorted(self._segments)
+            return sorted({start for start, _ in self._files})
 
     def name_of(self, lsn: Lsn) -> str:
         """The file that holds the byte at `lsn`."""
-        return segment_name(self.timeline, lsn, self.segment_bytes)
+        return segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
+
+    def _file_of(self, lsn: Lsn) -> File:
+        return self.segment_start(lsn), self.timelines.at(lsn)
+
+    def file_end(self, lsn: Lsn) -> Lsn:
+        """Where another file goes on after the one that holds the byte at `lsn`."""
+        return min(self.segment_start(lsn) + self.segment_bytes, self.timelines.next_fork(lsn))
+
+    def _name(self, file: File) -> str:
+        return segment_name(file[1], file[0], self.segment_bytes)
 
     def segment_start(self, lsn: Lsn) -> Lsn:
         return lsn.round_down(self.segment_bytes)
 
-    def adopt(self, segments: set[Lsn], first_lsn: Lsn, *, head_known: bool) -> None:
+    def adopt(self, files: set[File], first_lsn: Lsn, *, head_known: bool) -> None:
         """Recovery's result: these files are the log."""
         with self._lock:
-            self._segments, self._first_lsn = segments, first_lsn
+            self._files, self._first_lsn = files, first_lsn
         self._head_known = head_known
+
+    def follow(self, timelines: Timelines) -> None:
+        """The history is another one now; below the end of the WAL it says what it said.
+
+        So what it has no more use for are files that were prepared, or begun at a fork that is
+        none any more.
+        """
+        with self._lock:
+            self.timelines = timelines
+            self.unlink_files(self._files - self._used(self._files))
+
+    def _used(self, files: set[File]) -> set[File]:
+        """Those with bytes of the log, or prepared for some.
+
+        A log without a byte may have left its first timeline already: its first file stays until
+        there is another one, because a log without any is a damaged one.
+        """
+        owners, size = self.timelines.owners, self.segment_bytes
+        used = {(start, t) for start, t in files if t in owners(start, start + size)}
+        return used or set(sorted(files)[:1])
 
     def create(self, creation_lsn: Lsn) -> None:
         """The first segment, durable. Before the configuration is persisted: later, a log without
@@ -141,10 +179,10 @@ class WalStore:
         assert creation_lsn % self.segment_bytes == 0, f"{creation_lsn=} {self.segment_bytes=}"
         if self.name_of(creation_lsn) in self.disk.names():
             self.disk.sync_directory()
-            self.adopt({creation_lsn}, creation_lsn, head_known=False)
+            self.adopt({self._file_of(creation_lsn)}, creation_lsn, head_known=False)
             return
         self._first_lsn = creation_lsn
-        self._ensure_segment(creation_lsn)
+        self._ensure_file(creation_lsn)
 
     def append(self, begin_lsn: Lsn, buffers: Sequence[Buffer]) -> Lsn:
         """Writes and syncs; returns the end, below which everything is durable.
@@ -171,17 +209,22 @@ class WalStore:
 
     def _pieces(
         self, begin: Lsn, buffers: Sequence[Buffer]
-    ) -> Iterator[tuple[Lsn, list[memoryview]]]:
+    ) -> Iterable[tuple[Lsn, list[memoryview]]]:
         """What is written and synced together, and where it ends."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
-        return pieces(begin, views, self.segment_bytes, _overwriting_pages(begin, views))
+        end = begin + sum(map(len, views))
+        forks = self.timelines.forks_between(begin, end)
+        if not forks and begin // WAL_PAGE_BYTES == (end - 1) // WAL_PAGE_BYTES:
+            return [(end, views)]  # inside one page, as most commits are
+        barriers = (*forks, *_overwriting_pages(begin, views))
+        return pieces(begin, views, self.segment_bytes, barriers)
 
     def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
-        start = self.segment_start(lsn)
-        if start != self._written_start:
-            self._ensure_segment(start)
-            self._written_start, self._written_name = start, self.name_of(lsn)
-        self.disk.write_at(self._written_name, lsn - start, piece)
+        file = self._file_of(lsn)
+        if file != self._written_file:
+            self._ensure_file(lsn)
+            self._written_file, self._written_name = file, self._name(file)
+        self.disk.write_at(self._written_name, lsn - file[0], piece)
         self.disk.sync_data(self._written_name)
 
     def prepare_ahead(self, lsn: Lsn) -> None:
@@ -189,22 +232,36 @@ class WalStore:
 
         Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
         """
-        start = self.segment_start(lsn)
-        if start in self._segments:
-            self._ensure_segment(start + self.segment_bytes)
+        if self._file_of(lsn) in self._files:
+            self._ensure_file(self.segment_start(lsn) + self.segment_bytes)
 
-    def _ensure_segment(self, start: Lsn) -> None:
-        """Under the lock, so that a segment that has just got data is never renamed over."""
-        if start in self._segments:
+    def _ensure_file(self, lsn: Lsn) -> None:
+        """The one for the byte at `lsn`. Under the lock, so that a segment that has just got data
+        is never renamed over."""
+        if self._file_of(lsn) in self._files:
             return
         with self._lock:
-            if start in self._segments:
+            file = start, timeline = self._file_of(lsn)
+            if file in self._files:
                 return
-            name = self.name_of(start)
+            name = self._name(file)
             self.disk.allocate(name + HALF_MADE, self.segment_bytes)
+            if self.timelines.at(start) != timeline:
+                self._inherit(name + HALF_MADE, start, self.timelines.begin_of(timeline))
             self.disk.rename(name + HALF_MADE, name)
             self.disk.sync_directory()
-            self._segments.add(start)
+            self._files.add(file)
+            # What the parent had prepared behind the fork would look like WAL of its own.
+            self.unlink_files(self._files - self._used(self._files))
+
+    def _inherit(self, name: str, start: Lsn, fork_lsn: Lsn) -> None:
+        """The parent's bytes up to the fork, durable before the file gets its name."""
+        lsn = start
+        while lsn < fork_lsn:
+            end = min(fork_lsn, lsn + CHUNK_BYTES)
+            self.disk.write_at(name, lsn - start, [self.read(lsn, end)])
+            lsn = end
+        self.disk.sync_data(name)
 
     def truncate(self, to_lsn: Lsn) -> None:
         """Forgets everything from `to_lsn` on, durably. Idempotent; recovery finishes it.
@@ -212,26 +269,31 @@ class WalStore:
         The caller has drained appends and made the mark "truncating to" durable.
         """
         assert to_lsn >= self._first_lsn, f"{to_lsn=} {self._first_lsn=}"
-        start = self.segment_start(to_lsn)
         try:
             if self._head_known and to_lsn < self.head_end():
                 self.forget_head()
             with self._lock:
-                self.unlink_segments(s for s in self._segments if s > start)
+                self.unlink_behind(to_lsn)
             self.zero_from(to_lsn)
         except StorageError as error:
             self._failed = f"truncating to {to_lsn}: {error}"
             raise StorageError(self._failed) from error
 
-    def unlink_segments(self, starts: Iterator[Lsn]) -> None:
-        """Highest first, each durable, so that a gap between segments is never our doing.
+    def unlink_behind(self, end_lsn: Lsn) -> None:
+        """All files but those with bytes below `end_lsn`; of its own segment the last that has.
 
-        Call it under the lock, or before the log is used.
+        The log's first file stays in any case. Call it under the lock, or before the log is used.
         """
-        for gone in sorted(starts, reverse=True):
-            self._segments.discard(gone)
-            self._written_start = Lsn(-1)
-            self.disk.unlink(self.name_of(gone))
+        last = self.segment_start(end_lsn), self.timelines.before(end_lsn)
+        behind = {file for file in self._files if file > last}
+        self.unlink_files(behind - set(sorted(self._files)[:1]))
+
+    def unlink_files(self, files: set[File]) -> None:
+        """Highest first, each durable, so that a gap between segments is never our doing."""
+        self._written_file = None
+        for gone in sorted(files, reverse=True):
+            self._files.discard(gone)
+            self.disk.unlink(self._name(gone))
             self.disk.sync_directory()
 
     def zero_from(self, lsn: Lsn) -> None:
@@ -241,7 +303,7 @@ class WalStore:
         that the disk does not have.
         """
         start, name = self.segment_start(lsn), self.name_of(lsn)
-        if start not in self._segments:
+        if self._file_of(lsn) not in self._files:
             return
         offset = lsn - start
         while offset < self.segment_bytes:
@@ -257,9 +319,9 @@ class WalStore:
             if lsn < self._first_lsn:
                 raise WalRemoved(begin_lsn, self._first_lsn)
             start = self.segment_start(lsn)
-            size = min(start + self.segment_bytes, end_lsn) - lsn
+            size = min(self.file_end(lsn), end_lsn) - lsn
             try:
-                if start not in self._segments:
+                if self._file_of(lsn) not in self._files:
                     raise StorageError(f"segment {self.name_of(lsn)} is not there")
                 pieces.append(self.disk.read_at(self.name_of(lsn), lsn - start, size))
             except StorageError as error:
@@ -293,20 +355,20 @@ class WalStore:
         What may go is the caller's to say (rule 14); the segment of `lsn` stays.
         """
         with self._lock:
-            gone = sorted(s for s in self._segments if s + self.segment_bytes <= lsn)
-            assert len(gone) < len(self._segments), f"{lsn=} would remove all {self._segments=}"
+            gone = sorted(f for f in self._files if f[0] + self.segment_bytes <= lsn)
+            assert len(gone) < len(self._files), f"{lsn=} would remove all {self._files=}"
             if not gone:
                 return
-            self._first_lsn = gone[-1] + self.segment_bytes
-            for start in gone:
-                self._segments.discard(start)
-                self.disk.unlink(self.name_of(start))
+            self._first_lsn = gone[-1][0] + self.segment_bytes
+            for file in gone:
+                self._files.discard(file)
+                self.disk.unlink(self._name(file))
                 self.disk.sync_directory()
         self._head_known = True  # a record start is kept, so nothing hangs on the mark any more
 
     def head_end(self) -> Lsn:
         """Where the record ends inside which the log starts; first_lsn if it starts with one."""
-        if self._first_lsn not in self._segments:
+        if self._file_of(self._first_lsn) not in self._files:
             return self._first_lsn
         return head_end(self, first_lsn=self._first_lsn, segment_bytes=self.segment_bytes)
 
@@ -337,16 +399,25 @@ class WalStore:
             self.disk.replace(HEAD_MARK, seal(HEAD_MAGIC, 1, body))
         self._head_known = True
 
-    def found_segments(self) -> set[Lsn]:
-        """The starts of this timeline's segment files on disk. Other names are not ours."""
+    def unlink_unused(self) -> None:
+        """Segment files that the history has no use for: what `follow` was about to remove."""
+        named = self._named_files()
+        self.unlink_files(named - self._used(named))
+
+    def found_files(self) -> set[File]:
+        """The segment files on disk that can be the log's."""
+        return self._used(self._named_files())
+
+    def _named_files(self) -> set[File]:
+        """Of the log's timelines; other names are not ours."""
         found = set()
         for name in self.disk.names():
             try:
                 timeline, start = parse_segment_name(name, self.segment_bytes)
             except ValueError:
                 continue
-            if timeline == self.timeline:
-                found.add(start)
+            if timeline in self.timelines:
+                found.add((start, timeline))
         return found
 
 
@@ -355,17 +426,13 @@ def pieces(
 ) -> Iterator[tuple[Lsn, list[memoryview]]]:
     """(end, slices) of what is written and synced together, nothing copied.
 
-    Cut at segment ends and at barriers: in front of a page that cuts off the record before it
+    Cut at segment ends and at barriers: forks, and pages that cut off the record before them
     (point 2 above).
     """
-    size = sum(map(len, views))
-    if begin % WAL_PAGE_BYTES and begin % WAL_PAGE_BYTES + size <= WAL_PAGE_BYTES:
-        yield begin + size, list(views)  # inside one page, as most commits are
-        return
     cuts = {*barriers}
-    end = begin + size
+    end = begin + sum(map(len, views))
     cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
-    cuts.discard(begin)
+    cuts -= {begin, end}
     lsn, piece = begin, list[memoryview]()
     remaining = [*sorted(cuts), end]
     for view in views:

@@ -38,8 +38,8 @@ from walkeeper_common.pgwire import (
     result,
     unpack_from_receiver,
 )
+from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.client_connection import ClientConnection, SilentClient
-from walkeeper_safekeeper.replication_answers import parse_history
 from walkeeper_safekeeper.served_log import Reader, ReaderState, ServedLog
 
 CHUNK_BYTES_MAX = 128 << 10
@@ -70,7 +70,7 @@ def fork_of(log: ServedLog, timeline: int) -> Fork | None:
     """None for the current timeline; XX000 for one that this log has never been on."""
     if timeline == log.timeline:
         return None
-    parents = parse_history(log.timeline_history(log.timeline) or b"")
+    parents = parse_timeline_file(log.timeline_history(log.timeline) or b"")
     successors = [parent for parent, _ in parents[1:]] + [log.timeline]
     for (parent, fork_lsn), successor in zip(parents, successors, strict=False):
         if parent == timeline:

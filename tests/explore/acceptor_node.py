@@ -104,7 +104,7 @@ class AcceptorNode:
         return (
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
             core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
-            core._acked_lsn, tuple(core._waiting), core._unreached_lsn, core._term_start_lsn,
+            core._acked_lsn, tuple(core._waiting), core.unreached_lsn, core.term_start_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:

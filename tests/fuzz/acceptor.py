@@ -27,6 +27,7 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendResponse, Feedback, Reject, VoteRequest, VoteResponse
 from walkeeper_common.requests import ConfigureLog, PrepareLog
+from walkeeper_common.timelines import Timelines
 from walkeeper_common.walformat import RecordEnd
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.acceptor import Acceptor
@@ -114,6 +115,9 @@ class Store:
         return bytes(end_lsn - begin_lsn)
 
     def prepare_ahead(self, segment: Lsn) -> None:
+        pass
+
+    def follow(self, timelines: Timelines) -> None:
         pass
 
     def remove_below(self, lsn: Lsn) -> None:

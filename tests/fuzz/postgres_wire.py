@@ -41,8 +41,8 @@ from walkeeper_common.pgwire import (
     unpack_from_sender,
 )
 from walkeeper_common.replication_commands import is_empty, parse_command
+from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.login import parse_login
-from walkeeper_safekeeper.replication_answers import parse_history
 
 CLUSTERS = ("main", "other")
 PIECES = (1, 3, 4, 5, 7, 50, 1000)
@@ -166,7 +166,7 @@ def run_replies(data: bytes) -> None:
             with suppress(RemoteProtocolError):
                 parse_error_fields(body)
         case b"h":
-            for timeline, lsn in parse_history(body):
+            for timeline, lsn in parse_timeline_file(body):
                 require(
                     timeline >= 0 and Lsn.parse(str(lsn)) == lsn,
                     "timeline={} lsn={}",

@@ -188,7 +188,7 @@ class Story:
         size = read.end_lsn - read.begin_lsn
         if choices.one_in(3) and size > 8:
             size = 1 + choices.number(2) % (size - 1)
-            self.reads.insert(at, ReadPrimary(read.begin_lsn + size, read.end_lsn))
+            self.reads.insert(at, ReadPrimary(read.begin_lsn + size, read.end_lsn, 1))
         wal = wal_at(read.begin_lsn, size)
         if choices.one_in(30):
             wal = bytes(size)

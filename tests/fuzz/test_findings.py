@@ -16,6 +16,7 @@ from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
 from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from tests.test_wal_store import ONE_TIMELINE
 from tests.waiting import until
 from walkeeper_cli.__main__ import cli
 from walkeeper_common.errors import CorruptWal, Refused
@@ -33,6 +34,7 @@ from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.requests import PrepareLog, ReadResponse
+from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_proposer import gate
 from walkeeper_proposer.feeding import Feeder
 from walkeeper_proposer.greetings import unwelcome
@@ -45,7 +47,6 @@ from walkeeper_proposer.wal_window import WalWindow
 from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
 from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession
-from walkeeper_safekeeper.replication_answers import parse_history
 from walkeeper_safekeeper.sealed_file import seal
 from walkeeper_safekeeper.slots import Slots
 
@@ -139,7 +140,7 @@ def check_of(end: int) -> tuple[PrimaryCheck, bytes]:
         primary, log, gate.Waivers(), Range(CREATION_LSN, end_lsn, 0, NO_BALLOT), None
     )
     read, _ = check.start()
-    assert read == ReadPrimary(CREATION_LSN, end_lsn)
+    assert read == ReadPrimary(CREATION_LSN, end_lsn, 1)
     wal = bytes(range(256)) * (end // 256 + 1)
     return check, wal[:end]
 
@@ -165,7 +166,7 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
         primary = Primary("", "w", "w", apply_quorum=True, on_streaming=lambda _: None)
         started, ended = list[Lsn](), list[Lsn]()
 
-        async def read(begin_lsn: Lsn, end_lsn: Lsn) -> None:
+        async def read(begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
             started.append(begin_lsn)
             try:
                 await asyncio.get_running_loop().create_future()
@@ -175,7 +176,7 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
         primary._read = read  # type: ignore[method-assign]
         async with asyncio.TaskGroup() as primary._group:
             for begin_lsn in (Lsn(8), Lsn(16)):
-                primary.read(begin_lsn, Lsn(100))
+                primary.read(begin_lsn, Lsn(100), 1)
                 await until(lambda lsn=begin_lsn: lsn in started)  # type: ignore[misc]
             await until(lambda: ended == [Lsn(8)])
             primary._stop_reading_range()
@@ -243,7 +244,7 @@ def test_values_of_the_configuration_file_are_what_the_command_line_would_say(
 def test_a_donor_that_sends_more_than_it_was_asked_for_feeds_nobody(more: int) -> None:
     """The laggard was sent WAL from beyond the window: bytes that no primary had written."""
     start_lsn, end_lsn = Lsn(0x10000), Lsn(0x11000)
-    feeder = Feeder(1, BALLOT, 1, WalWindow(end_lsn), ZERO_LSN, ZERO_LSN)
+    feeder = Feeder(1, BALLOT, ONE_TIMELINE, WalWindow(end_lsn), ZERO_LSN, ZERO_LSN)
     members = [Member(link, Stage.STREAMING, attached=True) for link in range(2)]
     for member, at_lsn in zip(members, (end_lsn, start_lsn), strict=True):
         member.next_lsn = member.asked_lsn = member.flush_lsn = at_lsn
@@ -273,7 +274,7 @@ def test_a_slots_file_has_one_meaning() -> None:
 
 def test_a_history_file_has_lsns_of_64_bits() -> None:
     good, long = b"1\t0/3000000\tno\n", b"2\tFFFFFFFFF/0\tno\n3\t0/123456789\n"
-    assert parse_history(good + long + b"1" * 5000 + b" 0/0") == [(1, Lsn(0x3000000))]
+    assert parse_timeline_file(good + long + b"1" * 5000 + b" 0/0") == [(1, Lsn(0x3000000))]
 
 
 def test_greetings_do_not_fill_the_memory() -> None:

@@ -11,6 +11,7 @@ CONSENSUS = PROPOSER + "consensus.py"
 DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "leadership.py"
 FEEDBACK = PROPOSER + "standby_feedback.py"
+MARKS = SAFEKEEPER + "marks.py"
 PROGRESS = PROPOSER + "progress.py"
 
 APPENDING = (
@@ -63,9 +64,7 @@ APPENDING = (
         "the start of a term is marked as reached before the first ack there (with S = C)",
         (
             STARTS_AT_C,
-            Edit(
-                ACCEPTOR, "        if self.flush_lsn >= self._unreached_lsn:", "        if False:"
-            ),
+            Edit(MARKS, "    if log.flush_lsn >= log.unreached_lsn:", "    if False:"),
             Edit(
                 ACCEPTOR,
                 "            reached_lsn=cut(elected.history, start)[-1].start_lsn,\n",

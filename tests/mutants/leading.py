@@ -41,8 +41,8 @@ LEADING = (
         (
             Edit(
                 LEADERSHIP,
-                "        start = StartStreaming(self.window.end_lsn, self.feeder.timeline)",
-                "        start = StartStreaming(self.window.begin_lsn, self.feeder.timeline)",
+                "        at_lsn = self.window.end_lsn\n        timeline",
+                "        at_lsn = self.window.begin_lsn\n        timeline",
             ),
         ),
     ),

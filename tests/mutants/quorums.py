@@ -65,16 +65,29 @@ QUORUMS = (
         ),
     ),
     Mutant(
-        "promoted-elsewhere",
+        "promotion-leaves-out-wal",
         "section 5",
-        "a primary on another timeline is refused",
-        (Edit(GATE, "    if primary.timeline > log.timeline:", "    if False:"),),
+        "a promoted server that lacks WAL of the log is refused",
+        (
+            Edit(GATE, "    if fork_lsn >= log.record_lsn:", "    if True:"),
+            Edit(
+                CONSENSUS,
+                "        self.check = PrimaryCheck(",
+                "        return self._check_passed()\n        self.check = PrimaryCheck(",
+            ),
+        ),
     ),
     Mutant(
         "seal-is-ignored",
         "section 5",
         "a sealed log is written on with --resume only",
-        (Edit(GATE, "    if log.history[-1].sealed and not waivers.resume:", "    if False:"),),
+        (
+            Edit(
+                GATE,
+                "    if is_same and log.borne_out[-1].sealed and not waivers.resume:",
+                "    if False:",
+            ),
+        ),
     ),
     Mutant(
         "votes-are-not-checked",

@@ -42,8 +42,20 @@ STORING = (
         (
             Edit(
                 WAL_STORE,
-                "        if start in self._segments:\n            self._ensure_segment(start +",
-                "        if True:\n            self._ensure_segment(start +",
+                "        if self._file_of(lsn) in self._files:\n            self._ensure_file(self",
+                "        if True:\n            self._ensure_file(self",
+            ),
+        ),
+    ),
+    Mutant(
+        "names-do-not-follow",
+        "wal_store",
+        "the files are named after the timelines of the history that was adopted",
+        (
+            Edit(
+                DRIVER,
+                "            self.store.follow(Timelines(state.history))\n",
+                "            assert Timelines\n",
             ),
         ),
     ),

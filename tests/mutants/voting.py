@@ -17,8 +17,8 @@ VOTING = (
         (
             Edit(
                 ACCEPTOR,
-                "        self._term_start_lsn = LSN_MAX\n        return [Persist(self.durable)]",
-                "        self._term_start_lsn = LSN_MAX\n        return []",
+                "        self.term_start_lsn = LSN_MAX\n        return [Persist(self.durable)]",
+                "        self.term_start_lsn = LSN_MAX\n        return []",
             ),
         ),
     ),

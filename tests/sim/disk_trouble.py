@@ -16,6 +16,7 @@ from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.sim.world import World
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.log_folder import CONTROL
 from walkeeper_safekeeper.wal_store import HEAD_MARK
 
@@ -35,8 +36,9 @@ class Loss(Enum):
 class Disks:
     """The folder and its wal."""
 
-    def __init__(self, world: World, segment_bytes: int) -> None:
-        self.world, self.segment_bytes = world, segment_bytes
+    def __init__(self, world: World, segment_bytes: int, timelines: Timelines) -> None:
+        """`timelines` are kept up to date by whoever writes here."""
+        self.world, self.segment_bytes, self.timelines = world, segment_bytes, timelines
         self.folder, self.wal = FaultyDisk(world.random), FaultyDisk(world.random)
         self.lost: Disks | None = None
 
@@ -66,7 +68,7 @@ class Disks:
         """One bit of what nobody was told of, mostly close to what they were."""
         random = self.world.random
         lsn = vouched_lsn + int(random.expovariate(1 / FLIPPED_TAIL_BYTES))
-        name = segment_name(1, lsn, self.segment_bytes)
+        name = segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
         if name in self.wal.names() and self.wal.size(name) == self.segment_bytes:
             self.world.trouble("bits flipped in the tail")
             self._flip_bit(self.wal, name, lsn % self.segment_bytes)
@@ -86,7 +88,8 @@ class Disks:
     def fail_sync(self, flush_lsn: Lsn) -> None:
         """The next fdatasync of the segment that is written, or of the control file, fails."""
         if self.world.random.random() < 0.7:
-            self.wal.failing_syncs.add(segment_name(1, flush_lsn, self.segment_bytes))
+            timeline = self.timelines.at(flush_lsn)
+            self.wal.failing_syncs.add(segment_name(timeline, flush_lsn, self.segment_bytes))
         else:
             self.folder.failing_syncs.add("control.tmp")
 
@@ -116,10 +119,12 @@ class Disks:
         kept, lsn = [], begin_lsn
         while lsn < end_lsn:
             start = lsn.round_down(self.segment_bytes)
-            file = self.wal._durable_names.get(segment_name(1, lsn, self.segment_bytes))
+            name = segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
+            file = self.wal._durable_names.get(name)
             if file is None:
                 break
-            upto = min(start + self.segment_bytes, end_lsn)
+            fork_lsn = self.timelines.next_fork(lsn)
+            upto = min(start + self.segment_bytes, end_lsn, fork_lsn)
             kept.append(bytes(file.durable[lsn - start : upto - start]))
             lsn = upto
         return b"".join(kept)

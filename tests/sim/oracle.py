@@ -19,13 +19,14 @@ is demanded in healing.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot, Fragment, cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import Ends
 from walkeeper_safekeeper.wal_store import WalStore
 
 
@@ -285,9 +286,15 @@ class Promises(Oracle):
 class Admission(Oracle):
     """Who may lead: PROTOCOL.md section 5."""
 
-    def check_timeline(self, who: str, timeline: int) -> None:
-        if timeline != 1:
-            self.fail(f"{who} leads a log on timeline 1 for a server on {timeline}")
+    def check_timelines(self, who: str, forks: Ends, known: Mapping[int, Lsn]) -> None:
+        """`forks`: where the log left each timeline, and the log's end; `known`: the server's."""
+        *passed, (last, end_lsn) = forks
+        for timeline, fork_lsn in passed:
+            if known.get(timeline) != fork_lsn:
+                self.fail(f"{who}: the log left timeline {timeline} at {fork_lsn}, not {known}")
+        if last not in known or known[last] < end_lsn:
+            text = f"the log on timeline {last} ends at {end_lsn}, the server has {known}"
+            self.fail(f"{who}: {text}")
 
     def check_seal(self, who: str, last: Fragment, *, resumes: bool) -> None:
         if last.sealed and not resumes:

@@ -11,7 +11,7 @@ decide. A seed draws up to three plots, and they are played one after the other 
     power_failure     all safekeepers lose power behind a commit
     lost_disk         a member comes back without its log, and may not vote
     sealed            settle --seal, then proposers with and without --resume
-    promotion         a standby is promoted elsewhere: refused by this version
+    promotion         standbys are promoted and take over, or have left out what they must not
     older_copy        the server is replaced by an older copy of itself
 """
 
@@ -303,13 +303,39 @@ def sealed(story: Story) -> Plot:
 
 
 def promotion(story: Story) -> Plot:
+    """Once or twice; some promotions leave out WAL, and some take a number that is taken."""
     random = story.world.random
-    server = story.keeper_of_all()
-    promoted = story.add_clone(server, server.flush_lsn, timeline=2)
-    _write(promoted, 3)
-    proposer = story.start_proposer(primary=promoted, take_over=random.random() < 0.5)
-    yield Until(lambda: not proposer.is_alive, 5000)
-    proposer.kill()
+    yield _stage(story)
+    for _ in range(random.randint(1, 2)):
+        if random.random() < 0.7:
+            purpose = random.choice((Purpose.SETTLE, Purpose.SEAL))
+            settling = story.start_proposer(take_over=True, purpose=purpose)
+            yield Until(lambda settling=settling: not settling.is_alive, 5000)  # type: ignore[misc]
+        server, log = survivor_of(story) or story.keeper_of_all(), best_log(story)
+        end_lsn = server.flush_lsn if log is None else min(log[1], server.flush_lsn)
+        first_lsn = min(story.oracles.acknowledged.start_lsn, end_lsn)
+        older_lsn = Lsn(random.randint(max(first_lsn, end_lsn - 3000), end_lsn))
+        at_lsn = random.choice((end_lsn, end_lsn, server.flush_lsn, older_lsn))
+        taken = max(p.timeline for p in story.primaries)
+        number = random.choice((taken + 1, server.timeline + 1))
+        promoted = story.add_clone(server, at_lsn, promoted_to=number)
+        if promoted.flush_lsn < first_lsn:
+            story.primaries.remove(promoted)  # the log is empty, and starts inside a record
+            return
+        _write(promoted, 3)
+        proposer = story.start_proposer(primary=promoted, take_over=random.random() < 0.8)
+        yield _elected(proposer)
+        _write(promoted, 5)
+        yield random.uniform(0, 1500)
+        for node in random.choices(story.safekeepers, k=random.choice((0, 0, 1, 2))):
+            node.crash()
+        if random.random() < 0.5:  # what has been deposed comes back
+            deposed = story.start_proposer(primary=server, take_over=True, resumes=True)
+            _write(server, 2)
+            yield Until(lambda deposed=deposed: not deposed.is_alive, 3000)  # type: ignore[misc]
+            deposed.kill()
+        proposer.kill()
+        story.primary = promoted if promoted.has_all_of(story.oracles.acknowledged) else server
     yield random.uniform(0, 1000)
 
 

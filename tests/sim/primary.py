@@ -11,10 +11,12 @@ from tests.sim.oracle import Acknowledged
 from tests.sim.world import World
 from tests.wal_maker import WalMaker
 from walkeeper_common.history import Ballot
-from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
+from walkeeper_common.timelines import Ends, Timelines
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 COMMIT_RMID = 1
+COMMIT_BYTES = 40
 CHUNK_BYTES_MAX = 20_000
 SYSTEM_ID = 7_000_000_000_000_000_001
 
@@ -24,6 +26,7 @@ class Standby(Protocol):
 
     def wal_arrived(self, begin_lsn: Lsn, wal: bytes) -> None: ...
     def primary_lost(self, text: str) -> None: ...
+    def timeline_over(self, end_lsn: Lsn) -> None: ...
     @property
     def ballot(self) -> Ballot: ...
 
@@ -32,10 +35,18 @@ class Primary:
     """One server; `clone` makes another one with the same past."""
 
     def __init__(
-        self, world: World, name: str, maker: WalMaker, acked: Acknowledged, *, timeline: int = 1
+        self,
+        world: World,
+        name: str,
+        maker: WalMaker,
+        acked: Acknowledged,
+        *,
+        timeline: int = 1,
+        timeline_ends: Ends = (),
     ) -> None:
         self.world, self.name, self.maker, self.acked = world, name, maker, acked
-        self.timeline = timeline
+        self.timeline, self.timeline_ends = timeline, list(timeline_ends)
+        self._until_lsn = LSN_MAX  # where the timeline ends that is being streamed
         self.is_up = True
         self.flush_lsn = maker.end_lsn
         self._standby: Standby | None = None
@@ -53,7 +64,24 @@ class Primary:
             in_recovery=False,
             fsync=True,
             full_page_writes=True,
+            timeline_file="\n".join(f"{t}\t{lsn}\twhy\n" for t, lsn in self.timeline_ends).encode(),
         )
+
+    def go_on_as(self, timelines: Timelines) -> None:
+        """A log may have left a timeline without a byte of the next one yet."""
+        self.timeline_ends = timelines.ends()
+        self.timeline = self.maker.timeline = timelines.last
+
+    def begins(self, timeline: int) -> Lsn:
+        """From where on there are segment files of this timeline."""
+        numbers = [t for t, _ in self.timeline_ends] + [self.timeline]
+        at = numbers.index(timeline)
+        fork_lsn = self.timeline_ends[at - 1][1] if at else self.maker.start_lsn
+        return fork_lsn.round_down(self.maker.segment_bytes)
+
+    def ends(self, timeline: int) -> Lsn:
+        """LSN_MAX for the one that it writes on."""
+        return dict(self.timeline_ends).get(timeline, LSN_MAX)
 
     def has_all_of(self, acked: Acknowledged) -> bool:
         """Whether every acknowledged byte is durable here."""
@@ -78,6 +106,9 @@ class Primary:
         if size is None:
             size = random.choice(sizes) if len(sizes) > 1 else random.randrange(sizes[0])
         self.maker.record(size, 0, COMMIT_RMID)
+        if self.world.options.retention_bytes is not None and size > WAL_PAGE_BYTES // 2:
+            # As every real transaction does, or no page of what retention keeps would tell.
+            self.maker.record(COMMIT_BYTES, 0, COMMIT_RMID)
         end_lsn = self.maker.end_lsn
         if not self.world.is_healed and random.random() < 0.2:
             end_lsn = max(self.flush_lsn, end_lsn.round_down(WAL_PAGE_BYTES))
@@ -85,16 +116,22 @@ class Primary:
         self._send()
 
     def _send(self) -> None:
-        while self._standby is not None and self._sent_lsn < self.flush_lsn:
+        end_lsn = min(self.flush_lsn, self._until_lsn)
+        while self._standby is not None and self._sent_lsn < end_lsn:
             begin_lsn = self._sent_lsn
-            self._sent_lsn = min(begin_lsn + CHUNK_BYTES_MAX, self.flush_lsn)
+            self._sent_lsn = min(begin_lsn + CHUNK_BYTES_MAX, end_lsn)
             self._standby.wal_arrived(begin_lsn, self.maker.read(begin_lsn, self._sent_lsn))
+        if self._standby is not None and self._sent_lsn == self._until_lsn:
+            self._standby.timeline_over(end_lsn)
 
-    def stream(self, standby: Standby, start_lsn: Lsn) -> None:
+    def stream(self, standby: Standby, start_lsn: Lsn, timeline: int) -> None:
         """START_REPLICATION with the slot: whoever had it before is ended."""
+        begin_lsn, end_lsn = self.begins(timeline), self.ends(timeline)
+        assert begin_lsn <= start_lsn <= end_lsn, f"{start_lsn=} {timeline=}"
         if self._standby is not None and self._standby is not standby:
             self._standby.primary_lost("the slot was taken")
         self._standby, self._sent_lsn = standby, start_lsn
+        self._until_lsn = end_lsn
         self._send()
 
     def leave(self, standby: Standby) -> None:
@@ -149,16 +186,24 @@ class Primary:
         self.world.say(self.name, f"boot from={goes_on_lsn} flush={self.flush_lsn}")
         then()
 
-    def clone(self, name: str, at_lsn: Lsn, *, timeline: int = 1) -> Primary:
+    def clone(self, name: str, at_lsn: Lsn, *, promoted_to: int | None = None) -> Primary:
         """A copy as of `at_lsn`, which goes on with other transactions than ours.
 
-        It ends with the last whole record there.
+        It ends with the last whole record there; on the timeline of that, or promoted.
         """
         maker = copy.copy(self.maker)
         maker._data = bytearray(self.maker._data)
-        maker.timeline = timeline
         maker.records = [m for m in maker.records if m.end_lsn <= at_lsn]
         while maker.records and not maker.records[-1].complete:
             maker.records.pop()  # what ends it would have to be cloned as well
         maker.forget_after(maker.records[-1].end_lsn if maker.records else maker.start_lsn)
-        return Primary(self.world, name, maker, self.acked, timeline=timeline)
+        ends = [(t, lsn) for t, lsn in self.timeline_ends if lsn < maker.end_lsn]
+        later = [t for t, lsn in self.timeline_ends if lsn >= maker.end_lsn]
+        timeline = later[0] if later else self.timeline
+        if promoted_to is not None:
+            ends.append((timeline, maker.end_lsn))
+            timeline = promoted_to
+        maker.timeline = timeline
+        return Primary(
+            self.world, name, maker, self.acked, timeline=timeline, timeline_ends=ends
+        )

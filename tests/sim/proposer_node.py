@@ -11,9 +11,10 @@ from tests.sim.oracle import Oracles
 from tests.sim.primary import Primary
 from tests.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.framing import Message
-from walkeeper_common.history import Ballot
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.history import Ballot, History, cut
+from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import Feedback
+from walkeeper_common.timelines import Timelines
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
@@ -38,6 +39,7 @@ from walkeeper_proposer.standby_feedback import applied_lsn
 RECONNECT_MS = (100, 1000)
 TICK_MS = (800, 1200)
 PROBE_BYTES = 200_000
+LINGER_TICKS = 2
 WINDOW_BYTES = (1 << 15, 1 << 18, 48 << 20)
 
 
@@ -86,6 +88,7 @@ class ProposerNode:
             waivers=Waivers(resume=resumes),
             take_over=take_over,
             window_bytes_max=self.world.random.choice(WINDOW_BYTES),
+            linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
         )
         self.core = Proposer(campaign)
         self.driver = Driver(self.core, links=self, primary=self, around=self)
@@ -193,11 +196,13 @@ class ProposerNode:
 
         self._later(self.world.delay_ms(), answer)
 
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         def answer() -> None:
             if not self.primary.is_up or end_lsn > self.primary.flush_lsn:
                 self.post(PrimaryReadFailed("the primary is down", False))
-            elif begin_lsn < self.primary.kept_lsn:
+            elif end_lsn > self.primary.ends(timeline):
+                self.post(PrimaryReadFailed("not in this server's history", False))
+            elif begin_lsn < max(self.primary.kept_lsn, self.primary.begins(timeline)):
                 self.world.trouble("WAL recycled by the primary")
                 text = "requested WAL segment has already been removed"
                 self.post(PrimaryReadFailed(text, True))
@@ -207,7 +212,6 @@ class ProposerNode:
         self._later(self.world.delay_ms(), answer)
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
-        assert timeline == 1
         self._is_paused = False
         self._arrived.clear()
         self._stream_serial += 1
@@ -216,7 +220,7 @@ class ProposerNode:
 
         def start() -> None:
             if self._has_primary and self.primary.is_up and serial == self._stream_serial:
-                self.primary.stream(self, start_lsn)
+                self.primary.stream(self, start_lsn, timeline)
 
         self._later(self.world.delay_ms(), start)
 
@@ -230,6 +234,19 @@ class ProposerNode:
             begin_lsn, wal = self._arrived.pop(0)
             self.oracles.authorship.wrote(self.ballot, begin_lsn, wal)
             self.post(WalArrived(begin_lsn, memoryview(wal)))
+
+    def timeline_over(self, end_lsn: Lsn) -> None:
+        """The walsender has sent all of a timeline and ends the stream."""
+        serial = self._stream_serial
+
+        def over() -> None:
+            if serial == self._stream_serial and self._has_primary:
+                if self._arrived:
+                    self._later(self.world.delay_ms(), over)
+                else:
+                    self.primary_lost(f"the timeline ended at {end_lsn}")
+
+        self._later(self.world.delay_ms(), over)
 
     def primary_lost(self, text: str) -> None:
         """The connection breaks; another one is tried."""
@@ -301,8 +318,10 @@ class ProposerNode:
         oracles.authorship.begins(leader.ballot, leader.start_lsn)
         oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
         if self.purpose is Purpose.ATTACH:
-            oracles.admission.check_timeline(self.name, self.primary.timeline)
-            oracles.admission.check_seal(self.name, vote.history[-1], resumes=self.resumes)
+            last = cut(vote.history, leader.start_lsn)[-1]
+            self._judge_timeline(vote.history)
+            is_promoted = self.primary.timeline > last.timeline
+            oracles.admission.check_seal(self.name, last, resumes=self.resumes or is_promoted)
         for node in self.safekeepers:
             if node.driver is None:
                 continue
@@ -326,6 +345,8 @@ class ProposerNode:
                 # From here on it is a promise like any other: a standby is promoted there.
                 store = node.driver.store
                 begin_lsn = Lsn(max(store.first_lsn, acknowledged.start_lsn))
+                if begin_lsn > acknowledged.end_lsn:
+                    continue  # retention has gone past what anybody was told of yet
                 wal = store.read(begin_lsn, settled.consensus_lsn)
                 acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
                 return
@@ -334,11 +355,17 @@ class ProposerNode:
         """The server that it streams from has the bytes of the log that it goes on from."""
         maker, authorship = self.primary.maker, self.oracles.authorship
         first_lsn = self.oracles.acknowledged.start_lsn
-        self.oracles.admission.check_timeline(self.name, self.primary.timeline)
+        self._judge_timeline(cut(self.leader.history, start_lsn))
         if start_lsn <= maker.end_lsn:
             wal = maker.read(first_lsn, start_lsn)
             who = f"{self.primary.name}, whom {self.name} streams from,"
             authorship.check(who, self.leader.history, first_lsn, wal)
+
+    def _judge_timeline(self, history: History) -> None:
+        """The server descends from every timeline of the log, and left none before its end."""
+        forks = [*Timelines(history).ends(), (history[-1].timeline, self.leader.start_lsn)]
+        known = {**dict(self.primary.timeline_ends), self.primary.timeline: LSN_MAX}
+        self.oracles.admission.check_timelines(self.name, forks, known)
 
     def _judge_report(self, commit_lsn: Lsn) -> None:
         """PostgreSQL is never told more than an ack quorum has, whatever power cut comes now."""

@@ -28,6 +28,7 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteResponse,
 )
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
     ConnectionLost,
@@ -55,7 +56,8 @@ class SafekeeperNode:
         self.world, self.number, self.name = world, number, f"sk{number}"
         self.oracles, self.created = oracles, durable
         assert durable.configuration is not None
-        self.disks = Disks(world, durable.configuration.segment_bytes)
+        timelines = Timelines(durable.history)
+        self.disks = Disks(world, durable.configuration.segment_bytes, timelines)
         self._folder().create_wal(durable)
         self._folder().save_control(durable)
         self.driver: Driver | None = None
@@ -108,6 +110,7 @@ class SafekeeperNode:
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.flush_lsn,
         )
+        self.disks.timelines = store.timelines
         self._workers = [Worker(self.world) for _ in range(3)]
         writer, reader, allocator = self._workers
         self.driver = Driver(
@@ -384,6 +387,7 @@ class SafekeeperNode:
         """The log was cut where it parts from the leader's, and its history is the leader's now."""
         assert self.driver is not None
         at_lsn = self.driver.acceptor.flush_lsn
+        self.disks.timelines = self.driver.store.timelines
         self._vouched_lsn = at_lsn
         self._judged_lsn = min(self._judged_lsn, at_lsn)
         for reader in self._readers:

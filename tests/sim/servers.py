@@ -11,6 +11,7 @@ from tests.sim.primary import Primary
 from tests.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.wal_store import WalStore
 
@@ -23,8 +24,8 @@ def members(story: Story) -> list[SafekeeperNode]:
     return [node for node in story.safekeepers if node.loss is None]
 
 
-def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
-    """The log that an election among all that are up would choose, and its record end."""
+def _best(story: Story) -> Driver | None:
+    """Whose log an election among all that are up would choose."""
 
     def rank(driver: Driver) -> tuple[Ballot, Lsn]:
         acceptor = driver.acceptor
@@ -32,10 +33,22 @@ def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
         return last.ballot, acceptor.flush_lsn
 
     drivers = [node.driver for node in members(story) if node.driver is not None]
-    if not drivers:
+    return max(drivers, key=rank, default=None)
+
+
+def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
+    """That log, and its record end."""
+    best = _best(story)
+    if best is None:
         return None
-    best = max(drivers, key=rank)
     return best.store, best.store.record_end(best.acceptor.flush_lsn).end_lsn
+
+
+def timelines_of(story: Story) -> Timelines:
+    """Which that log has followed."""
+    best = _best(story)
+    assert best is not None
+    return Timelines(cut(best.acceptor.durable.history, best.acceptor.flush_lsn))
 
 
 def survivor_of(story: Story) -> Primary | None:
@@ -61,6 +74,7 @@ def restored(story: Story) -> Primary | None:
     for primary in story.primaries:
         if end_lsn <= primary.maker.end_lsn and _agree(store, primary, end_lsn):
             clone = primary.clone("pgR", end_lsn)
+            clone.go_on_as(timelines_of(story))
             story.world.say("pgR", f"restored, ends at {clone.flush_lsn}")
             return clone
     return None

@@ -185,13 +185,13 @@ class Story:
 
     # Servers
 
-    def add_clone(self, of: Primary, at_lsn: Lsn, *, timeline: int = 1) -> Primary:
+    def add_clone(self, of: Primary, at_lsn: Lsn, *, promoted_to: int | None = None) -> Primary:
         """Somebody starts a copy of a server, taken some time ago; both may go on running."""
-        clone = of.clone(f"pg{len(self.primaries) + 1}", at_lsn, timeline=timeline)
-        text = f"clone of {of.name} on timeline {timeline} ends at {clone.flush_lsn}"
-        self.world.trouble("servers cloned" if timeline == 1 else "promotions", clone.name, text)
-        if timeline == 1:
-            self.primaries.append(clone)
+        clone = of.clone(f"pg{len(self.primaries) + 1}", at_lsn, promoted_to=promoted_to)
+        text = f"clone of {of.name} on timeline {clone.timeline} ends at {clone.flush_lsn}"
+        what = "servers cloned" if promoted_to is None else "promotions"
+        self.world.trouble(what, clone.name, text)
+        self.primaries.append(clone)
         return clone
 
     def adopt(self, server: Primary) -> None:

@@ -216,8 +216,8 @@ class Cluster:
         document: dict[str, Any] = json.loads(self.command("status", "--json"))
         return document
 
-    def settle(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.command("settle", "--json"))
+    def settle(self, *options: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.command("settle", "--json", *options))
         return document
 
     def flush_lsns(self) -> dict[int, str]:

@@ -18,7 +18,6 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
     slot_of,
-    unavailable,
 )
 
 
@@ -41,10 +40,15 @@ from walkeeper_cli.options import (
     "behind the safekeepers as well.",
 )
 @option("--take-over", is_flag=True, help="Do not wait for another proposer that seems alive.")
+@option(
+    "--follow",
+    is_flag=True,
+    help="While the server is a standby, or down, wait; start when it is promoted. For a proposer "
+    "beside every server.",
+)
 @option("--resume", is_flag=True, help="Lift the seal that `walkeeper settle --seal` put on.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
-@unavailable("--follow", is_flag=True)
 @option(
     "--logical",
     is_flag=True,
@@ -71,6 +75,7 @@ def command(
     logical: bool,
     publications: tuple[str, ...],
     take_over: bool,
+    follow: bool,
     resume: bool,
     allow_unsafe_settings: bool,
     http: Address | None,
@@ -85,7 +90,9 @@ def command(
           --dsn 'host=db1 user=walkeeper dbname=shop' --logical --publication orders
 
     The role needs REPLICATION. Commits wait for it only after `walkeeper attach`. It compares the
-    primary's WAL with the log before it changes anything, and says why if it will not go on.
+    primary's WAL with the log before it changes anything, and says why if it will not go on. A
+    standby that was promoted takes over from where the log ends, on its new timeline; whatever it
+    has left out is said, and it is refused (docs/failover.md).
     """
     if logical != bool(publications):
         raise click.UsageError("--logical and --publication NAME go together")
@@ -99,6 +106,7 @@ def command(
         slot=slot_of(slot, cluster),
         application_name=application_name or default_name(cluster),
         take_over=take_over,
+        follow=follow,
         resume=resume,
         unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",

@@ -1,0 +1,181 @@
+"""PostgreSQL's timelines along one log: whose the bytes are, and their `.history` files. Pure.
+
+The log is one sequence of bytes: up to a fork a timeline's, from there on its successor's. The
+forks are the fragments of the history where the timeline changes (PROTOCOL.md section 6), so they
+are adopted, cut and elected with it. A fragment that begins a timeline carries PostgreSQL's own
+`0000000N.history`, verbatim; those of its ancestors are the beginning of it (timeline.c:
+writeTimeLineHistory copies the parent's file and adds a line), so older ones need not be kept.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from walkeeper_common.history import Fragment, History, extended
+from walkeeper_common.lsn import LSN_MAX, Lsn
+
+TIMELINE_FILE_LINE = re.compile(
+    rb"\s*(\d{1,10})\s+([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?![0-9A-Fa-f])"
+)
+
+Ends: TypeAlias = Sequence[tuple[int, Lsn]]
+
+
+def timeline_file_name(timeline: int) -> str:
+    """`00000002.history`."""
+    return f"{timeline:08X}.history"
+
+
+def parse_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
+    """(timeline, LSN where it ended) of each ancestor, oldest first."""
+    found = (TIMELINE_FILE_LINE.match(line) for line in content.splitlines())
+    return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]
+
+
+def ancestor_file(content: bytes, timeline: int) -> bytes | None:
+    """The file of an ancestor, which is the beginning of its descendant's; None if it is none."""
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        match = TIMELINE_FILE_LINE.match(line)
+        if match and int(match[1]) == timeline:
+            text = b"".join(lines[:number])
+            return text[:-1] if text.endswith(b"\n\n") else text
+    return None
+
+
+class Timelines:
+    """Of one history. A zero-length timeline owns nothing and is passed over."""
+
+    def __init__(self, history: Sequence[Fragment]) -> None:
+        begins: list[tuple[Lsn, int]] = []
+        for entry in history:
+            if not begins or entry.timeline != begins[-1][1]:
+                begins.append((entry.start_lsn, entry.timeline))
+        self._starts = [start for start, _ in begins]
+        self._numbers = [timeline for _, timeline in begins]
+
+    @property
+    def first(self) -> int:
+        return self._numbers[0]
+
+    @property
+    def last(self) -> int:
+        return self._numbers[-1]
+
+    def __contains__(self, timeline: int) -> bool:
+        return timeline in self._numbers
+
+    def at(self, lsn: Lsn) -> int:
+        """Whose the byte at `lsn` is, or would be; a fork's LSN belongs to the new one."""
+        if lsn >= self._starts[-1]:  # nearly always
+            return self._numbers[-1]
+        return self._numbers[max(0, bisect_right(self._starts, lsn) - 1)]
+
+    def flaw(self, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> str | None:
+        """Why WAL [begin_lsn, end_lsn) cannot be this timeline's, or None."""
+        if timeline != self.at(begin_lsn):
+            return f"append on timeline {timeline} at {begin_lsn}, not {self.at(begin_lsn)}"
+        if end_lsn > self.next_fork(begin_lsn):
+            return f"append up to {end_lsn} crosses the fork at {self.next_fork(begin_lsn)}"
+        return None
+
+    def before(self, lsn: Lsn) -> int:
+        """Whose the last byte below `lsn` is."""
+        return self.at(Lsn(max(0, lsn - 1)))
+
+    def next_fork(self, lsn: Lsn) -> Lsn:
+        """Where the timeline of the byte at `lsn` ends; LSN_MAX for the last one."""
+        at = max(1, bisect_right(self._starts, lsn))
+        return self._starts[at] if at < len(self._starts) else LSN_MAX
+
+    def forks_between(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Lsn]:
+        """The forks in [begin_lsn, end_lsn], oldest first."""
+        return sorted({s for s in self._starts[1:] if begin_lsn <= s <= end_lsn})
+
+    def begin_of(self, timeline: int) -> Lsn:
+        """Where this one of them begins: at its fork."""
+        return self._starts[self._numbers.index(timeline)]
+
+    def end_of(self, timeline: int) -> Lsn:
+        """The fork at which this one of them ends; LSN_MAX for the last one."""
+        return self.next_fork(self.begin_of(timeline))
+
+    def owners(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[int]:
+        """Whose bytes lie in [begin_lsn, end_lsn), oldest first."""
+        forks = (lsn for lsn in self._starts[1:] if begin_lsn < lsn < end_lsn)
+        return sorted({self.at(begin_lsn), *(self.at(lsn) for lsn in forks)})
+
+    def ends(self) -> list[tuple[int, Lsn]]:
+        """(timeline, LSN where it ended), as a `.history` file lists them."""
+        return list(zip(self._numbers, self._starts[1:], strict=False))
+
+    def shown_by(self, lsn: Lsn, segment_bytes: int) -> int:
+        """In whose segment files the byte at `lsn` can be read: the newest that has the segment.
+
+        A timeline's first segment repeats its parent's bytes from the segment's start.
+        """
+        return self.at(_last_of(lsn, segment_bytes))
+
+    def shown_until(self, lsn: Lsn, segment_bytes: int) -> Lsn:
+        """Where the segment files of that timeline end, or those of the next one begin."""
+        return self.next_fork(_last_of(lsn, segment_bytes)).round_down(segment_bytes)
+
+
+def _last_of(lsn: Lsn, segment_bytes: int) -> Lsn:
+    return lsn.round_down(segment_bytes) + (segment_bytes - 1)
+
+
+def extended_over(
+    donor: History, first: Fragment, successors: Ends, last_timeline: int, content: bytes
+) -> History:
+    """The new leader's history (rule 5), for a primary that may have been promoted meanwhile.
+
+    `first` is the entry at S on the log's own timeline; `successors` are (timeline, LSN where it
+    ends) of that timeline and those behind it up to the primary's, `last_timeline`; `content` is
+    the primary's history file. The new entries share the ballot, one a timeline; one that would
+    own nothing is left out.
+    """
+    known = timeline_files(donor)
+    for timeline in (*(t for t, _ in successors), last_timeline):
+        text = content if timeline == last_timeline else ancestor_file(content, timeline)
+        if text:
+            known.setdefault(timeline, text)
+    begins = [(first.start_lsn, first.timeline)]
+    for number, (_, end_lsn) in enumerate(successors, 1):
+        if begins[-1][0] == end_lsn:
+            begins.pop()
+        timeline = successors[number][0] if number < len(successors) else last_timeline
+        begins.append((end_lsn, timeline))
+    entries = [
+        replace(first, start_lsn=lsn, timeline=timeline, sealed=first.sealed and not at)
+        for at, (lsn, timeline) in enumerate(begins)
+    ]
+    if entries[0].timeline != first.timeline:  # the log goes on at a fork: what was sealed is over
+        entries[0] = replace(entries[0], sealed=False)
+    told = (*extended(donor, entries[0]), *entries[1:])
+    seen: set[int] = set()
+    history: list[Fragment] = []
+    for entry in told:  # once a timeline; of those before the log's own, the own one tells
+        needed = entry.timeline >= first.timeline and entry.timeline not in seen
+        seen.add(entry.timeline)
+        text = known.get(entry.timeline, b"") if needed else b""
+        history.append(entry if entry.timeline_file == text else replace(entry, timeline_file=text))
+    return tuple(history)
+
+
+def timeline_files(history: Sequence[Fragment]) -> dict[int, bytes]:
+    """The `.history` files that a history carries, by timeline, ancestors' included."""
+    files: dict[int, bytes] = {}
+    for entry in history:
+        if not entry.timeline_file:
+            continue
+        for ancestor, _ in parse_timeline_file(entry.timeline_file)[1:]:
+            text = ancestor_file(entry.timeline_file, ancestor)
+            if text:
+                files.setdefault(ancestor, text)
+        files[entry.timeline] = entry.timeline_file
+    return files

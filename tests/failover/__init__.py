@@ -1,0 +1,1 @@
+"""Failovers in rounds: `python -m tests.failover --help`."""

@@ -1,0 +1,52 @@
+"""Stock standbys behind safekeepers, and the steps of a failover (docs/failover.md)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tests.postgres_server import PostgresServer, program, run_as_server_user
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
+
+REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
+
+
+@contextlib.contextmanager
+def standby_of(primary: PostgresServer, upstream_port: int) -> Iterator[PostgresServer]:
+    """A stock standby of a running primary, started, fed through `upstream_port` alone."""
+    standby = primary.base_backup()
+    try:
+        feed_from(standby, upstream_port)
+        (standby.data / "standby.signal").touch()
+        standby.start()
+        yield standby
+    finally:
+        standby.delete()
+
+
+def feed_from(standby: PostgresServer, upstream_port: int) -> None:
+    feed = f"host=127.0.0.1 port={upstream_port} user=postgres"
+    standby.configure({"primary_conninfo": feed, "wal_retrieve_retry_interval": "200ms"})
+
+
+def wait_replayed(standby: PostgresServer, lsn: int) -> None:
+    wait_until(lambda: lsn_of(standby.sql(REPLAYED) or "0/0") >= lsn, 60)
+
+
+def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:
+    """settle, replay, promote; the proposer that leads there then."""
+    wait_replayed(standby, lsn_of(cluster.settle("--seal")["consensus_lsn"]))
+    standby.promote()
+    proposer = cluster.new_proposer(f"proposer_{standby.port}", dsn=standby.dsn())
+    proposer.start()
+    return proposer
+
+
+def rewind(old: PostgresServer, new: PostgresServer, upstream_port: int) -> None:
+    """What the refusal says, for a server that is stopped; then it is a standby."""
+    arguments = ["--target-pgdata", str(old.data), "--source-server", new.dsn()]
+    settings = (old.data / "postgresql.conf").read_text()  # the source's would come, with its port
+    run_as_server_user([program("pg_rewind"), *arguments, "--write-recovery-conf", "--no-sync"])
+    (old.data / "postgresql.conf").write_text(settings)
+    feed_from(old, upstream_port)

@@ -1,0 +1,202 @@
+"""A standby is promoted and its proposer takes over: timelines, receivers, the deposed primary.
+
+The standbys are stock ones, fed by safekeepers alone; the receivers are pg_receivewal and a
+standby behind a standby. docs/failover.md is the operator's text of what is done here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.postgres_server import (
+    PostgresServer,
+    make_directory,
+    program,
+    server_environment,
+    server_user,
+)
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, lsn_of
+from tests.with_postgres.conftest import Figure
+from tests.with_postgres.journal import Journal
+from tests.with_postgres.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
+
+pytestmark = pytest.mark.postgres
+IDENTIFY = "IDENTIFY_SYSTEM"
+
+
+def timeline_served(cluster: Cluster, number: int) -> int:
+    """By safekeeper 1, 2, 3, to whoever asks as a standby does."""
+    dsn = f"host=127.0.0.1 port={cluster.ports[number - 1]} user=r replication=true"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(IDENTIFY).fetchone()
+        assert row is not None
+        return int(row[1])
+
+
+def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
+    primary: PostgresServer, figure: Figure
+) -> None:
+    primary.configure({"wal_log_hints": "on", "wal_keep_size": "64MB"})
+    primary.restart()
+    with Cluster.create(primary) as cluster, standby_of(primary, cluster.ports[0]) as standby:
+        waiting = cluster.new_proposer("waiting", "--follow", dsn=standby.dsn())
+        waiting.start()
+        assert "waiting for the promotion of its server" in waiting.output()
+        term = cluster.status()["cluster"]["term"]
+        with Journal(primary) as journal:
+            journal.wait_for_more(300)
+            assert cluster.status()["cluster"]["term"] == term, "the waiting one disturbs nobody"
+            primary.kill()
+            began_s = time.monotonic()
+        wait_replayed(standby, lsn_of(cluster.settle("--seal")["consensus_lsn"]))
+        standby.promote()
+        with Journal(standby) as later:
+            later.wait_for_more(1)
+            figure("from the loss of the primary to the first commit on the new one", (
+                time.monotonic() - began_s
+            ))
+            later.wait_for_more(100)
+        assert not journal.lost_in(standby)
+        wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {2}, 20)
+        file = (standby.data / "pg_wal" / "00000002.history").read_bytes()
+        for number in (1, 2, 3):
+            assert (cluster.wal_dir(number) / "00000002.history").read_bytes() == file
+        _refused_until_it_is_rewound(cluster, primary, standby)
+        with Journal(standby) as last:
+            last.wait_for_more(50)
+        end = lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()"))
+        wait_replayed(primary, end)
+        assert not journal.lost_in(primary) and not last.lost_in(primary)
+
+
+def _refused_until_it_is_rewound(
+    cluster: Cluster, old: PostgresServer, new: PostgresServer
+) -> None:
+    cluster.proposer.kill()
+    old.start()
+    with old.connect() as connection:
+        connection.execute("SET synchronous_commit = local")  # it is on its own now: WAL forks
+        connection.execute("CREATE TABLE of_the_deposed AS SELECT generate_series(1, 1000)")
+    cluster.proposer.start(wait=False)
+    assert cluster.proposer.ended() == 1
+    said = cluster.proposer.output()
+    assert "behind a promotion" in said and "pg_rewind --target-pgdata" in said, said
+    old.stop("immediate")
+    rewind(old, new, cluster.ports[1])
+    old.start()
+    cluster.proposer.start("--follow")
+    assert cluster.proposer.is_running
+
+
+@pytest.mark.parametrize("how", ["dead", "frozen"])
+def test_a_standby_far_behind_gets_every_acknowledged_row(
+    cluster: Cluster, primary: PostgresServer, figure: Figure, how: str
+) -> None:
+    """1000 commits behind, with a primary that is killed, or stands still and goes on later."""
+    with standby_of(primary, cluster.ports[2]) as standby:
+        standby.stop()
+        with Journal(primary, writers=8) as journal:
+            journal.wait_for_more(1000)
+            if how == "dead":
+                primary.kill()
+            else:
+                primary.signal_all(signal.SIGSTOP)
+            began_s = time.monotonic()
+            standby.start()
+            proposer = fail_over(cluster, standby)
+            with Journal(standby) as later:
+                later.wait_for_more(1)
+                figure(f"{how}: a standby 1000 behind commits after s", time.monotonic() - began_s)
+                later.wait_for_more(50)
+            if how == "frozen":
+                primary.signal_all(signal.SIGCONT)
+                assert journal.is_silent_for(3)
+                assert cluster.proposer.ended() == 1
+            begun_later = [e for e in journal.entries if e.at_s - e.latency_s > began_s]
+            assert not begun_later, "the deposed primary gets no commit acknowledged"
+            # What a quorum had told it before it stood still, it may still pass on.
+            assert len(journal.acknowledged) >= 1000 and not journal.lost_in(standby)
+            assert proposer.is_running
+            primary.kill()
+
+
+@contextlib.contextmanager
+def pg_receivewal(port: int) -> Iterator[Path]:
+    """Streaming into a directory, and connecting again for as long as it takes."""
+    directory = make_directory("walkeeper_receivewal_")
+    said = directory / "said"
+    command = [program("pg_receivewal"), "-d", f"host=127.0.0.1 port={port} user=r", "-v"]
+    with said.open("w") as output:
+        receiver = subprocess.Popen(
+            [*command, "-D", str(directory), "--synchronous"],
+            env=server_environment(),
+            user=server_user(),
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield directory
+        assert receiver.poll() is None, said.read_text()
+    finally:
+        receiver.kill()
+        receiver.wait()
+        shutil.rmtree(directory)
+
+
+def segments_in(directory: Path) -> dict[str, bytes]:
+    """By name, the last one of each timeline included: it is padded with zeros."""
+    paths = [path for path in directory.iterdir() if len(path.name.removesuffix(".partial")) == 24]
+    return {path.name.removesuffix(".partial"): path.read_bytes() for path in paths}
+
+
+def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresServer) -> None:
+    """Two promotions; pg_receivewal and a standby behind a standby stay attached throughout."""
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(pg_receivewal(cluster.ports[2]))
+        second = stack.enter_context(standby_of(primary, cluster.ports[0]))
+        third = stack.enter_context(standby_of(primary, cluster.ports[1]))
+        cascading = stack.enter_context(standby_of(primary, third.port))
+        journals, server, proposer = [], primary, cluster.proposer
+        for successor in (second, third, None):
+            with Journal(server, record_bytes=100_000) as journal:
+                journal.wait_for_more(200)
+                server.kill()
+                proposer.kill()
+            journals.append(journal)
+            for safekeeper in cluster.safekeepers[:1]:  # whose recovery reads over the forks
+                safekeeper.kill()
+                safekeeper.start()
+            if successor is not None:
+                server, (proposer, _) = successor, fail_over(cluster, successor)
+                assert not any(journal.lost_in(server) for journal in journals)
+        end = lsn_of(cluster.settle()["consensus_lsn"])
+        # Behind a primary that is gone, the rest comes through a safekeeper.
+        feed_from(cascading, cluster.ports[0])
+        cascading.reload()
+        wait_replayed(cascading, end)
+        assert not any(journal.lost_in(cascading) for journal in journals)
+        assert {timeline_served(cluster, n) for n in (1, 2, 3)} == {3}
+        assert_same_wal(cluster, directory)
+
+
+def assert_same_wal(cluster: Cluster, received: Path) -> None:
+    """pg_receivewal's files of the timelines that are over, and every safekeeper's."""
+    segments = {name: wal for name, wal in segments_in(received).items() if name[:8] < "00000003"}
+    assert {name[:8] for name in segments} == {"00000001", "00000002"}
+    for number in (1, 2, 3):
+        kept = segments_in(cluster.wal_dir(number))
+        for name, wal in segments.items():
+            assert wal == kept[name], f"{number}: {name}"
+        for name in ("00000002.history", "00000003.history"):
+            ours, theirs = (cluster.wal_dir(number) / name), received / name
+            assert ours.read_bytes() == theirs.read_bytes()
