@@ -142,3 +142,11 @@ def test_a_fork_at_the_very_beginning_leaves_the_log_a_file(disk: Disk) -> None:
     store.append(wal.start_lsn, [wal.read(wal.start_lsn, wal.end_lsn)])
     store.truncate(wal.start_lsn)
     assert recover(store_on(disk, promoted), facts_of(wal)).flush_lsn == wal.start_lsn
+    # The next leader's primary was never promoted; the power goes before anything is appended.
+    store = store_on(disk, Timelines([first]))
+    assert recover(store, facts_of(wal)).flush_lsn == wal.start_lsn
+    wal.forget_after(wal.start_lsn)
+    wal.timeline = 1
+    wal.record(100)
+    store.append(wal.start_lsn, [wal.read(wal.start_lsn, wal.end_lsn)])
+    check_files(store, wal, wal.end_lsn)

@@ -409,16 +409,19 @@ class WalStore:
         return self._used(self._named_files())
 
     def _named_files(self) -> set[File]:
-        """Of the log's timelines; other names are not ours."""
+        """Of the log's timelines; other names are not ours.
+
+        But for a log that was cut to its very beginning, behind which it goes on on another
+        timeline than the one of its only file.
+        """
         found = set()
         for name in self.disk.names():
             try:
                 timeline, start = parse_segment_name(name, self.segment_bytes)
             except ValueError:
                 continue
-            if timeline in self.timelines:
-                found.add((start, timeline))
-        return found
+            found.add((start, timeline))
+        return {file for file in found if file[1] in self.timelines} or found
 
 
 def pieces(
