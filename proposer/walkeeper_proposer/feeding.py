@@ -47,10 +47,14 @@ class Feeder:
         begin_lsn = member.next_lsn
         member.told_commit_lsn = self.commit_lsn
         last = self.last
-        if last is not None and last.payload is payload and last.begin_lsn == begin_lsn:
-            if (last.commit_lsn, last.restart_lsn) == (self.commit_lsn, self.restart_lsn):
-                member.next_lsn = last.end_lsn
-                return Send(member.link, last)  # as the member before it: made and packed once
+        if last is not None and (
+            last.payload is payload
+            and last.begin_lsn == begin_lsn
+            and last.commit_lsn == self.commit_lsn
+            and last.restart_lsn == self.restart_lsn
+        ):
+            member.next_lsn = last.end_lsn
+            return Send(member.link, last)  # as to the member before it: made and packed once
         member.next_lsn = begin_lsn + len(payload)
         self.last = request = AppendRequest(
             generation=self.generation,

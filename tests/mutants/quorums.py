@@ -72,8 +72,8 @@ QUORUMS = (
             Edit(GATE, "    if fork_lsn >= log.record_lsn:", "    if True:"),
             Edit(
                 CONSENSUS,
-                "        self.check = PrimaryCheck(",
-                "        return self._check_passed()\n        self.check = PrimaryCheck(",
+                "        self.check = self.campaign.examine(",
+                "        return self._check_passed()\n        self.check = self.campaign.examine(",
             ),
         ),
     ),
