@@ -42,8 +42,9 @@ STARTED_BY = ancestors()
 
 
 def check_wanted() -> None:
-    """Orphaned if the server that asked has gone."""
-    if ancestors() != STARTED_BY:
+    """Orphaned if the server that asked has gone, be it before we could look."""
+    born_an_orphan = not STARTED_BY and os.path.exists("standby.signal")
+    if born_an_orphan or ancestors() != STARTED_BY:
         raise Orphaned("the server that asked for this file is gone")
 
 
