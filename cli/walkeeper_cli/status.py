@@ -23,6 +23,8 @@ COLUMNS = (
     "restart_lsn",
     "archived_lsn",
     "archive",
+    "kind",
+    "end_lsn",
     "timeline",
     "standbys",
 )
@@ -136,6 +138,8 @@ def table(document: dict[str, Any]) -> str:
     positions = ["flush_lsn", "commit_lsn", "restart_lsn"]
     if any(line["archived_lsn"] for line in document["safekeepers"]):
         positions.append("archived_lsn")
+    if any(line["end_lsn"] for line in document["safekeepers"]):  # of a logical log: PostgreSQL's
+        positions.append("end_lsn")
     head = ("id", "address", "state", "term", *positions, "standbys")
     rows: list[tuple[str, ...]] = [head]
     for line in document["safekeepers"]:

@@ -274,6 +274,10 @@ def test_commits_that_publish_nothing_wait_for_the_quorum_and_no_longer(
         first.start()
         assert commenting.wait(20) == 0
     assert lsn_of(primary.sql(flushed)) > lsn_of(before)
+    reached = primary.sql(flushed)
+    wait_until(lambda: cluster.status()["safekeepers"][0]["end_lsn"] == reached)
+    assert cluster.status()["safekeepers"][0]["kind"] == "logical"
+    assert "end_lsn" in cluster.command("status")
 
 
 def test_a_slot_that_was_moved_or_made_anew_is_refused(
