@@ -64,10 +64,11 @@ def test_nothing_acknowledged_is_missing_on_this_version(
     assert ends == sorted(set(ends))
     ids = [int(row["id"]) for row in inserts(found, "public.journal")]
     assert len(ids) == len(set(ids)) and not {entry.id for entry in journal.entries} - set(ids)
-    _a_subscription_follows(cluster, primary)
 
 
-def _a_subscription_follows(cluster: LogicalCluster, primary: PostgresServer) -> None:
+def test_a_stock_subscription_of_this_version_follows_the_log(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
     table = "CREATE TABLE t (id int PRIMARY KEY, v text)"
     primary.sql(table, "INSERT INTO t VALUES (0, 'before')")
     with PostgresServer.create() as subscriber:
