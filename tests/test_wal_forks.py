@@ -150,3 +150,23 @@ def test_a_fork_at_the_very_beginning_leaves_the_log_a_file(disk: Disk) -> None:
     wal.record(100)
     store.append(wal.start_lsn, [wal.read(wal.start_lsn, wal.end_lsn)])
     check_files(store, wal, wal.end_lsn)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_segment_that_retention_had_half_removed_goes_at_the_next_start(
+    disk: Disk,  # noqa: F811
+    seed: int,
+) -> None:
+    """Found by the simulator: a crash between the files of two timelines looked like damage."""
+    wal, timelines = forked_wal(seed)
+    filled(disk, wal, timelines, seed)
+    forks = [lsn for _, lsn in timelines.ends() if lsn % SEGMENT and wal.end_lsn - lsn > SEGMENT]
+    start = forks[0].round_down(SEGMENT)
+    for gone in range(wal.start_lsn, start, SEGMENT):
+        for timeline in timelines.owners(Lsn(gone), Lsn(gone + SEGMENT)):
+            disk.unlink(segment_name(timeline, Lsn(gone), SEGMENT))
+    disk.unlink(segment_name(timelines.at(start), start, SEGMENT))
+    again = store_on(disk, timelines)
+    assert recover(again, facts_of(wal, commit_lsn=wal.end_lsn)).flush_lsn == wal.end_lsn
+    assert again.first_lsn == start + SEGMENT
+    assert not [name for name in disk.names() if name.endswith(segment_name(1, start, SEGMENT)[8:])]

@@ -67,7 +67,7 @@ def recover(
     reached_lsn that are not above flush_lsn.
     """
     commit_lsn = max(facts.clamped(facts.commit_lsn), facts.creation_lsn)
-    files = _found(store)
+    files = _removal_finished(store, _found(store), commit_lsn)
     first_lsn = min((start for start, _ in files), default=facts.creation_lsn)
     store.adopt(files, first_lsn, head_known=False)
     limit_lsn = _contiguous_end(store, files, commit_lsn, facts)
@@ -94,6 +94,18 @@ def _found(store: WalStore) -> set[File]:
                 f"segment {name} at {start} has {size} bytes instead of {store.segment_bytes}"
             )
     return found
+
+
+def _removal_finished(store: WalStore, files: set[File], commit_lsn: Lsn) -> set[File]:
+    """Retention unlinks a segment's files one by one, the oldest timeline's first; what a crash has
+    left of the first segment follows. Only WAL below the durable commit_lsn is ever removed."""
+    start = min((start for start, _ in files), default=commit_lsn)
+    left = {file for file in files if file[0] == start}
+    is_whole = (start, store.timelines.at(start)) in left
+    if is_whole or start + store.segment_bytes > commit_lsn:
+        return files
+    store.unlink_files(left)
+    return files - left
 
 
 def _contiguous_end(
