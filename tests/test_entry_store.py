@@ -17,7 +17,9 @@ from tests.faulty_disk import FaultyDisk
 from tests.test_wal_store import SEGMENT, facts_of, recover
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import CorruptWal
+from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import Timelines
 from walkeeper_proposer.entry_writer import EntryWriter
 from walkeeper_safekeeper.entry_store import EntryStore
 from walkeeper_safekeeper.wal_store import Disk
@@ -53,7 +55,11 @@ class EntryMaker:
 
 
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> EntryStore:
-    return EntryStore(disk, segment_bytes=segment_bytes, timeline=1, lock=threading.Lock())
+    creation = Fragment(NO_BALLOT, Lsn(segment_bytes), 1, False, (), 1)
+    timelines = Timelines([creation])
+    return EntryStore(
+        disk, segment_bytes=segment_bytes, timelines=timelines, lock=threading.Lock()
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -149,12 +149,14 @@ VOTING = (
             Edit(
                 HISTORY,
                 "    term: int\n    proposer_id: bytes\n",
-                "    term: int\n    proposer_id: bytes = field(compare=False)\n",
-            ),
-            Edit(
-                HISTORY,
-                "from dataclasses import dataclass",
-                "from dataclasses import dataclass, field",
+                "    term: int\n    proposer_id: bytes\n\n"
+                "    def __hash__(self): return hash(self.term)\n"
+                "    def __eq__(self, other): return self.term == other.term\n"
+                "    def __ne__(self, other): return self.term != other.term\n"
+                "    def __lt__(self, other): return self.term < other.term\n"
+                "    def __le__(self, other): return self.term <= other.term\n"
+                "    def __gt__(self, other): return self.term > other.term\n"
+                "    def __ge__(self, other): return self.term >= other.term\n",
             ),
         ),
     ),

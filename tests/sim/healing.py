@@ -118,9 +118,12 @@ def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
 
 def _settle_for_good(story: Story) -> None:
     """The first step of every failover."""
-    proposer = story.start_proposer(take_over=True, purpose=Purpose.SETTLE)
     stop_ms = story.world.now_ms + HEAL_S * 1000
-    story.world.run_until(stop_ms, stop=lambda: not proposer.is_alive)
+    while True:
+        proposer = story.start_proposer(take_over=True, purpose=Purpose.SETTLE)
+        story.world.run_until(stop_ms, stop=lambda p=proposer: not p.is_alive)  # type: ignore[misc]
+        if proposer.stop is None or proposer.stop.outcome is not Outcome.DEPOSED:
+            break  # the shell tries again, too: who greets late may have promised a greater ballot
     if proposer.stop is None or proposer.stop.settled is None:
         raise NoProgress(f"settle ended with {proposer.stop}")
     log = best_log(story)

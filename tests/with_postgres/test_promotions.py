@@ -177,7 +177,7 @@ def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresSer
                 safekeeper.kill()
                 safekeeper.start()
             if successor is not None:
-                server, (proposer, _) = successor, fail_over(cluster, successor)
+                server, proposer = successor, fail_over(cluster, successor)
                 assert not any(journal.lost_in(server) for journal in journals)
         end = lsn_of(cluster.settle()["consensus_lsn"])
         # Behind a primary that is gone, the rest comes through a safekeeper.
