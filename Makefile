@@ -20,7 +20,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
-PYTEST_OPTIONS ?=
+PYTEST_OPTIONS ?= -n auto --maxprocesses 4 --dist loadfile
 FUZZ ?= all --minutes 20
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.

@@ -8,7 +8,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_pgwal.session import session
 from tests.postgres_server import PostgresServer
 from tests.replay.test_past_command import SETTINGS, Shop
 
@@ -18,14 +17,6 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    made = session("local[2]", spark_sql_shuffle_partitions="2")
-    made.sparkContext.setLogLevel("OFF")
-    yield made
-    made.stop()
 
 
 @pytest.fixture(scope="module")
