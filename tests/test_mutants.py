@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import killers
-from tests.mutants.attack import simulate
+from tests.mutants.attack import planted, run_in, simulate
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import CONTROL, DoesNotFit, Edit, Mutant, plant
 from tests.mutants.table import Row, control_of_seeds, row_of
@@ -40,7 +40,23 @@ def _quickest(mutant: Mutant) -> list[killers.Kill]:
     return [] if quickest is None else [quickest]
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+SEEN_BY_TESTS = [mutant for mutant in MUTANTS if mutant.turns_red is not None]
+SEEN_BY_ORACLES = [mutant for mutant in MUTANTS if mutant.turns_red is None]
+
+
+@pytest.mark.parametrize("mutant", SEEN_BY_TESTS, ids=lambda mutant: mutant.name)
+def test_a_test_turns_red(mutant: Mutant) -> None:
+    assert mutant.turns_red is not None
+    words = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", mutant.turns_red)
+    with planted(CONTROL) as tree:
+        green = run_in(tree, *words, seconds=60)
+    assert green.returncode == 0, green.stdout
+    with planted(mutant) as tree:
+        red = run_in(tree, *words, seconds=60)
+    assert red.returncode == 1 and "1 failed" in red.stdout, red.stdout
+
+
+@pytest.mark.parametrize("mutant", SEEN_BY_ORACLES, ids=lambda mutant: mutant.name)
 def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None:
     assert _quickest(mutant), "nobody has found it yet: python -m tests.mutants --find --missing"
     row = rows[mutant.name].result()

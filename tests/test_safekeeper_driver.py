@@ -7,7 +7,7 @@ from random import Random
 
 from tests.faulty_disk import FaultyDisk
 from tests.wal_maker import WalMaker
-from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
@@ -163,3 +163,22 @@ def test_nothing_is_written_behind_wal_that_had_no_space() -> None:
     assert RejectCode.NO_SPACE in codes
     acks = [m.flush_lsn for m in bench.heard.messages if isinstance(m, AppendResponse)]
     assert max(acks) == START + SEGMENT_BYTES
+
+
+def test_what_follows_a_persist_that_failed_is_never_told() -> None:
+    """An election is adopted and acknowledged in one breath; the control file says no."""
+    bench, ballot = Bench(), Ballot(2, b"q" * 16)
+    acceptor, save = bench.driver.acceptor, bench.driver._save
+    creation = acceptor.durable.history[0]
+
+    def save_but_not_this(durable: Durable) -> None:
+        if durable.history[-1].ballot == ballot:
+            raise StorageError("the control file cannot be written")
+        save(durable)
+
+    bench.driver._save = save_but_not_this
+    entry = Fragment(ballot, START, 1, False, creation.members, 1)
+    bench.receive(ProposerElected(1, ballot, START, (creation, entry)))
+    bench.writer.run_all()
+    told = [type(message) for message in bench.heard.messages]
+    assert AppendResponse not in told and acceptor.failure is not None, told

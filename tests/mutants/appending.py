@@ -135,6 +135,7 @@ APPENDING = (
                 "        member.flush_lsn = max(member.flush_lsn, response.flush_lsn)\n",
             ),
         ),
+        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
     ),
     Mutant(
         "commit-beyond-the-flush",

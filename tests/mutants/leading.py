@@ -57,6 +57,7 @@ LEADING = (
                 "        if True:",
             ),
         ),
+        turns_red="tests/test_scenarios.py::test_scenario[half_a_record_that_all_lost_needs_an_election]",
     ),
     Mutant(
         "lost-link-still-counts",
@@ -68,6 +69,7 @@ LEADING = (
                 "        member.lose()\n        for other in self.members:\n",
                 "        for other in self.members:\n",
             ),
+            Edit(LEADERSHIP, "        member.lose()\n        return", "        return"),
             Edit(
                 CONSENSUS,
                 "    def on_link_up(self, member: Member) -> list[Effect]:\n"

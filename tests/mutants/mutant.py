@@ -49,6 +49,7 @@ class Mutant:
     removed  what does not hold any more
     edits    all of them are made; a rule that is guarded twice needs two
     worlds   explorations that may find it (tests/explore/runs.py), if not one of the small ones
+    turns_red  pytest's name of a test that turns red, where the simulator meets it too seldom
     """
 
     name: str
@@ -56,6 +57,7 @@ class Mutant:
     removed: str
     edits: tuple[Edit, ...]
     worlds: tuple[str, ...] = ()
+    turns_red: str | None = None
 
     @property
     def is_explored(self) -> bool:
@@ -74,7 +76,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
     (tree / "tests").mkdir()
     for path in (ROOT / "tests").glob("*.py"):
         shutil.copy(path, tree / "tests")
-    for package in ("sim", "explore"):
+    for package in ("sim", "explore", "scenarios"):
         shutil.copytree(ROOT / "tests" / package, tree / "tests" / package, ignore=without)
     for edit in mutant.edits:
         path = tree / edit.file

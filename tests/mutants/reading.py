@@ -83,5 +83,6 @@ READING = (
                 "self.store.remove_below(limit_lsn)",
             ),
         ),
+        turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
     ),
 )
