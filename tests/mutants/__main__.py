@@ -71,7 +71,7 @@ def make_table(mutants: Sequence[Mutant], jobs: int, path: Path | None) -> int:
     control = table.control(mutants, kept)
     for line in control:
         tell(str(line))
-    survived = [row for row in rows if not row.is_killed]
+    survived = [row for row in rows if not row.is_killed and row.mutant.turns_red is None]
     red = [line for line in control if not line.is_green]
     tell(f"{len(rows)} mutants, {len(rows) - len(survived)} killed, {len(survived)} survived; "
          f"control {'red' if red else 'green'}")  # fmt: skip

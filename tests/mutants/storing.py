@@ -82,7 +82,6 @@ STORING = (
                 "        if False:",
             ),
         ),
-        turns_red="tests/test_wal_power_cuts.py::test_no_power_cut_loses_a_record_of_a_log_that_starts_inside_one[1]",
     ),
     Mutant(
         "recovery-leaves-old-bytes",

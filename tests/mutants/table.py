@@ -39,7 +39,7 @@ class Row:
         lines = [
             f"{'':12} {'':76} {kill!s:44} {kill.took:>16} {kill.seconds:8.1f}"
             for kill in self.kills
-        ] or [f"{'':12} {'':76} SURVIVES"]
+        ] or [f"{'':12} {'':76} {self.mutant.turns_red or 'SURVIVES'}"]
         lines[0] = f"{self.mutant.rule:12} {self.mutant.removed:76.76}" + lines[0][89:]
         return "\n".join(lines)
 
