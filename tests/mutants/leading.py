@@ -57,7 +57,7 @@ LEADING = (
                 "        if True:",
             ),
         ),
-        turns_red="tests/test_scenarios.py::test_scenario[half_a_record_that_all_lost_needs_an_election]",
+        turns_red="tests/test_scenarios.py::test_scenario[vanished_donor_needs_an_election]",
     ),
     Mutant(
         "lost-link-still-counts",
