@@ -11,6 +11,8 @@ from tests.scenario_words import SYSTEM_ID, configuration_of
 from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History, cut, is_well_formed
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.messages import VoteResponse
+from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import (
     Timelines,
     ancestor_file,
@@ -19,6 +21,8 @@ from walkeeper_common.timelines import (
     timeline_files,
 )
 from walkeeper_proposer import gate
+from walkeeper_proposer.campaign import Campaign
+from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 SEGMENT = 0x10000
@@ -162,3 +166,17 @@ def test_a_segment_is_read_under_the_newest_timeline_that_has_it() -> None:
             for x in (0x1F000, 0x20000, 0x25000, 0x30000, 0x50000)]  # fmt: skip
     assert [timeline for timeline, _ in read] == [1, 2, 2, 3, 3]
     assert [until for _, until in read[:3]] == [0x20000, 0x30000, 0x30000]
+
+
+@pytest.mark.parametrize("kind", LogKind)
+def test_only_a_log_of_wal_goes_over_the_forks_of_a_promoted_primary(kind: LogKind) -> None:
+    """A logical log's positions are no LSNs: a fork's LSN in its history would cut it anywhere."""
+    end, ballot = Lsn(0x24000), Ballot(2, b"p" * 16)
+    donor = VoteResponse(1, ballot, True, Lsn(SEGMENT), end, end, end, ON_FIRST)
+    campaign = Campaign("main", b"p" * 16, 3, kind=kind)
+    promoted = primary(2, SECOND)
+    leader = Leader(CONFIGURATION, ballot, donor, [], campaign, promoted)
+    new = [(one.start_lsn, one.timeline) for one in leader.history if one.ballot == ballot]
+    forks = [(FIRST_FORK, 2)] if kind is LogKind.PHYSICAL else []
+    assert new == [(end, 1), *forks]
+    assert leader.is_for(promoted)

@@ -405,7 +405,7 @@ class Proposer:
         attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
         if not attached or max(attached)[0] < leader.window.begin_lsn:
             return []  # nobody to read from yet; on_tick tries again
-        if self.primary is not None and self.primary.timeline != leader.history[-1].timeline:
+        if self.primary is not None and not leader.is_for(self.primary):
             return self._stop(Outcome.NEW_ELECTION, f"{leader.history[-1]}: another timeline now")
         _, link, first_lsn = max(attached)
         log = gate.LogEnd(self.configuration, leader.history, end_lsn, end_lsn)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from walkeeper_common.history import Ballot, Fragment, cut, divergence
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
-from walkeeper_common.quorum import Configuration, acknowledged_lsn
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
 from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
@@ -48,6 +48,9 @@ class Leader:
         campaign: Campaign,
         primary: PrimaryIdentity | None = None,
     ) -> None:
+        self._knows_timelines = campaign.kind is LogKind.PHYSICAL
+        if not self._knows_timelines:
+            primary = None  # positions are no LSNs; the forks are inside the entries
         last = cut(donor.history, donor.record_lsn)[-1]
         promoted = primary is not None and primary.timeline > last.timeline
         entry = Fragment(
@@ -106,6 +109,10 @@ class Leader:
         timeline = self.feeder.timelines.shown_by(at_lsn, self.configuration.segment_bytes)
         start = StartStreaming(at_lsn, timeline)
         return [start, *self.report(), *self._bound_window()]
+
+    def is_for(self, primary: PrimaryIdentity) -> bool:
+        """Whether this term's history says on which timeline this primary writes."""
+        return not self._knows_timelines or primary.timeline == self.history[-1].timeline
 
     def stop_streaming(self) -> None:
         """The primary is gone; what it sent stays in the window."""
