@@ -40,7 +40,6 @@ PRIMARY = LogicalIdentity(
     slot="walkeeper",
     confirmed_lsn=Lsn(0x120),
     unusable="",
-    forks=(),
     missing_publications=(),
 )
 
@@ -110,8 +109,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"confirmed_lsn": None}, "slot walkeeper is gone.*0/140.*new log"),
     ({"confirmed_lsn": Lsn(0x141)}, "begins at 0/141, the log ends at 0/140"),
     ({"flush_lsn": Lsn(0x13F)}, "lost WAL"),
-    ({"timeline": 2, "forks": ((1, Lsn(0x13F)),)}, "left timeline 1 at 0/13F"),
-    ({"timeline": 2, "forks": ()}, "left timeline 1 at 0/0"),
+    ({"timeline": 2, "timeline_file": b"1\t0/13F\twhy\n"}, "left timeline 1 at 0/13F"),
+    ({"timeline": 2, "timeline_file": b""}, "left timeline 1 at 0/0"),
 ]
 
 
@@ -124,7 +123,7 @@ def test_it_is_refused_with_what_to_do(facts: dict[str, Any], text: str) -> None
 
 
 def test_a_promoted_primary_that_has_all_of_the_log_goes_on() -> None:
-    promoted = replace(PRIMARY, timeline=3, forks=((1, Lsn(0x140)), (2, Lsn(0x900))))
+    promoted = replace(PRIMARY, timeline=3, timeline_file=b"1\t0/140\tx\n2\t0/900\tx\n")
     assert check(promoted, made_log()).verdict is Verdict.PASSED
 
 

@@ -183,7 +183,7 @@ class Leader:
         return effects + self._bound_window() if effects or self.is_paused else effects
 
     def on_lost(self, member: Member) -> list[Effect]:
-        """Its standbys hold up nothing any more, whether or not WAL comes
+        """Forget it. Its standbys hold up nothing any more, whether or not WAL comes
         (scenarios/standbys_of_a_lost_safekeeper_hold_nothing.txt)."""
         news = member.feedback != NO_FEEDBACK
         member.lose()

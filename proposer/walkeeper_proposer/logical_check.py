@@ -31,15 +31,13 @@ from walkeeper_proposer.proposer_events import Effect, PrimaryIdentity, Send
 class LogicalIdentity(PrimaryIdentity):
     """A primary with the slot that is read from.
 
-    confirmed_lsn is None if the slot is not there; `unusable` says why it cannot be read; `forks`
-    are (timeline, LSN where it ended) of the timelines before this one.
+    confirmed_lsn is None if the slot is not there; `unusable` says why it cannot be read.
     """
 
     database: str = ""
     slot: str = ""
     confirmed_lsn: Lsn | None = None
     unusable: str = ""
-    forks: tuple[tuple[int, Lsn], ...] = ()
     missing_publications: tuple[str, ...] = ()
     tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
 
@@ -94,7 +92,7 @@ def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
         )
     reach_lsn = primary.flush_lsn
     if primary.timeline > end.timeline:
-        reach_lsn = dict(primary.forks).get(end.timeline, ZERO_LSN)
+        reach_lsn = dict(primary.timeline_ends).get(end.timeline, ZERO_LSN)
     if reach_lsn >= end.end_lsn:
         return None
     if primary.timeline > end.timeline:

@@ -86,7 +86,6 @@ async def identify_logical(
         slot=slot,
         confirmed_lsn=confirmed_lsn,
         unusable=unusable,
-        forks=await _forks(connection, plain.timeline),
         missing_publications=tuple(name for name in publications if name not in known),
         tables=tuple((row[0] or "", row[1] or "") for row in published),
     )
@@ -101,15 +100,6 @@ def _unusable(row: list[str | None], database: str) -> str:
     if wal_status == "lost" or reason:
         return f"was invalidated by the server ({reason or 'its WAL was removed'})"
     return ""
-
-
-async def _forks(connection: ReplicationConnection, timeline: int) -> tuple[tuple[int, Lsn], ...]:
-    """(timeline, where it ended) of the timelines before this one."""
-    if timeline == 1:
-        return ()
-    _, content = (await connection.query(f"TIMELINE_HISTORY {timeline}"))[0]
-    lines = [line.split() for line in (content or "").splitlines()]
-    return tuple((int(line[0]), Lsn.parse(line[1])) for line in lines if len(line) > 1)
 
 
 def _slots_of(settings: bytes) -> dict[str, Lsn]:

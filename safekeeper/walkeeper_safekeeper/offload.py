@@ -32,6 +32,7 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.timelines import Timelines
 from walkeeper_common.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archived_wal import ArchivedWal
 from walkeeper_safekeeper.driver import Driver
@@ -137,7 +138,7 @@ class Offload:
     def file_of(self, begin_lsn: Lsn) -> WalFile:
         """The segment that starts there, under the timeline of its last byte, as PostgreSQL has it
         when it is whole."""
-        timeline = _timeline_before(self._history, begin_lsn + self._segment_bytes)
+        timeline = Timelines(self._history).before(begin_lsn + self._segment_bytes)
         return segment_file(timeline, begin_lsn, self._segment_bytes)
 
     @property
@@ -327,7 +328,7 @@ class Offload:
         end_lsn = await self._last_record_end(self._log.commit_lsn)
         begin_lsn = end_lsn.round_down(self._segment_bytes)
         if end_lsn > begin_lsn >= self.plan.archived_lsn:
-            timeline = _timeline_before(self._history, end_lsn)
+            timeline = Timelines(self._history).before(end_lsn)
             file = partial_file(timeline, end_lsn, self._segment_bytes)
             histories = self._histories_before(file)
             job = _without_defects(lambda: self._put_tail(file, begin_lsn, histories, is_ours))
@@ -366,11 +367,6 @@ class Offload:
                 self.archive.delete(found)
         except ArchiveError as error:
             logger.warning("older partials stay in the archive: %s", error)
-
-
-def _timeline_before(history: History, lsn: Lsn) -> int:
-    """Of the last byte below `lsn`."""
-    return next((f.timeline for f in reversed(history) if f.start_lsn < lsn), history[0].timeline)
 
 
 def _steps(begin_lsn: Lsn, end_lsn: Lsn, size: int) -> Iterator[Lsn]:

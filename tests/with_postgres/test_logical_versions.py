@@ -11,7 +11,12 @@ from tests.postgres_server import PostgresServer, installation
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import create_slot, receive, transactions
 from tests.with_postgres.journal import Journal
-from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
+from tests.with_postgres.test_logical import (  # noqa: F401
+    SETTINGS,
+    LogicalCluster,
+    cluster,
+    inserts,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -31,21 +36,9 @@ def primary(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture
-def cluster(primary: PostgresServer) -> Iterator[LogicalCluster]:
-    made = LogicalCluster(primary)
-    try:
-        made.start_safekeepers()
-        made.make_log()
-        made.proposer.start()
-        made.attach()
-        yield made
-    finally:
-        made.close()
-
-
 def test_nothing_acknowledged_is_missing_on_this_version(
-    cluster: LogicalCluster, primary: PostgresServer
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
 ) -> None:
     slot = "SELECT failover FROM pg_replication_slots WHERE slot_name = 'walkeeper_changes'"
     assert primary.sql(slot) is True
@@ -67,7 +60,8 @@ def test_nothing_acknowledged_is_missing_on_this_version(
 
 
 def test_a_stock_subscription_of_this_version_follows_the_log(
-    cluster: LogicalCluster, primary: PostgresServer
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
 ) -> None:
     table = "CREATE TABLE t (id int PRIMARY KEY, v text)"
     primary.sql(table, "INSERT INTO t VALUES (0, 'before')")
