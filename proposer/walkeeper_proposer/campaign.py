@@ -10,6 +10,8 @@ from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
 
+ABSENT_TICKS = 1  # a settle waits so long for members that are not heard of
+
 
 class Phase(Enum):
     GREETING = "greeting"
@@ -44,3 +46,10 @@ class Campaign:
     kind: LogKind = LogKind.PHYSICAL
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need
+
+    def lingers(self, missing: int, ticks: int) -> bool:
+        """`settle` waits for answers that its quorum does not need: what one safekeeper alone has
+        is nobody's commit, but it is not cut off for mere haste
+        (scenarios/settle_keeps_the_longest_log.txt).
+        """
+        return missing > 0 and ticks < min(self.linger_ticks, ABSENT_TICKS)

@@ -111,11 +111,9 @@ class Proposer:
             case PrimaryLost(text):
                 return self.on_primary_lost(text)
             case PrimaryRead(begin_lsn, wal):
-                return self._checking(lambda check: check.on_primary_read(begin_lsn, wal))
+                return self._checking(lambda c: c.on_primary_read(begin_lsn, wal))
             case PrimaryReadFailed(text, removed):
-                return self._checking(
-                    lambda check: check.on_primary_read_failed(text, removed=removed)
-                )
+                return self._checking(lambda c: c.on_primary_read_failed(text, removed=removed))
             case AnnounceDue():
                 return self.leader.announce() if self.leader is not None else []
             case BackedOff():
@@ -185,7 +183,8 @@ class Proposer:
         if self.phase is not Phase.GREETING or self.configuration is None:
             return []
         greeted = [m.greeting for m in self.members if m.greeting is not None]
-        if len(greeted) < self.configuration.vote_quorum:
+        too_few = len(greeted) < self.configuration.vote_quorum
+        if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
             return []
         if not self.campaign.take_over:
             live = live_elsewhere(greeted, self.configuration)
@@ -285,7 +284,9 @@ class Proposer:
 
     def _count_votes(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        if len(self._voters()) < self.configuration.vote_quorum:
+        voters, asked = len(self._voters()), sum(m.stage is Stage.VOTING for m in self.members)
+        too_few = voters < self.configuration.vote_quorum
+        if too_few or self.campaign.lingers(asked - voters, self._phase_ticks):
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
         if self.campaign.purpose is not Purpose.ATTACH:
@@ -310,8 +311,8 @@ class Proposer:
         return self._start_check(*scope_of_vote(self.configuration, vote, link, self.ballot))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
-        is_leading = self.phase is Phase.LEADING
-        return self._deposed(ballot) if is_leading else self.become_backing_off()
+        leads = self.phase is Phase.LEADING
+        return self._deposed(ballot) if leads else self.become_backing_off()
 
     def become_backing_off(self) -> list[Effect]:
         """A candidate that lost tries again, after a pause and a new round of greetings."""
@@ -476,8 +477,9 @@ class Proposer:
         match self.phase:
             case Phase.GREETING:
                 return self._consider() or self._greet_again()
-            case Phase.CAMPAIGNING if self._phase_ticks > CAMPAIGN_TICKS_MAX:
-                return self.become_backing_off()
+            case Phase.CAMPAIGNING:
+                is_late = self._phase_ticks > CAMPAIGN_TICKS_MAX
+                return self.become_backing_off() if is_late else self._count_votes()
             case Phase.LEADING:
                 return self._on_leading_tick()
             case _:

@@ -23,9 +23,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 class EntryWriter:
     """`position` is the end of what was made, `end_lsn` that of the last whole entry."""
 
-    def __init__(
-        self, position: Lsn, *, end_lsn: Lsn, timeline: int, segment_bytes: int
-    ) -> None:
+    def __init__(self, position: Lsn, *, end_lsn: Lsn, timeline: int, segment_bytes: int) -> None:
         self.position, self.end_lsn = position, end_lsn
         self.timeline = timeline
         self._segment_bytes = segment_bytes

@@ -19,9 +19,7 @@ LOOK_S = 0.25
 RETRY_S = 0.5
 
 
-async def wait_promoted(
-    dsn: str, application_name: str, *, on_waiting: Callable[[], None]
-) -> None:
+async def wait_promoted(dsn: str, application_name: str, *, on_waiting: Callable[[], None]) -> None:
     """Returns when the server at `dsn` is up and not in recovery; at once if it is so already.
 
     `on_waiting` is called once, when there is something to wait for. Refused: the connection is

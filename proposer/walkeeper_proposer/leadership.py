@@ -14,7 +14,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
 from walkeeper_common.timelines import Timelines, extended_over
-from walkeeper_proposer.campaign import Campaign, Purpose
+from walkeeper_proposer.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
 from walkeeper_proposer.gate import successors
 from walkeeper_proposer.progress import Member, Stage
@@ -32,7 +32,6 @@ from walkeeper_proposer.proposer_events import (
 )
 from walkeeper_proposer.wal_window import WalWindow
 
-ABSENT_TICKS = 1  # a settle waits so long for members that are not connected yet
 DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
 
 

@@ -122,9 +122,7 @@ class LogicalPrimary(Primary):
         end: LogicalEnd,
         on_streaming: Callable[[Lsn], None],
     ) -> None:
-        super().__init__(
-            dsn, application_name, slot, apply_quorum=True, on_streaming=on_streaming
-        )
+        super().__init__(dsn, application_name, slot, apply_quorum=True, on_streaming=on_streaming)
         self._publications, self._end = tuple(publications), end
         self._identity: LogicalIdentity
 
