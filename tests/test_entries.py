@@ -120,9 +120,7 @@ def test_damage_below_what_was_durable_is_corruption() -> None:
     start, _, _, _ = made.ends[-1]
     made.log.data[start - START + 60] ^= 1
     with pytest.raises(InvalidWal, match="CRC"):
-        record_end_before(
-            made.log, first_lsn=START, flush_lsn=made.log.end, segment_bytes=SEGMENT
-        )
+        record_end_before(made.log, first_lsn=START, flush_lsn=made.log.end, segment_bytes=SEGMENT)
 
 
 def test_zeros_behind_the_log_end_a_scan() -> None:

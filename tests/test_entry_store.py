@@ -32,9 +32,7 @@ class EntryMaker:
         self.start_lsn = Lsn(SEGMENT)
         self._log, self._ends = LogBytes(self.start_lsn), [(self.start_lsn, self.start_lsn)]
         draw = Random(seed)
-        writer = EntryWriter(
-            self.start_lsn, end_lsn=Lsn(1), timeline=1, segment_bytes=SEGMENT
-        )
+        writer = EntryWriter(self.start_lsn, end_lsn=Lsn(1), timeline=1, segment_bytes=SEGMENT)
         while writer.position < self.start_lsn + size:
             start = writer.position
             writer.begin(EntryKind.TRANSACTION)
@@ -57,9 +55,7 @@ class EntryMaker:
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> EntryStore:
     creation = Fragment(NO_BALLOT, Lsn(segment_bytes), 1, False, (), 1)
     timelines = Timelines([creation])
-    return EntryStore(
-        disk, segment_bytes=segment_bytes, timelines=timelines, lock=threading.Lock()
-    )
+    return EntryStore(disk, segment_bytes=segment_bytes, timelines=timelines, lock=threading.Lock())
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -58,9 +58,7 @@ class Examination:
     donor_reads: int = 0
 
     def begin(self) -> tuple[PrimaryCheck, list[Effect]]:
-        configuration = replace(
-            configuration_of(3), segment_bytes=SEGMENT, creation_lsn=lsn(1)
-        )
+        configuration = replace(configuration_of(3), segment_bytes=SEGMENT, creation_lsn=lsn(1))
         end_lsn = lsn(1) + len(self.log)
         creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
         check = PrimaryCheck(

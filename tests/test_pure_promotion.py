@@ -26,9 +26,7 @@ from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 SEGMENT = 0x10000
-CONFIGURATION = replace(
-    configuration_of(3), segment_bytes=SEGMENT, creation_lsn=Lsn(SEGMENT)
-)
+CONFIGURATION = replace(configuration_of(3), segment_bytes=SEGMENT, creation_lsn=Lsn(SEGMENT))
 SECOND = b"1\t0/25000\tno recovery target specified\n"
 THIRD = SECOND + b"\n2\t0/38000\tno recovery target specified\n"
 FIRST_FORK, SECOND_FORK = Lsn(0x25000), Lsn(0x38000)
@@ -88,9 +86,7 @@ def test_a_seal_keeps_out_the_old_primary_and_not_the_promoted_one() -> None:
 
 def test_the_leaders_history_has_an_entry_for_each_timeline_with_its_file() -> None:
     donor = (CREATED, entry(1, SEGMENT))
-    history = extended_over(
-        donor, entry(5, 0x20000), [(1, FIRST_FORK), (2, SECOND_FORK)], 3, THIRD
-    )
+    history = extended_over(donor, entry(5, 0x20000), [(1, FIRST_FORK), (2, SECOND_FORK)], 3, THIRD)
     assert [(e.ballot.term, e.start_lsn, e.timeline) for e in history[2:]] == [
         (5, 0x20000, 1), (5, 0x25000, 2), (5, 0x38000, 3),
     ]  # fmt: skip
@@ -101,9 +97,7 @@ def test_the_leaders_history_has_an_entry_for_each_timeline_with_its_file() -> N
 
 def test_a_log_that_ends_at_the_fork_goes_on_on_the_new_timeline() -> None:
     donor = (CREATED, entry(1, SEGMENT), entry(4, 0x25000, sealed=True))
-    history = extended_over(
-        donor, entry(5, 0x25000, sealed=True), [(1, FIRST_FORK)], 2, SECOND
-    )
+    history = extended_over(donor, entry(5, 0x25000, sealed=True), [(1, FIRST_FORK)], 2, SECOND)
     assert history == (
         CREATED, entry(1, SEGMENT), replace(entry(5, 0x25000, 2), timeline_file=SECOND)
     )  # fmt: skip

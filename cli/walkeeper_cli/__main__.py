@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. 
 expected (WalkeeperError) show no traceback; a defect shows its own.
 """
 
-
 from __future__ import annotations
 
 from walkeeper_cli import restore_guard

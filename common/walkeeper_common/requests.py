@@ -54,9 +54,7 @@ class ReadResponse:
 
     def head(self) -> bytes:
         """The fixed part; the payload follows it as it is."""
-        return self.LAYOUT.pack(
-            self.ballot.term, self.ballot.proposer_id, self.begin_lsn, self.crc
-        )
+        return self.LAYOUT.pack(self.ballot.term, self.ballot.proposer_id, self.begin_lsn, self.crc)
 
     @classmethod
     def of(cls, body: memoryview) -> Self:

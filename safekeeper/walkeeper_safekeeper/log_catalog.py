@@ -126,9 +126,7 @@ class LogCatalog:
             return Reject(RejectCode.STORAGE_FAILED, self._broken[cluster], NO_BALLOT)
         if cluster in self._prepared:
             text = f"safekeeper {self._acceptor_id} was prepared for {cluster!r}, not configured: "
-            return Reject(
-                RejectCode.NOT_A_MEMBER, text + "run `walkeeper create` again", NO_BALLOT
-            )
+            return Reject(RejectCode.NOT_A_MEMBER, text + "run `walkeeper create` again", NO_BALLOT)
         known = ", ".join(sorted(self._open)) or "none"
         text = (
             f"safekeeper {self._acceptor_id} has no log of cluster {cluster!r} (it has: {known}); "
@@ -164,9 +162,7 @@ class LogCatalog:
 
     async def _prepare(self, ask: PrepareLog) -> LogState:
         existing = self._durable(ask.cluster)
-        durable = prepared(
-            existing, ask, acceptor_id=self._acceptor_id, incarnation=os.urandom(16)
-        )
+        durable = prepared(existing, ask, acceptor_id=self._acceptor_id, incarnation=os.urandom(16))
         if durable is not existing:
             folder = self._folder(ask.cluster)
             await asyncio.to_thread(folder.save_control, durable)

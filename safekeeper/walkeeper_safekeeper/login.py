@@ -45,8 +45,10 @@ def parse_login(
     if logical and not logical_clusters:
         raise no_logical_log()
     replication = logical or wants_replication(parameters.get("replication", "off"))
-    if logical and len(logical_clusters) == 1 and CLUSTER_OPTION not in parse_options(
-        parameters.get("options", "")
+    if (
+        logical
+        and len(logical_clusters) == 1
+        and CLUSTER_OPTION not in parse_options(parameters.get("options", ""))
     ):
         database = parameters.get("database", "")
         chosen = database if database in clusters else logical_clusters[0]

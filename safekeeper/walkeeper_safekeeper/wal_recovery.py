@@ -56,9 +56,7 @@ class Recovered:
         return self.record.end_lsn
 
 
-def recover(
-    store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]
-) -> Recovered:
+def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]) -> Recovered:
     """Reads the WAL from the record at the durable commit_lsn on; rewrites it unless it was clean.
 
     `mark_cut(lsn)` is called, if at all, before anything is changed: it makes `truncating_to = lsn`
@@ -108,9 +106,7 @@ def _removal_finished(store: WalStore, files: set[File], commit_lsn: Lsn) -> set
     return files - left
 
 
-def _contiguous_end(
-    store: WalStore, files: set[File], commit_lsn: Lsn, facts: DurableFacts
-) -> Lsn:
+def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: DurableFacts) -> Lsn:
     """Up to where there are files without a gap: the durable commit_lsn at least.
 
     A timeline whose fork the WAL has not passed has no file yet, though the segment behind may be

@@ -16,6 +16,7 @@ from importlib.resources import files as package_files
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.plan import Problem
 from walkeeper_history.relation_names import RelationNames
 from walkeeper_history.report_charts import Bar, iec, share, stacked
 from walkeeper_history.report_data import ReportData
@@ -101,20 +102,28 @@ def _summary(data: ReportData, known: Column) -> str:
 
 
 def _problems(data: ReportData) -> str:
-    if not data.problems:
-        crcs = "every CRC is right" if data.crcs_checked else "CRCs were not checked"
-        return _section("Gaps and damage", f"<p>None: every record was read, {crcs}.</p>")
+    """What is missing or damaged; and what was left out although nothing is missing for it."""
+    fatal = [problem for problem in data.problems if problem.fatal]
+    harmless = [problem for problem in data.problems if not problem.fatal]
+    crcs = "every CRC is right" if data.crcs_checked else "CRCs were not checked"
+    found = _findings(fatal) if fatal else f"<p>None: every record was read, {crcs}.</p>"
+    sections = _section("Gaps and damage", found)
+    if harmless:
+        sections += _section("Left out (nothing is missing for it)", _findings(harmless))
+    return sections
+
+
+def _findings(problems: list[Problem]) -> str:
     rows = [
         (
             _file(problem.file),
             "" if problem.start_lsn is None else str(Lsn(problem.start_lsn)),
             "" if problem.end_lsn is None else str(Lsn(problem.end_lsn)),
-            escape(problem.reason) + ("" if problem.fatal else " (nothing is missing for it)"),
+            escape(problem.reason),
         )
-        for problem in data.problems
+        for problem in problems
     ]
-    heads = ("file", "at", "read on at", "what is wrong")
-    return _section("Gaps and damage", _table(heads, rows, "texts"))
+    return _table(("file", "at", "read on at", "why"), rows, "texts")
 
 
 def _file(path: str) -> str:

@@ -86,6 +86,21 @@ def test_the_page_stands_alone_and_names_relations(server: PostgresServer, tmp_p
     assert [path.name for path in pages.iterdir()] == ["wal.html"]
 
 
+def test_segments_kept_for_wal_to_come_are_no_damage(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    wal = Path(shutil.copytree(server.data / "pg_wal", tmp_path / "wal"))
+    segments = sorted(path for path in wal.iterdir() if len(path.name) == 24)
+    timeline, number = segments[-1].name[:16], int(segments[-1].name[16:], 16)
+    kept = wal / f"{timeline}{number + 1:08X}"  # as PostgreSQL renames an old segment
+    shutil.copyfile(segments[0], kept)
+    output = tmp_path / "wal.html"
+    assert run(["history", "report", "--path", str(wal), "--output", str(output)]) == 0
+    said = " ".join(Page(output.read_text()).said)
+    assert "None: every record was read, every CRC is right" in said
+    assert "Left out (nothing is missing for it)" in said and kept.name in said
+
+
 def test_points_and_relations_add_up_to_all_of_the_wal(server: PostgresServer) -> None:
     data = gathered(server.data / "pg_wal")
     log = data.log()

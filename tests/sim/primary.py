@@ -204,6 +204,4 @@ class Primary:
             ends.append((timeline, maker.end_lsn))
             timeline = promoted_to
         maker.timeline = timeline
-        return Primary(
-            self.world, name, maker, self.acked, timeline=timeline, timeline_ends=ends
-        )
+        return Primary(self.world, name, maker, self.acked, timeline=timeline, timeline_ends=ends)

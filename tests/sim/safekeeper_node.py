@@ -295,9 +295,7 @@ class SafekeeperNode:
             segments_max = self.world.random.choice((0, 0, 1, 100))
             self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
-        driver.remove_below(
-            self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn
-        )
+        driver.remove_below(self._retention_lsn(), keep_bytes=keep_bytes, archived_lsn=archived_lsn)
 
     def _retention_lsn(self) -> Lsn:
         assert self.driver is not None

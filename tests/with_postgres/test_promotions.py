@@ -62,9 +62,10 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
         standby.promote()
         with Journal(standby) as later:
             later.wait_for_more(1)
-            figure("from the loss of the primary to the first commit on the new one", (
-                time.monotonic() - began_s
-            ))
+            figure(
+                "from the loss of the primary to the first commit on the new one",
+                (time.monotonic() - began_s),
+            )
             later.wait_for_more(100)
         assert not journal.lost_in(standby)
         wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {2}, 20)

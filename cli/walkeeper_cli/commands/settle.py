@@ -57,9 +57,7 @@ def command(
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")
-    end = asyncio.run(
-        settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger)
-    )
+    end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     behind = [(member_id(name), lsn) for name, lsn in end.behind]
     if as_json:
         document = {
