@@ -148,6 +148,10 @@ class FaultyDisk:
         self._operation()
         self._file(name).write(offset, b"".join(buffers))
 
+    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
+        self.write_at(name, offset, [data])
+        self.sync_data(name)
+
     def sync_data(self, name: str) -> None:
         self._operation()
         file = self._file(name)

@@ -14,13 +14,14 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
     AppendRequest,
     AppendResponse,
+    Buffer,
     ProposerElected,
     Reject,
     RejectCode,
 )
 from walkeeper_common.quorum import Configuration, LogKind, member_name
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import Received
+from walkeeper_safekeeper.acceptor import PERSIST_COMMIT_TICKS, Acceptor
+from walkeeper_safekeeper.acceptor_events import Received, Tick
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder
@@ -34,12 +35,25 @@ class HandWorker:
     """A Worker whose jobs are run by the test, one at a time."""
 
     def __init__(self) -> None:
+        self.is_quick, self.ran_at_once = False, 0
         self.jobs: list[tuple[Callable[[], object], Callable[[object], None]]] = []
 
     def submit(
         self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
     ) -> None:
         self.jobs.append((job, done))
+
+    def run_at_once(
+        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
+    ) -> object:
+        if not self.is_quick or self.jobs:
+            return None
+        try:
+            done = job(begin_lsn, wal)
+            self.ran_at_once += bool(done)
+            return done
+        except WalkeeperError as error:
+            return error
 
     def run_one(self) -> None:
         job, done = self.jobs.pop(0)
@@ -90,14 +104,14 @@ class Bench:
         folder.save_control(durable)
         opened = folder.open_wal()
         acceptor = Acceptor(opened.durable, first_lsn=START, flush_lsn=START, record_lsn=START)
-        others = HandWorker()
+        self.others = HandWorker()
         self.driver = Driver(
             acceptor,
             opened.store,
             folder.save_control,
             writer=self.writer,
-            reader=others,
-            allocator=others,
+            reader=self.others,
+            allocator=self.others,
             around=self.heard,
         )
         entry = Fragment(BALLOT, START, 1, False, members, 1)
@@ -105,8 +119,20 @@ class Bench:
         self.writer.run_all()
         self.heard.messages.clear()
 
-    def receive(self, message: Message) -> None:
-        self.driver.post(Received(1, message))
+    def receive(self, message: Message, connection: int = 1) -> None:
+        """As a session does."""
+        appends = isinstance(message, AppendRequest)
+        if not (appends and self.driver.append_at_once(connection, message)):
+            self.driver.post(Received(connection, message))
+
+    def persist_commit(self, commit: Lsn) -> None:
+        """The leader says so, and the lazily written mark follows."""
+        at = self.driver.acceptor.write_lsn
+        self.receive(AppendRequest(1, BALLOT, 1, at, at, commit, START, 0, b""))
+        for _ in range(PERSIST_COMMIT_TICKS):
+            self.driver.post(Tick())
+        self.writer.run_all()
+        assert self.driver.acceptor.durable.commit_lsn == commit
 
     def append(self, begin: Lsn, wal: bytes) -> Lsn:
         end = begin + len(wal)

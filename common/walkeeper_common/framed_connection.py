@@ -24,7 +24,10 @@ logger = logging.getLogger("walkeeper.connection")
 class Owner(Protocol):
     """Whoever speaks on this connection."""
 
-    def on_message(self, message: Message) -> None: ...
+    def on_message(self, message: Message, *, alone: bool) -> None:
+        """`alone`: nothing more was received with it."""
+        ...
+
     def on_closed(self, reason: str) -> None:
         """Once, whoever closed it."""
         ...
@@ -83,8 +86,12 @@ class FramedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         assert self._owner is not None
         try:
+            only = self._reader.only(nbytes)
+            if only is not None:
+                self._owner.on_message(only, alone=True)
+                return
             for message in self._reader.received(nbytes):
-                self._owner.on_message(message)
+                self._owner.on_message(message, alone=False)
                 if self.is_closed:
                     return
         except RemoteProtocolError as error:

@@ -140,6 +140,17 @@ class FrameReader:
             return memoryview(self._large)[self._filled :]
         return memoryview(self._small)[self._held :]
 
+    def only(self, size: int) -> Message | None:
+        """The message, if the `size` bytes in `buffer()` are one whole frame: on a connection that
+        keeps up they mostly are. None: `received` tells what they are."""
+        small = self._small
+        if self._held or self._large is not None or size < FRAME_HEAD.size:
+            return None
+        length, tag = FRAME_HEAD.unpack_from(small)
+        if length + 4 != size:
+            return None
+        return decode(tag, memoryview(small[FRAME_HEAD.size : size]))  # a copy, as below
+
     def received(self, size: int) -> Iterator[Message]:
         """`size` bytes are in `buffer()`: the messages that they complete."""
         if self._large is not None:

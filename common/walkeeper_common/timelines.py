@@ -57,14 +57,9 @@ class Timelines:
                 begins.append((entry.start_lsn, entry.timeline))
         self._starts = [start for start, _ in begins]
         self._numbers = [timeline for _, timeline in begins]
-
-    @property
-    def first(self) -> int:
-        return self._numbers[0]
-
-    @property
-    def last(self) -> int:
-        return self._numbers[-1]
+        if begins:  # a log has a history from its configuration on
+            self.first, self.last = self._numbers[0], self._numbers[-1]
+            self.last_start_lsn = self._starts[-1]
 
     def __contains__(self, timeline: int) -> bool:
         return timeline in self._numbers

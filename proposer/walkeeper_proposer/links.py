@@ -39,7 +39,7 @@ class _LinkOwner:
     def __init__(self, link: _Link, post: Callable[[Event], None]) -> None:
         self._link, self._post = link, post
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: Message, *, alone: bool) -> None:
         self._post(Received(self._link.number, message))
 
     def on_closed(self, reason: str) -> None:

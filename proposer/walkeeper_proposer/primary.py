@@ -54,6 +54,7 @@ READ_TIMEOUT_S = 30.0
 POSTGRES_EPOCH_S = 946_684_800
 SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 SLOT_IN_USE = "55006"
+GATHERED_BYTES_MAX = 32 << 10
 XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_interval, 5 s
 
 
@@ -131,6 +132,8 @@ class Primary:
         self._reading: asyncio.Task[None] | None = None
         self._is_streaming = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
+        self._gathered: list[memoryview] = []  # WAL up to _received_lsn, not posted yet
+        self._gathered_bytes = 0
 
     async def run(self, post: Callable[[Event], None]) -> None:
         """Until it is cancelled, or raises Refused: something must be changed first."""
@@ -271,8 +274,11 @@ class Primary:
             return
         try:
             connection.consume()
-            while (payload := connection.receive()) is not None:
-                self._on_copy_data(payload)
+            try:
+                while (payload := connection.receive()) is not None:
+                    self._on_copy_data(payload)
+            finally:
+                self._deliver()
         except (WalkeeperError, RemoteProtocolError) as error:
             self._lose(error)
 
@@ -283,11 +289,24 @@ class Primary:
                     raise RemoteProtocolError(
                         f"the primary sent WAL at {start_lsn}, expected {self._received_lsn}"
                     )
+                if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
+                    self._deliver()  # so that a large piece is never copied
                 self._received_lsn = start_lsn + len(wal)
-                self._post(WalArrived(start_lsn, wal))
+                self._gathered.append(wal)
+                self._gathered_bytes += len(wal)
             case Keepalive(_, _, reply_requested):
                 if reply_requested:
                     self._send_status()
+
+    def _deliver(self) -> None:
+        """What the socket had, in one piece: to copy a few small messages costs far less than to
+        send each of them to every safekeeper."""
+        gathered, size = self._gathered, self._gathered_bytes
+        if not gathered:
+            return
+        self._gathered, self._gathered_bytes = [], 0
+        wal = gathered[0] if len(gathered) == 1 else memoryview(b"".join(gathered))
+        self._post(WalArrived(self._received_lsn - size, wal))
 
     def pause(self) -> None:
         """Read no more; statuses go on, so the walsender does not time out."""

@@ -96,8 +96,8 @@ class Acceptor:
         self.refusal: str | None = None  # why appends are refused for now (rule 16)
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
-        self._acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
-        self._waiting: list[Waiting] = []
+        self.acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
+        self.waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
         self.truncations = self._ticks = self.silent_ticks = 0
         self.unreached_lsn = unreached_start(durable)
@@ -156,7 +156,7 @@ class Acceptor:
         if wrong is not None:
             return [self._reject(connection, RejectCode.WRONG_LOG, wrong)]
         # Not drained: a greeting fences nobody, and under load a drained moment may never come.
-        self._waiting.append(Waiting(connection, greeting, self.flush_lsn))
+        self.waiting.append(Waiting(connection, greeting, self.flush_lsn))
         return self._answer_waiting()
 
     def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
@@ -173,8 +173,8 @@ class Acceptor:
         effects = self._promise(ask.ballot)
         self.appender = None
         if not effects:
-            self._waiting = [w for w in self._waiting if w.message.TAG != ProposerElected.TAG]
-        self._waiting.append(Waiting(connection, ask, self.flush_lsn))
+            self.waiting = [w for w in self.waiting if w.message.TAG != ProposerElected.TAG]
+        self.waiting.append(Waiting(connection, ask, self.flush_lsn))
         return effects + self._answer_waiting()
 
     def _promise(self, ballot: Ballot) -> list[Effect]:
@@ -200,7 +200,7 @@ class Acceptor:
     def _answer_waiting(self) -> list[Effect]:
         """Answer every waiting request that can be, ask the disk for what the others need."""
         effects: list[Effect] = []
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for request in waiting:
             match request.message:
                 case ProposerGreeting():
@@ -210,10 +210,10 @@ class Acceptor:
                 case ProposerElected():
                     answer = self._answer_elected(request, request.message)
             if answer is None:
-                self._waiting.append(request)
+                self.waiting.append(request)
             else:
                 effects += answer
-        return effects + [e for w in self._waiting for e in self._ask_record_end(w)]
+        return effects + [e for w in self.waiting for e in self._ask_record_end(w)]
 
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
         """A drained log's record end is asked for once; an undrained one is waited for."""
@@ -265,7 +265,7 @@ class Acceptor:
         effects = self._promise(elected.ballot)
         # Fenced already now: with an appender at work the log might never be drained.
         self.appender = None
-        self._waiting.append(Waiting(connection, elected, self.flush_lsn))
+        self.waiting.append(Waiting(connection, elected, self.flush_lsn))
         return effects + self._answer_waiting()
 
     def _answer_elected(self, request: Waiting, elected: ProposerElected) -> list[Effect] | None:
@@ -317,7 +317,7 @@ class Acceptor:
             reached_lsn=cut(elected.history, start)[-1].start_lsn,
         )
         effects.append(Persist(self.durable))
-        self.appender, self.elected, self.silent_ticks, self._acked_lsn = connection, True, 0, None
+        self.appender, self.elected, self.silent_ticks, self.acked_lsn = connection, True, 0, None
         self.unreached_lsn = unreached_start(self.durable)
         self.timelines = Timelines(elected.history)
         facts = (("ballot", elected.ballot), ("term_start", self.term_start_lsn), ("at", start))
@@ -347,7 +347,7 @@ class Acceptor:
         if append.payload:
             self.write_lsn = append.end_lsn
             return [WriteWal(append.begin_lsn, append.payload), *moved]
-        if moved and self._acked_lsn == self.flush_lsn and due_marks(self) is self.durable:
+        if moved and self.acked_lsn == self.flush_lsn and due_marks(self) is self.durable:
             return moved  # it came to tell us of commit_lsn; we have nothing to tell
         return moved + self.acknowledge()
 
@@ -356,7 +356,7 @@ class Acceptor:
             return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
         if append.ballot < self.durable.ballot:
             return [self._stale(connection, append.ballot)]
-        electing = [w for w in self._waiting if w.message.TAG == ProposerElected.TAG]
+        electing = [w for w in self.waiting if w.message.TAG == ProposerElected.TAG]
         if not append.payload and any(w.connection == connection for w in electing):
             return []  # the heartbeat behind ProposerElected, which waits for the disk: answered
             # when that is done (scenarios/election_waits_for_the_disk.txt)
@@ -367,7 +367,7 @@ class Acceptor:
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
         self.flush_lsn, self.refusal = flush_lsn, None
         effects = self.acknowledge()
-        return effects + self._answer_waiting() if self._waiting else effects
+        return effects + self._answer_waiting() if self.waiting else effects
 
     def acknowledge(self) -> list[Effect]:
         """Tell the leader what is durable here; the only place where an ack is made (rule 9)."""
@@ -380,7 +380,7 @@ class Acceptor:
             self.unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
         effects.append(Send(self.appender, ack_of(self)))
-        self._acked_lsn = self.flush_lsn
+        self.acked_lsn = self.flush_lsn
         return effects
 
     def _move_commit(self) -> list[Effect]:
@@ -437,7 +437,7 @@ class Acceptor:
         return self.acknowledge() if news else []
 
     def on_connection_lost(self, connection: int) -> list[Effect]:
-        self._waiting = [w for w in self._waiting if w.connection != connection]
+        self.waiting = [w for w in self.waiting if w.connection != connection]
         if connection == self.appender:
             self.appender = None
             return [Note("lost the proposer's connection", (("ballot", self.durable.ballot),))]
@@ -458,10 +458,10 @@ class Acceptor:
         if self.failure is not None:
             return []
         self.failure = text
-        told = {w.connection for w in self._waiting}
+        told = {w.connection for w in self.waiting}
         if self.appender is not None:
             told.add(self.appender)
-        self.appender, self._waiting = None, []
+        self.appender, self.waiting = None, []
         rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(told)]
         self.durable = replace(self.durable, suspect_from=self.flush_lsn)
         return [*rejects, Note(text, (("flush_lsn", self.flush_lsn),)), Persist(self.durable)]

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias, assert_never, cast
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Buffer
+from walkeeper_common.messages import AppendRequest, Buffer
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -47,6 +47,7 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.steady import extend, extends
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
 
 GROUP_BYTES_MAX = 8 << 20
@@ -64,6 +65,13 @@ class Worker(Protocol):
     ) -> None:
         """`done` gets the job's result, or the WalkeeperError that it raised. A `brief` job does
         no more than one small write and its fdatasync: it may hold up the loop."""
+        ...
+
+    def run_at_once(
+        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
+    ) -> object:
+        """What a brief job returned, or the WalkeeperError that it raised. None, and nothing done,
+        if other jobs are before it or it should not hold up the loop."""
         ...
 
 
@@ -129,6 +137,31 @@ class Driver:
         """Nothing is under way or waiting: the log may be closed."""
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
+
+    def append_at_once(self, connection: int, append: AppendRequest) -> bool:
+        """The way of most WAL: from the socket to the disk and back, with nothing in between.
+
+        It is what `post` does in more steps, for a small append while nothing is under way and the
+        disk is quick. False, and nothing done: `post` has to see it.
+        """
+        acceptor, store = self.acceptor, self.store
+        if self._is_running or self._closing is not None or not self.is_idle:
+            return False
+        if not extends(acceptor, connection, append):
+            return False
+        wrote = self._writer.run_at_once(store.append_in_page, append.begin_lsn, append.payload)
+        if not wrote:
+            return False
+        if isinstance(wrote, WalkeeperError):
+            self.post(_failed_write(wrote))
+            return True
+        self.groups_written += 1
+        commit_lsn, ack = acceptor.commit_lsn, extend(acceptor, append)
+        if acceptor.commit_lsn != commit_lsn:
+            self._around.commit_moved(acceptor.commit_lsn)
+        self._around.send(connection, ack)
+        self._prepare_ahead(append.end_lsn)
+        return True
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""

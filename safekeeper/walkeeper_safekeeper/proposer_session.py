@@ -61,8 +61,11 @@ class ProposerSession:
         self._log: HostedLog | None = None
         self._pending = 0
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: Message, *, alone: bool) -> None:
         match message:
+            case AppendRequest() if self._log is not None and alone:
+                if not self._log.driver.append_at_once(self._number, message):
+                    self._post(message)
             case AppendRequest() if self._log is not None:
                 self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest():

@@ -115,6 +115,21 @@ class RealDisk:
         finally:
             self._give_back(file)
 
+    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
+        file = None
+        try:
+            file = self._borrow(name)
+            written = os.pwrite(file.descriptor, data, offset)
+            if written != len(data):
+                raise StorageError(
+                    f"writing {self._path(name)}: {written} of {len(data)} bytes at {offset}"
+                )
+            os.fdatasync(file.descriptor)
+        except OSError as error:
+            raise self._failure("writing", name, error) from error
+        finally:
+            self._give_back(file)
+
     def sync_data(self, name: str) -> None:
         file = None
         try:

@@ -79,6 +79,9 @@ class Disk(Protocol):
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """All bytes, one behind the other; a short write is an error."""
 
+    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
+        """`write_at` of one piece and `sync_data`."""
+
     def sync_data(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
     def allocate(self, name: str, size: int) -> None:
@@ -206,6 +209,28 @@ class WalStore:
                 raise StorageError(self._failed) from error
             lsn = end
         return lsn
+
+    def append_in_page(self, begin_lsn: Lsn, wal: Buffer) -> bool:
+        """`append` of what most commits are: a few bytes inside one page, in the file that was
+        written last. False, and nothing done, if they are not."""
+        end_lsn, file = begin_lsn + len(wal), self._written_file
+        if (
+            file is None
+            or file not in self._files
+            or begin_lsn // WAL_PAGE_BYTES != (end_lsn - 1) // WAL_PAGE_BYTES
+            or not file[0] < begin_lsn < file[0] + self.segment_bytes
+            or not self.timelines.last_start_lsn < begin_lsn
+            or self.timelines.last != file[1]
+            or self._failed is not None
+            or not self._head_known
+        ):
+            return False
+        try:
+            self.disk.write_durably(self._written_name, begin_lsn - file[0], wal)
+        except StorageError as error:
+            self._failed = f"writing WAL at {begin_lsn}: {error}"
+            raise StorageError(self._failed) from error
+        return True
 
     def _pieces(
         self, begin: Lsn, buffers: Sequence[Buffer]

@@ -10,11 +10,11 @@ An input of `creation` is the body of a ConfigureLog: refused, or a log that can
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.fuzz.acceptor_ports import Jobs, Store, record_end
 from tests.fuzz.choices import Choices, chunks
 from tests.fuzz.contract import Target, require
 from tests.fuzz.drawn import Scope, check_sendable
@@ -25,10 +25,15 @@ from walkeeper_common.errors import CorruptWal, Refused, RemoteProtocolError, St
 from walkeeper_common.framing import Message, decode
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendResponse, Feedback, Reject, VoteRequest, VoteResponse
+from walkeeper_common.messages import (
+    AppendRequest,
+    AppendResponse,
+    Feedback,
+    Reject,
+    VoteRequest,
+    VoteResponse,
+)
 from walkeeper_common.requests import ConfigureLog, PrepareLog
-from walkeeper_common.timelines import Timelines
-from walkeeper_common.walformat import RecordEnd
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -45,83 +50,8 @@ from walkeeper_safekeeper.replication_answers import major_version
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated
 
 CHUNK = 16
-RECORD_BYTES = 40  # every record of this log is as long
 CONNECTIONS = 4
 MESSAGES_OF_PROPOSERS = 9
-
-
-def record_end(lsn: Lsn) -> Lsn:
-    return CREATION_LSN + (lsn - CREATION_LSN) // RECORD_BYTES * RECORD_BYTES
-
-
-class Jobs:
-    """A Worker whose jobs are done when the story says so."""
-
-    def __init__(self) -> None:
-        self._jobs: deque[tuple[Callable[[], object], Callable[[object], None]]] = deque()
-
-    def submit(
-        self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
-    ) -> None:
-        self._jobs.append((job, done))
-
-    def finish_one(self) -> None:
-        if self._jobs:
-            job, done = self._jobs.popleft()
-            try:
-                result = job()
-            except StorageError as error:
-                result = error
-            done(result)
-
-
-class Store:
-    """What the driver and the core see of a WalStore; its WAL is as good as its length."""
-
-    segment_bytes = 1 << 20
-
-    def __init__(self, end_lsn: Lsn) -> None:
-        self.first_lsn, self.end_lsn = CREATION_LSN, end_lsn
-        self.committed_lsn = CREATION_LSN  # the most that a reader may have been sent
-        self.fails: StorageError | None = None
-
-    def _fail(self) -> None:
-        if self.fails is not None:
-            failure, self.fails = self.fails, None
-            raise failure
-
-    def append(self, begin_lsn: Lsn, buffers: Sequence[bytes]) -> None:
-        require(begin_lsn == self.end_lsn, "a write at {}, WAL ends at {}", begin_lsn, self.end_lsn)
-        self._fail()
-        self.end_lsn = begin_lsn + sum(map(len, buffers))
-
-    def truncate(self, to_lsn: Lsn) -> None:
-        require(to_lsn <= self.end_lsn, "a cut at {}, WAL ends at {}", to_lsn, self.end_lsn)
-        whole = record_end(self.committed_lsn)
-        require(to_lsn >= whole, "a cut at {}, committed records end at {}", to_lsn, whole)
-        self._fail()
-        self.end_lsn = to_lsn
-        self.committed_lsn = min(self.committed_lsn, to_lsn)
-
-    def record_end(self, lsn: Lsn) -> RecordEnd:
-        if isinstance(self.fails, CorruptWal):
-            self._fail()
-        require(lsn <= self.end_lsn, "the record end below {}, WAL ends at {}", lsn, self.end_lsn)
-        return RecordEnd(None, record_end(lsn))
-
-    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        if isinstance(self.fails, CorruptWal):
-            self._fail()
-        return bytes(end_lsn - begin_lsn)
-
-    def prepare_ahead(self, segment: Lsn) -> None:
-        pass
-
-    def follow(self, timelines: Timelines) -> None:
-        pass
-
-    def remove_below(self, lsn: Lsn) -> None:
-        pass
 
 
 @dataclass
@@ -250,8 +180,13 @@ class Story:
                 self._misfortune(choices)
             case _:
                 number = self.numbers[choices.below(CONNECTIONS)]
-                self.driver.post(Received(number, self._message(choices)))
+                self._deliver(number, self._message(choices))
         self._check()
+
+    def _deliver(self, number: int, message: Message) -> None:
+        appends = isinstance(message, AppendRequest)
+        if not (appends and self.driver.append_at_once(number, message)):
+            self.driver.post(Received(number, message))
 
     def _lose(self, connection: int) -> None:
         self.driver.post(ConnectionLost(self.numbers[connection]))

@@ -62,6 +62,7 @@ class Options:
     record_bytes: tuple[int, ...]  # one number: any size below it; more: only these
     starts_inside_record: bool  # where the log was created
     safety_s: int
+    quick_disks: float  # the share of appends that are written as they arrive
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod
@@ -115,4 +116,10 @@ class Options:
             record_bytes=sizes,
             starts_inside_record=random.random() < 0.5,
             safety_s=random.choice((30, 60)) + (20 if plots else 0),
+            quick_disks=_aside(random).choice((0.0, 0.0, 0.0, 0.8)),
         )
+
+
+def _aside(random: Random) -> Random:
+    """Draws that came later: what a seed meant before them stays as it was."""
+    return Random(random.getstate()[1][0])

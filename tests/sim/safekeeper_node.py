@@ -21,6 +21,7 @@ from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
     AcceptorGreeting,
+    AppendRequest,
     AppendResponse,
     Feedback,
     ProposerGreeting,
@@ -312,7 +313,10 @@ class SafekeeperNode:
         self._connections[number] = connection
 
         def received(message: Message) -> None:
-            if life == self.lives and self.driver is not None:
+            if life != self.lives or self.driver is None:
+                return
+            appends = isinstance(message, AppendRequest)
+            if not (appends and self.driver.append_at_once(number, message)):
                 self.driver.post(Received(number, message))
 
         def closed() -> None:
