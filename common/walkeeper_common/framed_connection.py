@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, cast
 
 from walkeeper_common.errors import RemoteProtocolError
@@ -41,6 +43,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._owner: Owner | None = None
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self._descriptor: int | None = None  # of a socket that takes bytes as they are
         self._reason = "the peer closed the connection"
         self._is_paused = False
 
@@ -78,6 +81,8 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if not transport.get_extra_info("sslcontext"):
+            self._descriptor = transport.get_extra_info("socket").fileno()
         self._owner = self._owner_of(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -114,14 +119,22 @@ class FramedConnection(asyncio.BufferedProtocol):
         self.write(encode(message))
 
     def write(self, buffers: list[Buffer]) -> None:
-        """A packed message."""
+        """A packed message, in its place behind what the socket has not taken yet.
+
+        While it takes everything, bytes go there at once: the transport would wait for the end of
+        the loop's turn, and a commit with it.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        else:
-            transport.writelines(buffers)
+        written = 0
+        if self._descriptor is not None and not transport.get_write_buffer_size():
+            with suppress(OSError):  # full, or lost: the transport finds out which
+                written = os.writev(self._descriptor, buffers)
+        for buffer in buffers:
+            if written < len(buffer):
+                transport.write(memoryview(buffer)[written:])
+            written = max(0, written - len(buffer))
 
     def pause_reading(self) -> None:
         if not self._is_paused and not self.is_closed and self._transport is not None:
