@@ -15,6 +15,7 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback, Reject
 from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
+from walkeeper_safekeeper.durable import unreached_start
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 
@@ -98,6 +99,26 @@ def test_a_steady_leaders_append_waits_for_nothing() -> None:
     assert not bench.writer.jobs
     assert [m.flush_lsn for m in bench.heard.messages if isinstance(m, AppendResponse)] == [end]
     assert bench.disk.operations - operations == 2, "a write and its fdatasync, and only then"
+
+
+def test_a_mark_is_made_before_the_ack() -> None:
+    """WAL that reaches the start of the term: the mark is durable before anybody hears of it."""
+    bench, wal = Bench(), made_wal(8000)
+    end = bench.append(START, wal.read(START, START + 1000))
+    bench.writer.run_all()
+    bench.persist_commit(end)
+    acceptor = bench.driver.acceptor
+    # As behind a cut: the history begins a term that our WAL reaches with its next byte.
+    entry = replace(acceptor.durable.history[-1], start_lsn=end + 50)
+    history = (*acceptor.durable.history[:-1], entry)
+    acceptor.durable = replace(acceptor.durable, history=history, reached_lsn=START)
+    acceptor.unreached_lsn = unreached_start(acceptor.durable)
+    bench.heard.messages.clear()
+    bench.writer.is_quick = True
+    bench.append(end, wal.read(end, end + 100))
+    bench.writer.run_all()
+    assert not bench.writer.ran_at_once
+    assert acceptor.durable.reached_lsn == end + 50
 
 
 def test_a_failed_write_is_final_on_the_short_way_too() -> None:

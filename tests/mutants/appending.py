@@ -12,7 +12,9 @@ DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "leadership.py"
 FEEDBACK = PROPOSER + "standby_feedback.py"
 MARKS = SAFEKEEPER + "marks.py"
+STEADY = SAFEKEEPER + "steady.py"
 PROGRESS = PROPOSER + "progress.py"
+WAL_STORE = SAFEKEEPER + "wal_store.py"
 
 APPENDING = (
     Mutant(
@@ -136,6 +138,38 @@ APPENDING = (
             ),
         ),
         turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
+    ),
+    Mutant(
+        "steady-gap",
+        "8",
+        "the short way of an append is for WAL at the write position only",
+        (
+            Edit(
+                STEADY,
+                "append.begin_lsn == acceptor.write_lsn == acceptor.flush_lsn < append.end_lsn",
+                "acceptor.write_lsn == acceptor.flush_lsn < append.end_lsn",
+            ),
+        ),
+        turns_red="tests/test_steady_append.py::test_both_ways_end_in_the_same_state_and_say_the_same",
+    ),
+    Mutant(
+        "steady-unmarked",
+        "9",
+        "the short way of an append ends before a mark that must be durable first",
+        (Edit(STEADY, "        and append.end_lsn < acceptor.unreached_lsn\n", ""),),
+        turns_red="tests/test_steady_append.py::test_a_mark_is_made_before_the_ack",
+    ),
+    Mutant(
+        "steady-unsynced",
+        "9",
+        "an acknowledgement on the short way comes behind the fdatasync that covers it",
+        (
+            Edit(
+                WAL_STORE,
+                "self.disk.write_durably(self._written_name, begin_lsn - file[0], wal)",
+                "self.disk.write_at(self._written_name, begin_lsn - file[0], [wal])",
+            ),
+        ),
     ),
     Mutant(
         "commit-beyond-the-flush",
