@@ -26,6 +26,7 @@ RECEIVERS = 3
 QUORUM = 2
 READY_S = 60.0
 POLL_S = 0.05
+SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
 CAUGHT_UP = """
     SELECT count(*) FROM pg_stat_replication
     WHERE application_name = ANY ($1) AND state = 'streaming'
@@ -62,6 +63,7 @@ class Receivers:
     def __init__(self, server: PostgreSQL, directory: Path) -> None:
         self._server = server
         self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
+        self._directories = [directory / name for name in self._names]
         self.victims = [self._receiver(directory, name) for name in self._names]
 
     def _receiver(self, directory: Path, name: str) -> ChildProcess:
@@ -85,11 +87,7 @@ class Receivers:
     async def attached(self) -> AsyncIterator[None]:
         server = self._server
         for name in self._names:
-            await server.value(
-                "SELECT pg_create_physical_replication_slot($1, true) WHERE NOT EXISTS "
-                "(SELECT FROM pg_replication_slots WHERE slot_name = $1)",
-                name,
-            )
+            await server.value("SELECT pg_create_physical_replication_slot($1, true)", name)
         try:
             for victim in self.victims:
                 await victim.launch()
@@ -100,6 +98,17 @@ class Receivers:
             await _wait_for(server, "")
             for victim in self.victims:
                 await victim.stop()
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """They begin anew the next time: what the other sides write meanwhile may be gigabytes,
+        and nothing is learned from their fetching it."""
+        while await self._server.value(SLOTS_IN_USE, self._names):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        for name, directory in zip(self._names, self._directories, strict=True):
+            await self._server.value("SELECT pg_drop_replication_slot($1)", name)
+            for segment in directory.iterdir():
+                segment.unlink()
 
 
 class Safekeepers:
