@@ -247,6 +247,7 @@ class Archive:
         receipt = self.receipt(file)
         if receipt is not None:
             self._compare(receipt, digest)
+            self.store.sync(f"{self._prefix}/{file.receipt_path}")
             return Put.THERE_ALREADY
         packed = pack(data, packing, ZSTD_LEVEL)
         path = file.path + packing.value

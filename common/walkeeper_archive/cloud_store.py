@@ -86,6 +86,9 @@ class CloudStore:
             found = self._api.list_with_delimiter(self._store, folder or None)
             return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
 
+    def sync(self, path: str) -> None:
+        """An object that can be seen is durable."""
+
     def delete(self, path: str) -> None:
         with self._failures("removing", path), suppress(FileNotFoundError):
             self._api.delete(self._store, path)

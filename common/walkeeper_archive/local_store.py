@@ -28,6 +28,7 @@ class LocalStore:
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(os.path.expanduser(root))
         self._numbers = count()
+        self._lasting: set[str] = set()  # folders whose own names are durable, as far as we know
 
     @property
     def url(self) -> str:
@@ -37,6 +38,7 @@ class LocalStore:
         full = self._full(path)
         with self._failures("writing", path):
             if os.path.lexists(full):
+                self._sync_folders(os.path.dirname(path))
                 return False
             self._make_folders(os.path.dirname(path))
             unique = f"{os.getpid()}.{threading.get_ident()}.{next(self._numbers)}"
@@ -44,13 +46,14 @@ class LocalStore:
             try:
                 _write_synced(half_made, data)
                 os.link(half_made, full)
+                is_new = True
             except FileExistsError:
-                return False
+                is_new = False
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(half_made)
             _sync_directory(os.path.dirname(full))
-        return True
+        return is_new
 
     def get(self, path: str) -> memoryview | None:
         with self._failures("reading", path):
@@ -90,6 +93,10 @@ class LocalStore:
             except FileNotFoundError:
                 return []
 
+    def sync(self, path: str) -> None:
+        with self._failures("syncing", path):
+            self._sync_folders(os.path.dirname(path))
+
     def delete(self, path: str) -> None:
         full = self._full(path)
         with self._failures("removing", path), suppress(FileNotFoundError):
@@ -109,9 +116,17 @@ class LocalStore:
         made = self._root
         for part in folder.split("/"):
             made = os.path.join(made, part)
-            with suppress(FileExistsError):
+            try:
                 os.mkdir(made, 0o700)
-                _sync_directory(os.path.dirname(made))
+            except FileExistsError:
+                if made in self._lasting:
+                    continue  # else: who made it may have been killed before he could sync
+            _sync_directory(os.path.dirname(made))
+            self._lasting.add(made)
+
+    def _sync_folders(self, folder: str) -> None:
+        self._make_folders(folder)
+        _sync_directory(self._full(folder))
 
     @contextmanager
     def _failures(self, doing: str, path: str) -> Iterator[None]:

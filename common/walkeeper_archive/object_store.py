@@ -49,6 +49,11 @@ class ObjectStore(Protocol):
         """The names directly below `folder` that have something below them."""
         ...
 
+    def sync(self, path: str) -> None:
+        """Makes sure that what somebody else has put there is durable. He may have been killed
+        between the two."""
+        ...
+
     def delete(self, path: str) -> None:
         """No error if it is gone already."""
         ...

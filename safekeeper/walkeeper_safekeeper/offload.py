@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, assert_never
 
 from walkeeper_archive.archive import Archive, Put, open_archive
@@ -86,6 +87,19 @@ class OffloadedLog(Protocol):
         """The archive has all WAL from here to the oldest on this disk."""
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """A segment or a tail, and what must be archived before it."""
+
+    file: WalFile
+    begin_lsn: Lsn
+    end_lsn: Lsn
+    histories: dict[WalFile, bytes]
+    ended: list[WalFile]
+    """The last part of each timeline that ends inside of it. The segment goes under the newest
+    timeline's name; a recovery to an older one asks for it under that one's."""
 
 
 class Offload:
@@ -283,19 +297,23 @@ class Offload:
     # Archiving
 
     async def _archive_segment(self, begin_lsn: Lsn) -> SegmentArchived:
-        file, end_lsn = self.file_of(begin_lsn), begin_lsn + self._segment_bytes
         thread = self._free.pop()
         try:
-            histories = self._histories_before(file)
-            put = await call(
-                thread,
-                _without_defects(lambda: self._put_segment(file, begin_lsn, end_lsn, histories)),
+            upload = self._upload(
+                self.file_of(begin_lsn), begin_lsn, begin_lsn + self._segment_bytes
             )
+            put = await call(thread, _without_defects(lambda: self._put_segment(upload)))
         finally:
             self._free.append(thread)
-        self._histories_put.update(history.timeline for history in histories)
+        self._histories_put.update(history.timeline for history in upload.histories)
         self.segments_put += put is Put.STORED
         return SegmentArchived(begin_lsn, by_us=put is Put.STORED)
+
+    def _upload(self, file: WalFile, begin_lsn: Lsn, end_lsn: Lsn) -> _Upload:
+        timelines = Timelines(self._history)
+        forks = timelines.forks_between(begin_lsn + 1, Lsn(end_lsn - 1))
+        ended = [partial_file(timelines.before(f), f, self._segment_bytes) for f in forks]
+        return _Upload(file, begin_lsn, end_lsn, self._histories_before(file), ended)
 
     def _histories_before(self, file: WalFile) -> dict[WalFile, bytes]:
         """The `.history` files that must be there first; a restore to a timeline begins with it."""
@@ -310,16 +328,22 @@ class Offload:
                     raise ArchiveError(f"the history of timeline {timeline} is not here yet")
         return wanted
 
-    def _put_segment(
-        self, file: WalFile, begin_lsn: Lsn, end_lsn: Lsn, histories: dict[WalFile, bytes]
-    ) -> Put:
+    def _put_segment(self, upload: _Upload) -> Put:
         self._refuse_place()
-        for history, content in histories.items():
-            self.archive.put(history, content)
-        put = self.archive.put(file, self._store.read(begin_lsn, end_lsn), self._settings.packing)
+        self._put_before(upload)
+        wal = self._store.read(upload.begin_lsn, upload.end_lsn)
+        put = self.archive.put(upload.file, wal, self._settings.packing)
         if put is Put.STORED:
-            self._remove_partials(file)
+            self._remove_partials(upload.file)
         return put
+
+    def _put_before(self, upload: _Upload) -> None:
+        for history, content in upload.histories.items():
+            self.archive.put(history, content)
+        for part in upload.ended:
+            wal = self._store.read(upload.begin_lsn, part.end_lsn)
+            if self.archive.put(part, wal, self._settings.packing) is Put.STORED:
+                self._remove_partials(part)
 
     # The tail
 
@@ -330,23 +354,21 @@ class Offload:
         if end_lsn > begin_lsn >= self.plan.archived_lsn:
             timeline = Timelines(self._history).before(end_lsn)
             file = partial_file(timeline, end_lsn, self._segment_bytes)
-            histories = self._histories_before(file)
-            job = _without_defects(lambda: self._put_tail(file, begin_lsn, histories, is_ours))
+            upload = self._upload(file, begin_lsn, end_lsn)
+            job = _without_defects(lambda: self._put_tail(upload, is_ours))
             self._tail_lsn = await call(self._looker, job)
         return TailArchived()
 
-    def _put_tail(
-        self, file: WalFile, begin_lsn: Lsn, histories: dict[WalFile, bytes], is_ours: bool
-    ) -> Lsn:
+    def _put_tail(self, upload: _Upload, is_ours: bool) -> Lsn:
         self._refuse_place()
+        file = upload.file
         newest = self.archive.newest_partial(file.segment)
         if newest is not None:
             is_alive = newest.end_lsn > self._tail_lsn  # the offloader: it has moved since
             if newest.end_lsn >= file.end_lsn or (is_alive and not is_ours):
                 return newest.end_lsn
-        for history, content in histories.items():
-            self.archive.put(history, content)
-        wal = self._store.read(begin_lsn, file.end_lsn)
+        self._put_before(upload)
+        wal = self._store.read(upload.begin_lsn, file.end_lsn)
         self.archive.put(file, wal, self._settings.packing)
         self._remove_partials(file)
         return file.end_lsn

@@ -18,7 +18,7 @@ from tests.waiting import until
 from tests.wal_maker import WalMaker
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.errors import ArchiveUnavailable
-from walkeeper_archive.layout import Kind, Packing, WalFile, history_file
+from walkeeper_archive.layout import Kind, Packing, WalFile, history_file, partial_file
 from walkeeper_archive.object_store import ObjectStore, StoredObject
 from walkeeper_archive.verification import survey, verify
 from walkeeper_common.errors import Refused, WalRemoved
@@ -67,6 +67,10 @@ class MortalStore:
         self._operation()
         return self._store.folders(folder)
 
+    def sync(self, path: str) -> None:
+        self._operation()
+        self._store.sync(path)
+
     def delete(self, path: str) -> None:
         self._operation()
         self._store.delete(path)
@@ -107,22 +111,33 @@ class FakeLog:
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
         """Nobody starts it again."""
 
-    def run(self, archive: Archive, wanted_lsn: Lsn, timeout_s: float = 10.0) -> Offload:
-        """Until so much is archived, or the time is over."""
+    def run(
+        self,
+        archive: Archive,
+        wanted_lsn: Lsn,
+        timeout_s: float = 10.0,
+        *,
+        tail_lsn: Lsn | None = None,
+    ) -> Offload:
+        """Until so much is archived and the tail goes so far, or the time is over, or it dies."""
+        died: list[BaseException] = []
+
+        def is_done(made: Offload) -> bool:
+            has_tail = tail_lsn is None or made._tail_lsn >= tail_lsn
+            return bool(died) or (made.archived_lsn >= wanted_lsn and has_tail)
 
         async def work() -> Offload:
-            def raised(error: BaseException) -> None:
-                raise error
-
-            settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=0.05)
-            made = Offload(self, archive, settings, saved_lsn=None, on_defect=raised)
+            settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=5 * offload.TICK_S)
+            made = Offload(self, archive, settings, saved_lsn=None, on_defect=died.append)
             self.offload = made
             task = asyncio.create_task(made.run())
             try:
-                await until(lambda: made.archived_lsn >= wanted_lsn, timeout_s)
+                await until(lambda: is_done(made), timeout_s)
             finally:
                 task.cancel()
                 made.stop()
+            for error in died:
+                raise error
             return made
 
         return asyncio.run(work())
@@ -198,7 +213,75 @@ def test_the_history_of_a_timeline_is_there_before_its_first_segment(archive: Ar
     assert archive.read(history_file(2)) == log.timeline_history(2)
 
 
-def test_an_offloader_that_dies_at_any_step_leaves_no_gap_and_no_conflict(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seen", [Lsn(2 * MB + 3000), None], ids=["a tail of it is there", "none"])
+def test_the_end_of_an_old_timeline_is_archived_up_to_the_fork(
+    archive: Archive, tmp_path: Path, seen: Lsn | None
+) -> None:
+    """A recovery to timeline 1 asks for its last segment, which only timeline 2 has whole."""
+    maker, fork = wal_with(*[300_000] * 12), Lsn(2 * MB + 4000)
+    if seen is not None:
+        archive.put(partial_file(1, seen, MB), maker.read(Lsn(2 * MB), seen))
+    FakeLog(maker, fork=fork).run(archive, Lsn(4 * MB))
+    last, target = "000000010000000000000002", tmp_path / "fetched"
+    assert archive.fetch_tail(last, str(target), MB) == fork
+    assert target.read_bytes() == maker.read(Lsn(2 * MB), fork).ljust(MB, b"\0")
+    partials = [o.file.end_lsn for o in archive.objects(1) if o.file.kind is Kind.PARTIAL]
+    assert set(partials) == {fork}, "what it replaces is gone"
+    assert [problem.text for problem in verify(archive, survey(archive))] == []
+
+
+def test_a_timeline_that_ends_in_the_tail_is_archived_with_it(archive: Archive) -> None:
+    maker = wal_with(*[300_000] * 4)
+    begin = maker.end_lsn.round_down(MB)
+    log = FakeLog(maker, fork=begin + 50_000)
+    log.run(archive, begin, tail_lsn=maker.end_lsn)
+    newest = archive.newest_partial(f"00000001{begin // MB:016X}")
+    assert newest is not None and newest.end_lsn == begin + 50_000
+    assert archive.read(newest) == maker.read(begin, newest.end_lsn)
+
+
+def test_an_offload_that_dies_at_any_step_is_finished_by_itself_or_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every request of looking, of a history, of the last part of a timeline, of a segment, of the
+    tail and of what it replaces: the process ends before it, or behind it without an answer."""
+    monkeypatch.setattr(offload, "TICK_S", 0.001)
+    monkeypatch.setattr(offload, "PARALLEL_MAX", 1)
+    maker, fork = wal_with(*[300_000] * 4), Lsn(MB + 4000)
+    whole, seen = maker.end_lsn.round_down(MB), Lsn(maker.end_lsn.round_down(MB) + 100)
+    step, finished = 0, False
+    while not finished:
+        step += 1
+        (tmp_path / str(step)).mkdir()
+        archive = open_archive(f"file://{tmp_path}/{step}", "main", SYSTEM_ID)
+        for part in (partial_file(1, fork - 8, MB), partial_file(2, seen, MB)):
+            archive.put(part, maker.read(part.begin_lsn(MB), part.end_lsn))
+        mortal = Archive(MortalStore(archive.store, step / 2), "main", SYSTEM_ID)
+        try:
+            FakeLog(maker, fork=fork).run(mortal, whole, tail_lsn=maker.end_lsn)
+            finished = True
+        except PowerCut:
+            assert_what_has_receipts_is_right(archive, maker)
+        log = FakeLog(maker, fork=fork, acceptor_id=1 + step % 3 // 2)
+        assert log.run(archive, whole, tail_lsn=maker.end_lsn).plan.problem is None
+        assert_what_has_receipts_is_right(archive, maker)
+        contents = survey(archive)
+        assert [problem.text for problem in verify(archive, contents)] == []
+        assert [contents.runs(1), contents.runs(2)] == [[], [(MB, whole)]]
+        assert contents.timelines[1].tail == partial_file(1, fork, MB)
+        assert contents.timelines[2].tail == partial_file(2, maker.end_lsn, MB)
+    assert step > 35, "that many requests"
+
+
+def assert_what_has_receipts_is_right(archive: Archive, maker: WalMaker) -> None:
+    for file in {found.file for found in archive.objects() if found.is_receipt}:
+        if file.kind is not Kind.HISTORY:
+            begin = file.begin_lsn(MB)
+            end = file.end_lsn if file.kind is Kind.PARTIAL else begin + MB
+            assert archive.read(file) == maker.read(begin, end), file
+
+
+def test_a_put_that_dies_at_any_step_leaves_no_gap_and_no_conflict(tmp_path: Path) -> None:
     maker = wal_with(*[300_000] * 8)
     wal, files = {}, []
     for number in (1, 2):

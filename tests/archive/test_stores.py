@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -87,6 +89,54 @@ def test_files_can_be_read_by_their_owner_alone(tmp_path: Path) -> None:
     LocalStore(str(tmp_path)).put_new("a/b", b"x")
     assert os.stat(tmp_path / "a").st_mode & 0o777 == 0o700
     assert os.stat(tmp_path / "a/b").st_mode & 0o777 == 0o600
+
+
+class Killed(BaseException):
+    """The process is gone, in the middle of a put."""
+
+
+def test_whoever_is_killed_while_he_puts_leaves_the_whole_or_nothing_and_the_next_makes_it_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every system call that changes something. A power cut takes each name whose folder was
+    not synced behind it; the second one must not trust what it sees."""
+    left, lasting = 0, set[str]()
+
+    def counted(call: Any) -> Any:
+        def work(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Killed
+            return call(*arguments, **options)
+
+        return work
+
+    def synced(path: str) -> None:
+        os.stat(path)
+        lasting.update(os.path.join(path, name) for name in os.listdir(path))
+
+    real = {name: getattr(os, name) for name in ("mkdir", "open", "write", "fsync", "link")}
+    fake_os = SimpleNamespace(**{**vars(os), **{n: counted(call) for n, call in real.items()}})
+    monkeypatch.setattr("walkeeper_archive.local_store.os", fake_os)
+    monkeypatch.setattr("walkeeper_archive.local_store._sync_directory", counted(synced))
+    step, was_put = 0, False
+    while not was_put:
+        step += 1
+        left, root = step, tmp_path / str(step)
+        root.mkdir()
+        lasting.clear()
+        try:
+            was_put = LocalStore(str(root)).put_new("a/b/c", b"wal" * 1000)
+        except Killed:
+            left = 0
+            assert LocalStore(str(root)).get("a/b/c") in (None, b"wal" * 1000)
+            second = LocalStore(str(root))
+            if not second.put_new("a/b/c", b"wal" * 1000):
+                second.sync("a/b/c")
+        assert {str(root / "a"), str(root / "a/b"), str(root / "a/b/c")} <= lasting, step
+        assert [found.path for found in LocalStore(str(root)).list_from("")] == ["a/b/c"]
+    assert step > 8
 
 
 def test_a_full_disk_leaves_nothing_and_says_so(
