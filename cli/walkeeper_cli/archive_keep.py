@@ -68,7 +68,12 @@ def _starts_below(path: str) -> list[KeepFrom]:
     if not os.path.isdir(path):
         return []
     below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-    return [KeepFrom(inner, lsn=lsn) for inner in below if (lsn := _start_of(inner)) is not None]
+    starts = {inner: _start_of(inner) for inner in below}
+    passed_over = [inner for inner, lsn in starts.items() if lsn is None]
+    if passed_over and len(passed_over) < len(below):
+        shown = ", ".join(passed_over[:5]) + (", …" if len(passed_over) > 5 else "")
+        click.echo(f"no base backup, so nothing is kept for it: {shown}", err=True)
+    return [KeepFrom(inner, lsn=lsn) for inner, lsn in starts.items() if lsn is not None]
 
 
 def _start_of(path: str) -> Lsn | None:

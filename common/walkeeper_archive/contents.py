@@ -119,38 +119,58 @@ def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> 
         runs = contents.runs(timeline)
         for (_, end), (begin, _) in pairwise(runs):
             yield _missing(contents, timeline, end, begin)
+        tail = contents.timelines[timeline].tail
+        tail_lsn = None if tail is None else tail.begin_lsn(contents.segment_bytes)
+        if runs and tail_lsn is not None and tail_lsn > runs[-1][1]:
+            yield _missing(contents, timeline, runs[-1][1], tail_lsn)
         if timeline > 1 and not contents.timelines[timeline].has_history:
             yield (
                 f"{timeline:08X}.history is missing: no restore can find its way to timeline "
                 f"{timeline}"
             )
+    told: set[tuple[int, Lsn, Lsn]] = set()
     for timeline, parents in sorted(histories.items()):
-        yield from _gaps_at_fork(contents, timeline, parents)
+        for owner, begin, end in _missing_at_fork(contents, timeline, parents):
+            if begin < end and (owner, begin, end) not in told:
+                told.add((owner, begin, end))
+                text = _missing(contents, owner, begin, end)
+                yield f"gap between timelines {parents[-1][0]} and {timeline}: {text}"
 
 
-def _gaps_at_fork(
+def _missing_at_fork(
     contents: Contents, timeline: int, parents: list[tuple[int, Lsn]]
-) -> Iterator[str]:
+) -> list[tuple[int, Lsn, Lsn]]:
     """A timeline begins with a copy of the segment in which it leaves its parent: the parent must
-    be there up to that segment, and the timeline from it on."""
-    if not parents:
-        return
-    parent, fork_lsn = parents[-1]
-    needed = fork_lsn.round_down(contents.segment_bytes)
-    child_runs = contents.runs(timeline) if timeline in contents.timelines else []
-    parent_runs = contents.runs(parent) if parent in contents.timelines else []
-    if not parent_runs or parent_runs[0][0] > needed:
-        return  # pruned past the fork: what is left of the parent is a branch that was given up
-    if parent_runs[-1][1] < needed:
-        yield (
-            f"gap between timelines {parent} and {timeline}: "
-            + _missing(contents, parent, parent_runs[-1][1], needed)
-        )
-    if child_runs and child_runs[0][0] > needed:
-        yield (
-            f"gap between timelines {parent} and {timeline}: "
-            + _missing(contents, timeline, needed, child_runs[0][0])
-        )
+    be there up to that segment, and the timeline from it on. A parent may have no segment of its
+    own, when it was left in the one in which it began; then its own parent must be there."""
+    size = contents.segment_bytes
+    begins = [fork_lsn.round_down(size) for _, fork_lsn in parents]
+    missing: list[tuple[int, Lsn, Lsn]] = []
+    for at in reversed(range(len(parents))):
+        parent, needed = parents[at][0], begins[at]
+        runs = contents.runs(parent) if parent in contents.timelines else []
+        if runs:
+            if runs[0][0] > needed:
+                return []  # pruned past the fork: what is left is a branch that was given up
+            missing.append((parent, runs[-1][1], needed))
+            break
+        if at:  # no segment of it is there: right if it ended in the one in which it began
+            missing.append((parent, begins[at - 1], needed))
+    else:
+        return []  # nothing older is left
+    child_begin = _begin_of(contents, timeline)
+    if child_begin is not None:
+        missing.insert(0, (timeline, begins[-1], child_begin))
+    return missing[::-1]
+
+
+def _begin_of(contents: Contents, timeline: int) -> Lsn | None:
+    """Where its first segment starts, or its tail if that is all there is."""
+    part = contents.timelines.get(timeline)
+    if part is None:
+        return None
+    tails = [tail.begin_lsn(contents.segment_bytes) for tail in part.partials]
+    return min((*part.segments, *tails), default=None)
 
 
 def _missing(contents: Contents, timeline: int, begin: Lsn, end: Lsn) -> str:

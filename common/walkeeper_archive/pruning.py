@@ -3,7 +3,8 @@
 By LSN alone, on every timeline: a base backup needs all WAL from its start on, whatever branch it
 is restored to. Never by counting files (pgBackRest #2629, pgrwl #232). Histories stay: they are
 small, and without them the WAL behind a fork cannot be reached. So does the last whole segment of
-each timeline, whatever is asked for.
+the newest timeline, whatever is asked for; those of older ones go, or what lies between them and
+the rest would be missing (test_an_archive_that_was_pruned_past_a_fork_has_no_gap).
 
 Lowest first, and a receipt before its object: interrupted anywhere, what is left has no gap, and an
 object that lost its receipt is not archived rather than damaged. The next run takes it away.
@@ -23,7 +24,8 @@ def prunable(
 ) -> list[ArchivedObject]:
     """In the order in which they may be deleted."""
     segment_bytes = contents.segment_bytes
-    last = {t: max(part.segments, default=Lsn(0)) for t, part in contents.timelines.items()}
+    newest = max((t for t, part in contents.timelines.items() if part.segments), default=0)
+    last = max(contents.timelines[newest].segments) if newest else Lsn(0)
     whole = {t: part.segments for t, part in contents.timelines.items()}
     gone: list[ArchivedObject] = []
     for found in objects:
@@ -33,7 +35,7 @@ def prunable(
         begin_lsn = file.begin_lsn(segment_bytes)
         is_below = begin_lsn + segment_bytes <= keep_lsn
         if file.kind is Kind.SEGMENT:
-            if is_below and begin_lsn < last.get(file.timeline, Lsn(0)):
+            if is_below and (file.timeline, begin_lsn) != (newest, last):
                 gone.append(found)
         elif is_below or begin_lsn in whole.get(file.timeline, {}):
             gone.append(found)  # a partial: of a segment that is whole here by now, or below

@@ -146,6 +146,37 @@ def test_a_parent_that_ends_before_the_fork_is_a_gap(made: Made) -> None:
     ]
 
 
+def test_a_tail_behind_a_missing_segment_is_a_gap(made: Made) -> None:
+    made.remove(segment(11, timeline=2))
+    assert made.problems() == ["segment 00000002000000000000000B is missing (0/B00000 to 0/C00000)"]
+
+
+def test_a_timeline_that_has_a_tail_alone_must_begin_at_its_fork(made: Made) -> None:
+    history = b"1\t0/780000\tno\n\n2\t0/C80000\tno recovery target specified\n\n"
+    made.archive.put(history_file(3), history)
+    part = partial_file(3, Lsn(14 * MB + 8192), MB)
+    made.archive.put(part, wal_of(Lsn(14 * MB), 3, size=8192))
+    assert made.problems() == [
+        "gap between timelines 2 and 3: 2 segments from 00000003000000000000000C to "
+        "00000003000000000000000D are missing (0/C00000 to 0/E00000)"
+    ]
+
+
+def test_a_gap_is_found_behind_a_timeline_that_ended_where_it_began(made: Made) -> None:
+    """Timeline 3 is left in the segment in which it began; 4 goes on, and 2 must be there."""
+    forks = b"1\t0/780000\tno\n\n2\t0/C80000\tno\n\n"
+    made.archive.put(history_file(3), forks)
+    made.archive.put(history_file(4), forks + b"3\t0/C90000\tno recovery target specified\n\n")
+    put_segment(made.archive, 12, timeline=4)
+    assert made.problems() == []
+    made.remove(segment(11, timeline=2))
+    made.remove(partial_file(2, Lsn(12 * MB + 8192), MB))
+    assert made.problems() == [
+        "gap between timelines 2 and 3: segment 00000002000000000000000B is missing "
+        "(0/B00000 to 0/C00000)"
+    ]
+
+
 def test_what_was_pruned_at_the_front_is_no_gap(made: Made) -> None:
     for number in range(3, 10):
         made.remove(segment(number))
@@ -257,11 +288,24 @@ def test_a_time_keeps_what_was_archived_since_and_the_segment_before(made: Made)
     assert made.segments()[0] == segment(6).name
 
 
-def test_the_last_segment_of_each_timeline_and_histories_stay_whatever_is_asked(
+@pytest.mark.parametrize("number", range(3, 13))
+def test_an_archive_that_was_pruned_past_a_fork_has_no_gap(made: Made, number: int) -> None:
+    """Of one log, whose timeline 1 was left in segment 7, its last part archived up to there."""
+    for later in range(7, 10):
+        made.remove(segment(later))
+    made.archive.put(partial_file(1, Lsn(0x780000), MB), wal_of(Lsn(7 * MB), size=MB // 2))
+    assert made.problems() == []
+    assert run(["archive", "prune", made.url, "--keep", f"0/{number:X}00028"]) == 0
+    assert made.problems() == []
+    kept = names(range(number, 7), 1) + names(range(max(7, number), 12), 2)
+    assert made.segments() == (kept or [segment(11, 2).name])
+
+
+def test_the_last_segment_of_the_newest_timeline_and_histories_stay_whatever_is_asked(
     made: Made,
 ) -> None:
     assert run(["archive", "prune", made.url, "--keep", "F/0"]) == 0
-    assert made.segments() == [segment(9).name, segment(11, 2).name]
+    assert made.segments() == [segment(11, 2).name]
     assert made.archive.read(history_file(2)) is not None
     assert made.problems() == []
 
@@ -319,6 +363,18 @@ def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path
         f"{tmp_path}/tar": Lsn(0x6000028),
     }
     assert parse_keep(f"{tmp_path}/label/backup_label")[0].lsn == Lsn(0x6000028)
+
+
+def test_a_folder_without_a_base_backup_among_others_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from walkeeper_cli.archive_keep import parse_keep
+
+    for name in ("monday", "half-copied"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "monday" / "backup_label").write_text(LABEL)
+    assert [each.lsn for each in parse_keep(str(tmp_path))] == [Lsn(0x6000028)]
+    assert f"nothing is kept for it: {tmp_path}/half-copied" in capsys.readouterr().err
 
 
 def test_what_cannot_be_kept_is_a_usage_error(
