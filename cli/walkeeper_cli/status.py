@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from walkeeper_cli.archive_status import archive_line, archive_troubles
 from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
@@ -107,10 +108,8 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     blocked = _lagging(cluster, lines)
     if blocked:
         return DEGRADED, f"degraded: {', '.join(blocked)} behind the quorum"
-    failing = [line for line in lines if line["archive"] and line["archive"]["failure"]]
-    if failing:
-        why = failing[0]["archive"]["failure"]
-        return DEGRADED, f"degraded: {_name(failing[0])} cannot archive, commits go on: {why}"
+    if troubles := archive_troubles(lines):
+        return DEGRADED, f"degraded: {troubles[0]}"
     return OK, "ok: every safekeeper has what is committed"
 
 
@@ -159,4 +158,7 @@ def table(document: dict[str, Any]) -> str:
     )
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_name(line)}: {line['error']}" for line in broken]
+    if archive := archive_line(document["safekeepers"]):
+        text.append(archive)
+    text += [f"  {trouble}" for trouble in archive_troubles(document["safekeepers"])]
     return "\n".join(text)

@@ -62,6 +62,8 @@ def _archive(log: HostedLog) -> dict[str, object] | None:
         "offloading": plan.is_offloading,
         "segments_due": plan.due_segments,
         "failure": plan.problem,
+        "still_s": log.offload.still_s,
+        "tail_lsn": _text(log.offload.tail_lsn),
     }
 
 

@@ -46,9 +46,12 @@ def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:
     ]
     if log.offload is not None:
         plan, failures = log.offload.plan, log.offload.failures
+        tail_lsn = log.offload.tail_lsn
         figures += [
             ("archived_lsn_bytes", "The end of archived WAL.", plan.archived_lsn),
             ("archive_segments_due", "Whole segments not archived yet.", plan.due_segments),
+            ("archive_still_seconds", "How long it has not moved, WAL due.", log.offload.still_s),
+            ("archive_tail_lsn_bytes", "The tail's end there, as seen here.", tail_lsn or 0),
             ("archive_segments_put", "Put by this process.", log.offload.segments_put),
             ("archive_failures", "Requests of the archive that failed.", failures),
             ("archive_failing", "1: the last request failed.", plan.problem is not None),

@@ -149,6 +149,16 @@ class Offload:
         """Everything below it is archived and was compared with our own bytes."""
         return self.plan.archived_lsn
 
+    @property
+    def tail_lsn(self) -> Lsn | None:
+        """Up to where the tail is archived, as it was seen last: about every tail interval."""
+        return self._tail_lsn if self._tail_lsn > self.archived_lsn else None
+
+    @property
+    def still_s(self) -> float:
+        """How long segments have been due without any move of the archive; 0: none is due."""
+        return self.plan.quiet_ticks * TICK_S
+
     def file_of(self, begin_lsn: Lsn) -> WalFile:
         """The segment that starts there, under the timeline of its last byte, as PostgreSQL has it
         when it is whole."""

@@ -149,7 +149,8 @@ class OffloadPlan:
         self._receipted: frozenset[Lsn] = frozenset()
         self._is_looking = self._has_looked = self._is_tail_running = False
         self._failures = self._wait_ticks = 0
-        self._quiet_ticks = self._look_ticks = self._tail_ticks = 0
+        self.quiet_ticks = 0  # segments are due, and the archive has not been seen to grow
+        self._look_ticks = self._tail_ticks = 0
 
     @property
     def due_segments(self) -> int:
@@ -183,7 +184,7 @@ class OffloadPlan:
     def on_looked(self, segments: frozenset[Lsn]) -> list[Effect]:
         self._is_looking, self._has_looked, self._look_ticks = False, True, 0
         if segments - self._receipted - self._done:
-            self._quiet_ticks = 0  # it has grown, and not by us: somebody is at work
+            self.quiet_ticks = 0  # it has grown, and not by us: somebody is at work
         self._receipted = segments
         self._succeeded()
         return self._take_over_when_due() + self._go_on()
@@ -200,7 +201,7 @@ class OffloadPlan:
             self._done.discard(self.archived_lsn)
             self.archived_lsn = self.archived_lsn + self._segment_bytes
         if self.archived_lsn > before_lsn:
-            self._quiet_ticks = self._tail_ticks = 0
+            self.quiet_ticks = self._tail_ticks = 0
             effects.append(ArchivedMoved(self.archived_lsn))
         met_another = not archived.by_us and begin_lsn not in self._receipted
         if met_another and self._rank and self.is_offloading:
@@ -230,18 +231,18 @@ class OffloadPlan:
     def on_tick(self) -> list[Effect]:
         self._wait_ticks = max(0, self._wait_ticks - 1)
         if self.due_segments:
-            self._quiet_ticks += 1
+            self.quiet_ticks += 1
             self._look_ticks += 1
             if not self.is_offloading and self._look_ticks >= LOOK_TICKS:
                 self._has_looked = False
         else:
-            self._quiet_ticks = 0
+            self.quiet_ticks = 0
         self._tail_ticks += 1
         return self._go_on() + self._tail_when_due()
 
     def _take_over_when_due(self) -> list[Effect]:
         """Asked after a look only: what was not seen to move may have moved since."""
-        late = self._quiet_ticks >= self._rank * TAKE_OVER_TICKS
+        late = self.quiet_ticks >= self._rank * TAKE_OVER_TICKS
         far = self.due_segments >= self._rank * LAG_SEGMENTS
         if self.is_offloading or not (late or far):
             return []

@@ -123,7 +123,7 @@ class FakeLog:
         died: list[BaseException] = []
 
         def is_done(made: Offload) -> bool:
-            has_tail = tail_lsn is None or made._tail_lsn >= tail_lsn
+            has_tail = tail_lsn is None or (made.tail_lsn or 0) >= tail_lsn
             return bool(died) or (made.archived_lsn >= wanted_lsn and has_tail)
 
         async def work() -> Offload:

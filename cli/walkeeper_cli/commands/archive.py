@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import config_option, option
+from walkeeper_cli.options import Address, HostPorts, config_option, option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -106,6 +106,10 @@ def verify(
         help="May be repeated, the oldest decides: a base backup (its directory, backup_label, "
         "backup_manifest or base.tar) or a directory of them, an LSN, a segment, a time (7d).",
 )  # fmt: skip
+@option("--safekeepers", type=HostPorts(), default=(), metavar="H:P,H:P,H:P",
+        help="Every safekeeper of the log: what its slots, readers and members still need stays, "
+        "too. Each must answer.",
+)  # fmt: skip
 @option("--dry-run", "-n", is_flag=True, help="Only say what would be deleted.")
 @option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 @config_option
@@ -114,19 +118,24 @@ def prune(
     cluster: str | None,
     system_id: int | None,
     keeps: tuple[str, ...],
+    safekeepers: tuple[Address, ...],
     dry_run: bool,
     quiet: bool,
 ) -> int:
     """Delete whole segments below everything that --keep names, lowest first.
 
+    With --safekeepers (or WALKEEPER_SAFEKEEPERS) what their replication slots, connected standbys
+    and tools, and members that are behind still need from the archive stays as well.
+
     A base backup needs all WAL from its start on: name the oldest one you keep, or the directory
     in which they are. A time alone keeps what was archived since, which is of use only with a base
-    backup that is as old. Histories stay, and so does each timeline's last segment.
+    backup that is as old. Histories stay, and so does the newest timeline's last segment.
 
     \b
     Examples:
       walkeeper archive prune s3://backups/wal --keep /backups/base --keep 7d --dry-run
       walkeeper archive prune s3://backups/wal --keep 000000010000000000000003.00000028.backup
+      walkeeper archive prune /srv/wal --keep /backups/base --safekeepers h1:5454,h2:5454,h3:5454
     """
     from walkeeper_cli.archive_keep import parse_keep
     from walkeeper_cli.archive_opening import Progress, only
@@ -135,12 +144,21 @@ def prune(
 
     wanted = [each for given in keeps for each in parse_keep(given)]
     archive = only(url, cluster, system_id)
+    if safekeepers:
+        from walkeeper_cli.archive_needs import asked
+
+        wanted += asked(safekeepers, archive)
     pruning = plan(archive, wanted, time.time())
     verb = "would delete" if dry_run else "deleting"
     click.echo(
         f"{archive.url}: {verb} {pruning.files} files, {pruning.size / 1e6:,.0f} MB, all below "
         f"{pruning.keep_lsn} ({pruning.oldest_kept}), which {pruning.because} needs"
     )
+    if not safekeepers:
+        click.echo(
+            "slots, standbys and members of the log were not asked: that is for --safekeepers",
+            err=True,
+        )
     for found in pruning.objects if dry_run else ():
         if not found.is_receipt:
             click.echo(f"  {found.path}")
