@@ -36,7 +36,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test check prove mutants chaos fuzz clean system-packages
+.PHONY: install demo test check prove mutants chaos clouds fuzz clean system-packages
 
 install: $(STAMP)
 
@@ -104,6 +104,11 @@ $(VENV)/.fuzz: $(STAMP)
 
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+# The suite of the archive's stores with Microsoft's emulator of Azure Blob Storage beside the others.
+clouds: install
+	npm install --no-save --no-package-lock --no-audit --no-fund --silent azurite@3
+	$(BIN)/python -m pytest -rs tests/archive/test_stores.py
 
 chaos: install system-packages
 	$(BIN)/python -m tests.chaos $(CHAOS)

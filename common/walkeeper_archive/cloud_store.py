@@ -21,9 +21,13 @@ from walkeeper_common.errors import Refused
 REQUEST_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 5
 RETRIES_MAX = 2
+PANIC = "PanicException"  # of pyo3, which gives it no module that could be imported
 RETRY_TIMEOUT_S = 10
 # Names for an endpoint without TLS: a store of one's own, on a network that one trusts.
-_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+_ENDPOINTS = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
+)
 
 
 class CloudStore:
@@ -78,8 +82,9 @@ class CloudStore:
             offset = after if after > folder else None
             for part in self._api.list(self._store, folder or None, offset=offset):
                 for item in part:
-                    modified_s = item["last_modified"].timestamp()
-                    yield StoredObject(str(item["path"]), int(item["size"]), modified_s)
+                    path, modified_s = str(item["path"]), item["last_modified"].timestamp()
+                    if path > after:  # not all stores know an offset (azurite), and send all
+                        yield StoredObject(path, int(item["size"]), modified_s)
 
     def folders(self, folder: str) -> list[str]:
         with self._failures("listing", folder):
@@ -97,7 +102,10 @@ class CloudStore:
     def _failures(self, doing: str, path: str) -> Iterator[None]:
         try:
             yield
-        except self._errors as error:
+        except BaseException as error:
+            # A panic of the library is no Exception, and must not end who acknowledges commits.
+            if not isinstance(error, self._errors) and type(error).__name__ != PANIC:
+                raise
             where = f"{self.url}/{path}" if path else self.url
             raise ArchiveUnavailable(f"{doing} {where}: {_first_line(error)}") from error
 

@@ -115,8 +115,8 @@ class S3Server:
 def s3_server() -> Iterator[S3Server]:
     """With an empty bucket."""
     s3 = FaultyS3()
-    with _serving(s3) as port, _serving(s3.honest) as honest_port:
-        _make_bucket(honest_port)
+    with serving(s3) as port, serving(s3.honest) as honest_port:
+        make_bucket(honest_port)
         try:
             yield S3Server(s3, port, honest_port)
         finally:
@@ -124,7 +124,8 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @contextmanager
-def _serving(application: Callable[..., Iterable[bytes]]) -> Iterator[int]:
+def serving(application: Callable[..., Iterable[bytes]]) -> Iterator[int]:
+    """On loopback; its port."""
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="S3 server", daemon=True)
@@ -137,7 +138,8 @@ def _serving(application: Callable[..., Iterable[bytes]]) -> Iterator[int]:
         server.server_close()
 
 
-def _make_bucket(port: int) -> None:
+def make_bucket(port: int) -> None:
+    """The only one of a server that is emptied first."""
     base = f"http://127.0.0.1:{port}"
     urllib.request.urlopen(
         urllib.request.Request(f"{base}/moto-api/reset", method="POST"), timeout=10

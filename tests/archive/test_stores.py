@@ -1,4 +1,4 @@
-"""One suite for every store: what the port promises, on a directory and on S3."""
+"""One suite for every store: what the port promises, on a directory, S3, GCS's API and Azure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.archive.s3_server import S3Server, s3_server
-from walkeeper_archive.errors import ArchiveUnavailable
+from tests.archive.cloud_servers import azure_server, gcs_server, has_azurite
+from tests.archive.s3_server import BUCKET, S3Server, s3_server
+from walkeeper_archive.archive import Archive, Put
+from walkeeper_archive.cloud_store import CloudStore
+from walkeeper_archive.errors import ArchiveConflict, ArchiveUnavailable, ForeignArchive
+from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.local_store import LocalStore
 from walkeeper_archive.object_store import ObjectStore, open_store
 from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+
+MB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +32,33 @@ def server() -> Iterator[S3Server]:
         yield served
 
 
-@pytest.fixture(params=["directory", "s3"])
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    directory = tmp_path_factory.mktemp("gcs")
+    with gcs_server(directory) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if not has_azurite():
+        pytest.skip("azurite is not here; `make clouds` installs it from npm and runs this")
+    directory = tmp_path_factory.mktemp("azure")
+    with azure_server(directory) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(params=["directory", "s3", "gcs", "azure"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "directory":
         return open_store(f"file://{tmp_path}")
-    served: S3Server = request.getfixturevalue("server")
-    return open_store(f"{served.url}/{tmp_path.name}")
+    request.getfixturevalue({"s3": "server"}.get(request.param, request.param))
+    scheme = {"gcs": "gs", "azure": "az"}.get(request.param, request.param)
+    return open_store(f"{scheme}://{BUCKET}/prefix/{tmp_path.name}")
 
 
 def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
@@ -65,6 +93,56 @@ def test_deleting_twice_is_no_error(store: ObjectStore) -> None:
     store.delete("a/b")
     store.delete("a/b")
     assert store.get("a/b") is None
+
+
+def test_an_archive_is_the_same_on_every_store(store: ObjectStore, tmp_path: Path) -> None:
+    archive = Archive(store, "main", 7000000000000000001)
+    whole, wal = segment_file(1, Lsn(MB), MB), os.urandom(MB)
+    part = partial_file(1, Lsn(2 * MB + 8192), MB)
+    for packing in (Packing.ZSTD, Packing.PLAIN):
+        assert archive.put(whole, wal, packing) is (
+            Put.STORED if packing is Packing.ZSTD else Put.THERE_ALREADY
+        )
+    assert archive.put(part, wal[:8192]) is Put.STORED
+    with pytest.raises(ArchiveConflict, match="has other content"):
+        archive.put(whole, wal[::-1])
+    assert archive.fetch(whole.name, str(tmp_path / "fetched"))
+    assert (tmp_path / "fetched").read_bytes() == wal
+    assert archive.fetch_tail(part.segment, str(tmp_path / "tail"), MB) == part.end_lsn
+    assert not archive.fetch("000000010000000000000009", str(tmp_path / "absent"))
+    with pytest.raises(ForeignArchive, match="another database system"):
+        Archive(store, "main", 5).refuse_foreign()
+    for found in list(archive.objects()):
+        archive.delete(found)
+    assert list(archive.objects()) == []
+
+
+def test_a_store_that_knows_no_offset_is_listed_from_there_all_the_same(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azurite sends all of it, and a listing that began too early ended before the tail."""
+    store = CloudStore(f"{server.url}/offset")
+    for path in ("m/a", "m/b", "m/c"):
+        store.put_new(path, b"x")
+    plain = store._api.list
+    monkeypatch.setattr(store._api, "list", lambda s, prefix, offset: plain(s, prefix))
+    assert [found.path for found in store.list_from("m", "m/a")] == ["m/b", "m/c"]
+
+
+def test_a_panic_of_the_library_is_a_failure_like_others(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyo3 raises it past `except Exception`, and it would end a process that acknowledges."""
+    panic = type("PanicException", (BaseException,), {})
+    store = CloudStore(server.url)
+    for doing, raised in ((panic, ArchiveUnavailable), (KeyboardInterrupt, KeyboardInterrupt)):
+
+        def fails(*_: object, doing: Any = doing) -> None:
+            raise doing("index out of bounds")
+
+        monkeypatch.setattr(store, "_api", SimpleNamespace(get=fails, exceptions=None))
+        with pytest.raises(raised, match="index out of bounds"):
+            store.get("a")
 
 
 def test_a_directory_that_is_not_mounted_is_not_an_empty_archive(tmp_path: Path) -> None:
