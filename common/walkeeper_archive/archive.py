@@ -256,7 +256,7 @@ class Archive:
         if back is None:
             raise ArchiveUnavailable(f"{self.shown(path)}: the store took it and has it not")
         back_digest = sha256_of(back)  # not ==, which would hold up the other threads
-        if back_digest != sha256_of(packed):
+        if back_digest != (digest if packing is Packing.PLAIN else sha256_of(packed)):
             self._compare_unpacked(back, data, path, packing, stored=stored)
         receipt = Receipt(file, packing, digest, back_digest)
         if not self.store.put_new(f"{self._prefix}/{file.receipt_path}", receipt.format()):

@@ -12,22 +12,29 @@ from tests.with_postgres.cluster import walkeeper
 
 pytestmark = pytest.mark.postgres
 SIDES = {"no replication", "pg_receivewal", "walkeeper"}
-SHORT = {"commit": ("--seconds", "1"), "bulk": ("--megabytes", "5"), "failover": ()}
+ARCHIVE_SIDES = {"no archive", "archive", "store fails"}
+PUT_SIDES = {"cp and fsync", "walkeeper", "walkeeper, zstd"}
+SHORT = {
+    "commit": (("--seconds", "1"), SIDES),
+    "bulk": (("--megabytes", "5"), SIDES),
+    "failover": ((), SIDES),
+    "archive": (("--seconds", "1"), ARCHIVE_SIDES),
+    "archive-put": (("--segments", "4"), PUT_SIDES),
+}
 
 
 @pytest.mark.parametrize("what", SHORT)
 def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     figures = tmp_path / "figures.json"
-    done = walkeeper(
-        *("bench", what, "--rounds", "1", "--scale", "1", "--json", str(figures)), *SHORT[what]
-    )
+    flags, sides = SHORT[what]
+    done = walkeeper("bench", what, "--rounds", "1", "--scale", "1", "--json", str(figures), *flags)
     if "fdatasync does nothing" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "pg_receivewal" in done.stdout and "fdatasync" in done.stdout
+    assert all(side in done.stdout for side in sides) and "fdatasync" in done.stdout
     measured = [f for f in json.loads(figures.read_text())["figures"] if f["values"]]
-    assert measured and all(figure["values"].keys() == SIDES for figure in measured)
+    assert measured and all(figure["values"].keys() == sides for figure in measured)
     assert all(v > 0 for f in measured for values in f["values"].values() for v in values)
     running = subprocess.run(["pgrep", "-f", "walkeeper_bench_"], capture_output=True, text=True)
     assert not running.stdout

@@ -16,22 +16,25 @@ from walkeeper_common.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run. `ours` and `theirs` are the sides whose ratio is told."""
+    """One run. `ours` and `theirs` are the sides whose ratio is told; `also`: others than `ours`
+    whose ratio to `theirs` is."""
 
     title: str
     disk: Disk
     cpus: int
-    postgresql: str
+    postgresql: str | None
     rounds: int
     sides: Sequence[str]
     ours: str
     theirs: str
     series: Sequence[Series]
+    also: Sequence[str] = ()
 
     def headline(self) -> str:
+        server = "" if self.postgresql is None else f"PostgreSQL {self.postgresql}, "
         return (
-            f"{self.title}; {', '.join(self.sides)} in turn, {self.rounds} rounds. PostgreSQL "
-            f"{self.postgresql}, {self.cpus} CPUs, {self.disk}"
+            f"{self.title}; {', '.join(self.sides)} in turn, {self.rounds} rounds. {server}"
+            f"{self.cpus} CPUs, {self.disk}"
         )
 
     def table(self) -> Table:
@@ -47,16 +50,19 @@ class Report:
         for side in self.sides:
             table.add_column(side, justify="right")
         table.add_column("ratio", justify="right")
+        for side in self.also:
+            table.add_column(f"ratio, {side}", justify="right")
         for series in self.series:
             cells = [f"{series.median(side):.4g}" if side in series.values else "-"
                      for side in self.sides]  # fmt: skip
-            table.add_row(series.what, series.unit, *cells, self._ratio(series))
+            ratios = [self._ratio(series, side) for side in (self.ours, *self.also)]
+            table.add_row(series.what, series.unit, *cells, *ratios)
         return table
 
-    def _ratio(self, series: Series) -> str:
-        if not {self.ours, self.theirs} <= series.values.keys():
+    def _ratio(self, series: Series, side: str) -> str:
+        if not {side, self.theirs} <= series.values.keys():
             return "-"
-        return f"{series.ratio(self.ours, self.theirs):.2f}"
+        return f"{series.ratio(side, self.theirs):.2f}"
 
     def save_json(self, path: str) -> None:
         document = {
@@ -70,7 +76,8 @@ class Report:
                     "what": series.what,
                     "unit": series.unit,
                     "values": series.values,
-                    "ratio": self._ratio(series),
+                    "ratio": self._ratio(series, self.ours),
+                    **{f"ratio, {side}": self._ratio(series, side) for side in self.also},
                 }
                 for series in self.series
             ],
@@ -92,7 +99,7 @@ class Report:
                     axes.bar(at, series.median(side))
                     axes.plot([at] * self.rounds, series.values[side], "k.", markersize=4)
             axes.set_xticks(range(len(self.sides)), self.sides, rotation=20, ha="right")
-            axes.set_title(f"{series.what}\n{self._ratio(series)}x")
+            axes.set_title(f"{series.what}\n{self._ratio(series, self.ours)}x")
             axes.set_ylabel(series.unit)
             axes.set_ylim(bottom=0)
         figure.suptitle(self.headline(), wrap=True, fontsize=9)

@@ -22,6 +22,7 @@ from walkeeper_cli.local.postgresql import PostgreSQL
 from walkeeper_cli.local.programs import Programs, find_programs
 from walkeeper_cli.local.running import forget_surroundings, interruptible, prepare
 from walkeeper_common.errors import Refused
+from walkeeper_common.logs import log_to_stderr
 
 NEEDED = ("pgbench", "pg_receivewal")
 
@@ -38,12 +39,27 @@ class BenchSettings:
     plot: str | None = None
 
 
-def run(settings: BenchSettings, make: Callable[[BenchServer], Bench]) -> int:
+MakeSides = Callable[[PostgreSQL, Path], list[Side]]
+
+
+def _all_receivers(server: PostgreSQL, directory: Path) -> list[Side]:
+    return [Nobody(), Receivers(server, directory), Safekeepers(server, directory)]
+
+
+def run(
+    settings: BenchSettings,
+    make: Callable[[BenchServer], Bench],
+    make_sides: MakeSides = _all_receivers,
+    *,
+    ratio: tuple[str, str] = ("walkeeper", "pg_receivewal"),
+    also: tuple[str, ...] = (),
+) -> int:
     """The exit code. Refused: what is missing, or what did not start."""
     forget_surroundings()
     directory = _directory(settings.directory)
     try:
-        return asyncio.run(interruptible(_measure(settings, directory, make)))
+        told = (*ratio, *also)
+        return asyncio.run(interruptible(_measure(settings, directory, make, make_sides, told)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -57,8 +73,47 @@ def _directory(parent: str | None) -> Path:
     return directory
 
 
+def run_puts(settings: BenchSettings, url: str | None, segments: int) -> int:
+    """`bench archive-put`, which needs no PostgreSQL."""
+    log_to_stderr("ERROR")
+    directory = _directory(settings.directory)
+    try:
+        return asyncio.run(interruptible(_measure_puts(settings, directory, url, segments)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _measure_puts(
+    settings: BenchSettings, directory: Path, url: str | None, segments: int
+) -> None:
+    from walkeeper_cli.bench.archive_put import measure
+
+    console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    disk = disk_of(directory)
+    place = url or str(directory)
+    puts = await measure(
+        place, directory, segments, settings.rounds, lambda text: progress.print(text, style="dim")
+    )
+    report = Report(
+        title=f"{puts.title}, {segments} in all, to {url or 'the same disk'}",
+        disk=disk,
+        cpus=len(os.sched_getaffinity(0)),
+        postgresql=None,
+        rounds=settings.rounds,
+        sides=puts.sides,
+        ours="walkeeper",
+        theirs=puts.plain,
+        series=[puts.series],
+    )
+    _tell(report, settings, console)
+
+
 async def _measure(
-    settings: BenchSettings, directory: Path, make: Callable[[BenchServer], Bench]
+    settings: BenchSettings,
+    directory: Path,
+    make: Callable[[BenchServer], Bench],
+    make_sides: MakeSides,
+    told: tuple[str, ...],
 ) -> None:
     console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
     disk = disk_of(directory)
@@ -71,9 +126,7 @@ async def _measure(
     progress.print(f"making a primary with pgbench's tables, scale {settings.scale}", style="dim")
     try:
         await primary.make()
-        sides: list[Side] = [
-            Nobody(), Receivers(server, directory), Safekeepers(server, directory)
-        ]  # fmt: skip
+        sides = make_sides(server, directory)
         bench = make(primary)
         try:
             await take_turns(
@@ -85,23 +138,28 @@ async def _measure(
                     await child.kill()
     finally:
         await server.kill()
-    _tell(_report(settings, bench, disk, programs, sides), settings, console)
+    _tell(_report(settings, bench, disk, programs, sides, told), settings, console)
 
 
 def _report(
-    settings: BenchSettings, bench: Bench, disk: Disk, programs: Programs, sides: list[Side]
+    settings: BenchSettings,
+    bench: Bench,
+    disk: Disk,
+    programs: Programs,
+    sides: list[Side],
+    told: tuple[str, ...],
 ) -> Report:
-    names = [side.name for side in sides]
     return Report(
         title=bench.title,
         disk=disk,
         cpus=len(os.sched_getaffinity(0)),
         postgresql=programs.version,
         rounds=settings.rounds,
-        sides=names,
-        ours=names[-1],
-        theirs=names[-2],
+        sides=[side.name for side in sides],
+        ours=told[0],
+        theirs=told[1],
         series=bench.series,
+        also=told[2:],
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -114,23 +114,31 @@ class Receivers:
 class Safekeepers:
     """Three safekeepers and a proposer."""
 
-    name = "walkeeper"
-
-    def __init__(self, server: PostgreSQL, directory: Path) -> None:
-        self._server = server
-        self._addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
-        self.victims = list(daemons.safekeepers(directory, self._addresses).values())
-        self._proposer = daemons.proposer(directory, self._addresses, server.dsn)
-        self._is_created = False
+    def __init__(
+        self,
+        server: PostgreSQL,
+        directory: Path,
+        *,
+        name: str = "walkeeper",
+        beside: Safekeepers | None = None,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`beside`: the same safekeepers as another side's, with other options."""
+        self.name, self._server = name, server
+        self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
+        if beside is not None:
+            self.addresses = beside.addresses
+        daemons_of = daemons.safekeepers(directory, self.addresses, options, environment)
+        self.victims = list(daemons_of.values())
+        self._proposer = daemons.proposer(directory, self.addresses, server.dsn)
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
         server = self._server
         await asyncio.gather(*(child.start(READY_S) for child in self.victims))
         try:
-            if not self._is_created:
-                await create(CreateSettings(self._addresses, server.dsn, "main", "walkeeper"))
-                self._is_created = True
+            await create(CreateSettings(self.addresses, server.dsn, if_not_exists=True))
             await self._proposer.start(READY_S)
             await _caught_up(server, ["walkeeper"])
             await attach(AttachSettings(server.dsn, "walkeeper"), lambda _: None)

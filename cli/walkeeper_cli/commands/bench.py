@@ -1,4 +1,4 @@
-"""`walkeeper bench`: what commits cost with walkeeper, beside three pg_receivewal."""
+"""`walkeeper bench`: what commits cost with walkeeper, beside three pg_receivewal; the archive."""
 
 from __future__ import annotations
 
@@ -88,3 +88,50 @@ def failover(**flags: Any) -> int:
     from walkeeper_cli.bench.show import BenchSettings, run
 
     return run(BenchSettings(**flags), Failover)
+
+
+@command.command("archive")
+@option(
+    "--seconds", type=click.IntRange(1, 3600), default=20, show_default=True,
+    help="For each side and number of clients in a round.",
+)  # fmt: skip
+@option("--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]")
+@shared
+def archive(seconds: int, archive: str | None, **flags: Any) -> int:
+    """Transactions a second without an archive, with one, and with a store that fails.
+
+    \b
+    The same safekeepers are started again for each side. What they archive at URL stays there:
+      walkeeper bench archive
+      walkeeper bench archive --archive s3://scratch/bench
+    """
+    from walkeeper_cli.bench.archiving import FAILING, WITH, WITHOUT, ArchiveCommits, sides
+    from walkeeper_cli.bench.show import BenchSettings, run
+
+    return run(
+        BenchSettings(**flags),
+        lambda server: ArchiveCommits(server, seconds),
+        lambda server, directory: sides(server, directory, archive),
+        ratio=(WITH, WITHOUT),
+        also=(FAILING,),
+    )
+
+
+@command.command("archive-put")
+@option("--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]")
+@option(
+    "--segments", type=click.IntRange(1, 10_000), default=24, show_default=True,
+    help="Of 16 MB, archived by each side in a round.",
+)  # fmt: skip
+@shared
+def archive_put(archive: str | None, segments: int, **flags: Any) -> int:
+    """MB/s of archiving beside `cp` (file://) or a plain put of the same (s3://, gs://, az://).
+
+    \b
+    No server is needed. What was written is removed.
+      walkeeper bench archive-put
+      walkeeper bench archive-put --archive s3://scratch/bench
+    """
+    from walkeeper_cli.bench.show import BenchSettings, run_puts
+
+    return run_puts(BenchSettings(**flags), archive, segments)

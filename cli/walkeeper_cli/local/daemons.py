@@ -6,21 +6,27 @@ DIR/logs/NAME.log       what each daemon logs; `logs` is there already
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from walkeeper_cli.child_process import ChildProcess, walkeeper_command
 from walkeeper_cli.options import Address
 
 
-def safekeepers(directory: Path, addresses: Sequence[Address]) -> dict[int, ChildProcess]:
-    """One at each address, by number from 1 on. Not started."""
+def safekeepers(
+    directory: Path,
+    addresses: Sequence[Address],
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> dict[int, ChildProcess]:
+    """One at each address, by number from 1 on, all with the same `options`. Not started."""
     return {
         number: _daemon(
             directory,
             f"safekeeper {number}",
             *("safekeeper", "--id", str(number), "--listen", f"{host}:{port}"),
-            *("--data-dir", str(data_directory(directory, number))),
+            *("--data-dir", str(data_directory(directory, number)), *options),
+            **(environment or {}),
         )
         for number, (host, port) in enumerate(addresses, 1)
     }
