@@ -7,6 +7,7 @@ tests/compose_services.py.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.postgres
 SAFEKEEPERS = ("safekeeper1", "safekeeper2", "safekeeper3")
 DAEMONS = (*SAFEKEEPERS, "proposer")
 ENGINE_S = 20
+ARCHIVED_S = 60
 THERE = "SELECT count(*) FROM pg_class WHERE relname = 't'"
 
 
@@ -79,10 +81,19 @@ def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() ->
     lasting = [s for s in services.values() if s.healthcheck]
     assert {s.name for s in lasting} == {"primary", *DAEMONS, "standby"}
     volumes = [source for s in services.values() for source, _ in s.volumes if source[0] != "."]
-    assert sorted(volumes) == sorted(compose_document()["volumes"])
-    assert len(set(volumes)) == len(volumes)
+    assert sorted(set(volumes)) == sorted(compose_document()["volumes"])
+    assert sorted(volumes) == sorted([*set(volumes), "archive", "archive"]), "one for all three"
+    keepers = [services[name] for name in SAFEKEEPERS]
+    assert {s.environment["WALKEEPER_ARCHIVE"] for s in keepers} == {"/srv/archive"}
     for files in (s.volumes for s in services.values()):
         assert all((DOCKER / source).is_file() for source, _ in files if source[0] == ".")
+
+
+def test_the_image_speaks_to_object_stores_and_packs(programs: Path) -> None:
+    """Without the extra, both would be refused at the first start with --archive s3://…."""
+    code = "import obstore.store, zstandard; obstore.store.from_url('s3://bucket/x', region='a')"
+    done = subprocess.run([str(programs / "python"), "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == 0, done
 
 
 def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_them(
@@ -107,6 +118,17 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
     composed["proposer"].wait_healthy()
     sql(composed, "primary", "INSERT INTO t VALUES (3)")
     wait_until(lambda: sql(composed, "standby", "SELECT sum(i) FROM t") == "6")
+    sql(composed, "primary", "SELECT pg_switch_wal()")
+    sql(composed, "primary", "INSERT INTO t VALUES (4)")
+    wait_until(lambda: re.search(r"\([1-9]\d* segments", archive(composed, "ls")), ARCHIVED_S)
+    assert archive(composed, "verify", "--quiet") == ""
+
+
+def archive(composed: ComposedServices, what: str, *flags: str) -> str:
+    """As the tool's service, which has the safekeepers' volume."""
+    done = composed["safekeeper2"].execute("walkeeper", "archive", what, "/srv/archive", *flags)
+    assert done.returncode == 0 or what == "ls", done
+    return done.stdout
 
 
 def _where() -> list[str]:
