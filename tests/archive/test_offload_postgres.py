@@ -52,6 +52,13 @@ def verified(url: str) -> str:
     return done.stderr
 
 
+def prune(cluster: ArchivingCluster, url: str) -> tuple[int, str]:
+    """Its exit code and its first lines, when nothing but the log itself needs anything."""
+    flags = ("--keep", "F/0", "--safekeepers", cluster.addresses)
+    done = walkeeper("archive", "prune", url, *flags)
+    return done.returncode, done.stdout + ("" if done.returncode == 0 else done.stderr)
+
+
 def test_archive_safekeepers_and_primary_agree_byte_for_byte(
     primary: PostgresServer, url: str, tmp_path: Path
 ) -> None:
@@ -85,6 +92,10 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         primary, url, *KEEP_NONE, "--archive-compress", "zstd"
     ) as cluster:
         begin = cluster.oldest_kept(1)
+        where = f"host=127.0.0.1 port={cluster.ports[1]} user=postgres replication=true"
+        ask = [program("psql"), f"{where} dbname=replication", "-c"]
+        run_as_server_user([*ask, "CREATE_REPLICATION_SLOT backup PHYSICAL RESERVE_WAL"])
+        slot_lsn = lsn_of(cluster.status()["safekeepers"][1]["slots"][0]["restart_lsn"])
         cluster.fill(16)
         archived = cluster.wait_archived()
         wait_until(lambda: max(cluster.oldest_kept(n) for n in (1, 2, 3)) >= archived - 2 * SEGMENT)
@@ -92,17 +103,30 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         end = primary.sql("SELECT pg_current_wal_flush_lsn()")
         cluster.primary.sql("SELECT pg_switch_wal()")
         port = cluster.ports[1]
-        where = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
+        into = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
         start = segment_file(1, Lsn(begin), SEGMENT).name
         # pg_receivewal goes on from what its directory has: one segment before the first one.
         first = primary.data / "pg_wal" / start
         (received / start).write_bytes(first.read_bytes())
         own(received)
-        run_as_server_user([program("pg_receivewal"), *where, "--endpos", end, "--no-loop"])
+        run_as_server_user([program("pg_receivewal"), *into, "--endpos", end, "--no-loop"])
         there = digests(received)
         mine = digests(primary.data / "pg_wal")
         assert len(there) >= 8 and {name: mine[name] for name in there} == there
         shutil.rmtree(received)
+        # What a slot promises stays in the archive, although nothing else needs it any more.
+        assert prune(cluster, url)[1].endswith("which slot 'backup' of safekeeper 2 needs\n")
+        first = survey(cluster.archive()).timelines[1].first_lsn
+        assert first is not None and slot_lsn - SEGMENT < first <= slot_lsn < archived - 6 * SEGMENT
+        run_as_server_user([*ask, "DROP_REPLICATION_SLOT backup"])
+        cluster.safekeepers[2].kill()
+        code, said = prune(cluster, url)
+        assert code == 1 and "still needs is unknown: safekeeper at" in said
+        cluster.safekeepers[2].start()
+        assert prune(cluster, url)[0] == 0
+        first = survey(cluster.archive()).timelines[1].first_lsn
+        assert first is not None and slot_lsn < first <= archived - SEGMENT
+        verified(url)
 
 
 def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
