@@ -160,5 +160,6 @@ def table(document: dict[str, Any]) -> str:
     text += [f"  {_name(line)}: {line['error']}" for line in broken]
     if archive := archive_line(document["safekeepers"]):
         text.append(archive)
-    text += [f"  {trouble}" for trouble in archive_troubles(document["safekeepers"])]
+    troubles = archive_troubles(document["safekeepers"])
+    text += [f"  {each}" for each in troubles if each not in verdict(document)[1]]
     return "\n".join(text)

@@ -35,6 +35,7 @@ from walkeeper_archive.layout import (
     WalFile,
     file_named,
     is_cluster_name,
+    is_timeline,
     parse_object,
     parse_system_id,
 )
@@ -85,12 +86,14 @@ def open_archive(url: str, cluster: str = "main", system_id: int | None = None) 
 
 
 def archives_at(store: ObjectStore) -> list[ArchivePlace]:
-    """Every archive below the store's URL, in order."""
+    """Every archive below the store's URL, in order. A folder with a number for a name is none
+    without a timeline in it: many directories have such."""
     return [
         ArchivePlace(cluster, system_id)
         for cluster in store.folders("")
         if is_cluster_name(cluster)
         for system_id in _system_ids(store, cluster)
+        if any(is_timeline(folder) for folder in store.folders(f"{cluster}/{system_id}"))
     ]
 
 

@@ -146,6 +146,11 @@ def is_cluster_name(name: str) -> bool:
     return _CLUSTER.fullmatch(name) is not None
 
 
+def is_timeline(folder: str) -> bool:
+    """Whether a folder below a system's is a timeline's."""
+    return _TIMELINE.fullmatch(folder) is not None
+
+
 def parse_system_id(folder: str) -> int | None:
     """The system identifier that a folder below a cluster's stands for."""
     if not _SYSTEM_ID.fullmatch(folder) or str(int(folder)) != folder:

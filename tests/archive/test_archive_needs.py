@@ -127,7 +127,10 @@ def test_status_says_that_the_archive_lags_and_why(wanting: dict[str, Any], text
     lines = [line(1), line(2, **wanting), line(3)]
     code, sentence = verdict(document(*lines))
     assert code == DEGRADED and text in sentence
-    assert text in table(document(*lines)).splitlines()[-1]
+    assert table(document(*lines)).count(text) == 1
+    lines[2]["error"] = "its disk failed"
+    assert verdict(document(*lines))[1].startswith("degraded: safekeeper 3 down")
+    assert text in table(document(*lines)).splitlines()[-1], "below what matters more"
 
 
 def test_a_few_segments_under_way_are_no_lag() -> None:

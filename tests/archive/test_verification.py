@@ -238,6 +238,7 @@ def test_ls_shows_runs_gaps_tail_and_histories(
 def test_an_archive_that_is_not_there_is_an_error_that_says_what_it_would_be(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (Path(made.url.removeprefix("file://")) / "main" / "5" / "logs").mkdir(parents=True)
     for arguments in (["--cluster", "other"], ["--system-id", "5"]):
         assert run(["archive", "ls", made.url, *arguments]) == 1
         assert "URL/CLUSTER/SYSTEM_ID" in capsys.readouterr().err

@@ -95,6 +95,8 @@ def verify(
             progress.clear()
             click.echo(problem.text)
         progress.end()
+    if not problems and not quiet:
+        click.echo("no problem was found", err=True)
     if problems:
         click.echo(f"walkeeper: error: {problems} problems in {url}", err=True)
     return 1 if problems else 0
