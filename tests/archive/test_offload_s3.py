@@ -40,10 +40,10 @@ def primary() -> Iterator[PostgresServer]:
 
 
 def assert_nothing_went_too_early(cluster: ArchivingCluster, archive: Archive) -> None:
-    """What is on no disk any more is in the archive, with a receipt."""
+    """What is on no disk any more is in the archive, with a receipt. Above that there may be gaps:
+    segments are put side by side, and arrive in any order."""
     begins = [cluster.oldest_kept(number) for number in (1, 2, 3)]
     runs = survey(archive).runs(1)
-    assert len(runs) == 1, runs
     assert runs[0][1] >= max(begins), (runs, begins)
 
 
