@@ -247,8 +247,10 @@ def test_an_offload_that_dies_at_any_step_is_finished_by_itself_or_the_next_one(
     tail and of what it replaces: the process ends before it, or behind it without an answer."""
     monkeypatch.setattr(offload, "TICK_S", 0.001)
     monkeypatch.setattr(offload, "PARALLEL_MAX", 1)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # see test_stores for that
     maker, fork = wal_with(*[300_000] * 4), Lsn(MB + 4000)
     whole, seen = maker.end_lsn.round_down(MB), Lsn(maker.end_lsn.round_down(MB) + 100)
+    first, second = (FakeLog(maker, fork=fork, acceptor_id=number) for number in (1, 2))
     step, finished = 0, False
     while not finished:
         step += 1
@@ -258,11 +260,11 @@ def test_an_offload_that_dies_at_any_step_is_finished_by_itself_or_the_next_one(
             archive.put(part, maker.read(part.begin_lsn(MB), part.end_lsn))
         mortal = Archive(MortalStore(archive.store, step / 2), "main", SYSTEM_ID)
         try:
-            FakeLog(maker, fork=fork).run(mortal, whole, tail_lsn=maker.end_lsn)
+            first.run(mortal, whole, tail_lsn=maker.end_lsn)
             finished = True
         except PowerCut:
             assert_what_has_receipts_is_right(archive, maker)
-        log = FakeLog(maker, fork=fork, acceptor_id=1 + step % 3 // 2)
+        log = second if step % 3 == 2 else first  # itself, started again, or the next one
         assert log.run(archive, whole, tail_lsn=maker.end_lsn).plan.problem is None
         assert_what_has_receipts_is_right(archive, maker)
         contents = survey(archive)
