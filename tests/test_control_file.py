@@ -77,8 +77,8 @@ def test_the_error_says_what_to_do() -> None:
 
 def test_an_unknown_version_is_refused() -> None:
     _, body = unseal(control_file.MAGIC, {1}, encode(FULL), "control")
-    with pytest.raises(CorruptWal, match="format version 2; this program knows 1"):
-        decode(seal(control_file.MAGIC, 2, body), "control")
+    with pytest.raises(CorruptWal, match="format version 3; this program knows 1, 2"):
+        decode(seal(control_file.MAGIC, 3, body), "control")
 
 
 def test_another_kind_of_file_is_refused() -> None:

@@ -30,6 +30,7 @@ COMMANDS = (
     "detach",
     "status",
     "settle",
+    "replace",
     "restore",
     "up",
     "demo",

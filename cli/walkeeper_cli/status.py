@@ -63,10 +63,13 @@ def _line(answer: dict[str, Any]) -> dict[str, Any]:
 def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     known = [a for a in answers if "cluster" in a]
     empty = {"system_id": None, "generation": None, "ack_quorum": None, "term": None}
+    empty |= {"replacing": None}
     if not known:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         return {"name": cluster, **unknown, "proposer": None, "members": []}
-    facts = known[0]["cluster"]
+    facts = max((a["cluster"] for a in known), key=lambda facts: facts["generation"])
+    everyone = {*facts["members"], facts.get("joining")}
+    known = [a for a in known if _member(a) in everyone] or known
     serving = [a for a in known if not a.get("failure")]
     best = max(known, key=lambda a: (a["last_log_term"], Lsn.parse(a["flush_lsn"])))
     return {
@@ -78,10 +81,37 @@ def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "commit_lsn": str(max(Lsn.parse(a["commit_lsn"]) for a in known)),
         "timeline": best["timeline"],
         "sealed": best["sealed"],
-        "quorum": len(serving) >= facts["ack_quorum"],
+        "quorum": _have_quorum(facts, {_member(a) for a in serving}),
+        "replacing": _replacing(facts, known),
         "proposer": _proposer(known),
         "members": facts["members"],
         "segment_bytes": facts["segment_bytes"],
+    }
+
+
+def _member(answer: dict[str, Any]) -> str:
+    return f"{answer['id']}#{answer['incarnation']}"
+
+
+def _have_quorum(facts: dict[str, Any], serving: set[str]) -> bool:
+    """Of the members, and while one is replaced of the new ones as well."""
+    old = set(facts["members"])
+    sets = [old, old - {facts["leaving"]} | {facts["joining"]}] if facts.get("joining") else [old]
+    return all(len(members & serving) >= facts["ack_quorum"] for members in sets)
+
+
+def _replacing(
+    facts: dict[str, Any], known: Sequence[dict[str, Any]]
+) -> dict[str, int | None] | None:
+    """Who goes, who comes, and how many bytes that one lacks; None: nobody is replaced."""
+    if not facts.get("joining"):
+        return None
+    commit_lsn = max(Lsn.parse(a["commit_lsn"]) for a in known)
+    flushed = [Lsn.parse(a["flush_lsn"]) for a in known if _member(a) == facts["joining"]]
+    return {
+        "leaving": member_id(facts["leaving"]),
+        "joining": member_id(facts["joining"]),
+        "bytes_to_go": max(0, commit_lsn - flushed[0]) if flushed else None,
     }
 
 
@@ -101,6 +131,8 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if cluster["proposer"] is None:
         return NO_QUORUM, "no proposer leads: commits of an attached primary hang"
     missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
+    if cluster["replacing"]:
+        return DEGRADED, f"degraded: {_shown_replacing(cluster['replacing'])}, commits go on"
     if down:
         return DEGRADED, f"degraded: {', '.join(down)} down, commits go on"
     if missing:
@@ -111,6 +143,12 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if troubles := archive_troubles(lines):
         return DEGRADED, f"degraded: {troubles[0]}"
     return OK, "ok: every safekeeper has what is committed"
+
+
+def _shown_replacing(change: dict[str, Any]) -> str:
+    to_go = change["bytes_to_go"]
+    left = "which has not joined yet" if to_go is None else f"{to_go:,} bytes to go"
+    return f"safekeeper {change['leaving']} is being replaced by {change['joining']}, {left}"
 
 
 def _ids(cluster: dict[str, Any]) -> set[int]:
@@ -153,7 +191,8 @@ def table(document: dict[str, Any]) -> str:
     proposer = cluster["proposer"]
     leader = f"{proposer['application_name']} at {proposer['address']}" if proposer else "none"
     text.append(
-        f"cluster {cluster['name']}: {verdict(document)[1]}; term {cluster['term']}, "
+        f"cluster {cluster['name']}: {verdict(document)[1]}; generation {cluster['generation']}, "
+        f"term {cluster['term']}, "
         f"commit_lsn {cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
     )
     broken = [line for line in document["safekeepers"] if line["error"]]

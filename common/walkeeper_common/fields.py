@@ -32,6 +32,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
+_IS_CHANGED = 0x80  # with an ack quorum, which is at most MEMBERS_MAX: a change of members follows
 _SEALED, _HAS_FILE = 1, 2  # a fragment's flags; the seal was a boolean before there were files
 
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
@@ -137,7 +138,11 @@ class Writer:
         self.lsn(value.creation_lsn)
         self.u32(value.timeline)
         self.members(value.members)
-        self.u8(value.ack_quorum)
+        change = (value.leaving, value.joining, value.address)
+        self.u8(value.ack_quorum | (_IS_CHANGED if any(change) else 0))
+        if any(change):
+            for text in change:
+                self.text(text)
 
     def optional_configuration(self, value: Configuration | None) -> None:
         self.boolean(value is not None)
@@ -252,17 +257,27 @@ class Reader:
         return tuple(self.fragment() for _ in range(count))
 
     def configuration(self) -> Configuration:
+        generation, log_uuid, system_id = self.u64(), self.raw(UUID_BYTES), self.u64()
+        segment_bytes, server_version, kind = self.u32(), self.text(), self._log_kind()
+        creation_lsn, timeline, members = self.lsn(), self.u32(), self.members()
+        quorum = self.u8()
+        change = ("", "", "")
+        if quorum & _IS_CHANGED:
+            change = (self.text(), self.text(), self.text())
+            if not any(change):
+                raise self._error("an empty change of members")
         return Configuration(
-            generation=self.u64(),
-            log_uuid=self.raw(UUID_BYTES),
-            system_id=self.u64(),
-            segment_bytes=self.u32(),
-            server_version=self.text(),
-            kind=self._log_kind(),
-            creation_lsn=self.lsn(),
-            timeline=self.u32(),
-            members=self.members(),
-            ack_quorum=self.u8(),
+            generation,
+            log_uuid,
+            system_id,
+            segment_bytes,
+            server_version,
+            kind,
+            creation_lsn,
+            timeline,
+            members,
+            quorum & ~_IS_CHANGED,
+            *change,
         )
 
     def _log_kind(self) -> LogKind:

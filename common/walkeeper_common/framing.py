@@ -17,6 +17,14 @@ import crc32c
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.fields import Reader, Writer
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    MembersState,
+    PromiseMembers,
+)
 from walkeeper_common.messages import (
     WAL_PAYLOAD_BYTES_MAX,
     AcceptorGreeting,
@@ -58,6 +66,12 @@ Fielded: TypeAlias = (
     | StatusRequest
     | StatusResponse
     | ConsumerSlots
+    | MembersQuery
+    | PromiseMembers
+    | AcceptMembers
+    | InstallMembers
+    | JoinLog
+    | MembersState
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
 
@@ -78,6 +92,12 @@ _FIELDED: dict[int, type[Fielded]] = {
         StatusRequest,
         StatusResponse,
         ConsumerSlots,
+        MembersQuery,
+        PromiseMembers,
+        AcceptMembers,
+        InstallMembers,
+        JoinLog,
+        MembersState,
     )
 }
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {

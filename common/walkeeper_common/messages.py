@@ -44,6 +44,7 @@ class RejectCode(IntEnum):
     WAL_REMOVED = 12  # a read below the oldest WAL kept
     NOT_READABLE = 13  # a read beyond what this reader may see
     REFUSED = 14  # anything else that asking again will not change; the text says why
+    STALE_GENERATION = 15  # the two sides know different members; greet again
 
 
 @dataclass(frozen=True, slots=True)

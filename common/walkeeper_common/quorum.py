@@ -8,7 +8,7 @@ only because ballots are pairs that no two proposers share (PROTOCOL.md rule 19)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -34,6 +34,10 @@ class Configuration:
     `members` are `id#incarnation` in the order of their ids; a member that lost its disk comes
     back with another incarnation and so is not a member any more. `creation_lsn` is the start of
     a segment. `server_version` is the primary's own text, served to PostgreSQL clients.
+
+    While a member is replaced, `leaving` is still one of `members` and `joining` is to take its
+    place; then every election and every commit needs a quorum of both sets. `address` is where
+    the member that joined last listens, for proposers that were started without it.
     """
 
     generation: int
@@ -46,6 +50,33 @@ class Configuration:
     timeline: int
     members: tuple[str, ...]
     ack_quorum: int
+    leaving: str = ""
+    joining: str = ""
+    address: str = ""
+
+    @property
+    def member_sets(self) -> tuple[tuple[str, ...], ...]:
+        """Whose quorums are needed: of the members; during a replacement of the new ones, too."""
+        if not self.joining:
+            return (self.members,)
+        changed = (self.joining if m == self.leaving else m for m in self.members)
+        return (self.members, tuple(sorted(changed, key=member_id)))
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Whoever may vote and acknowledge, each once."""
+        return (*self.members, self.joining) if self.joining else self.members
+
+    def elects(self, names: Collection[str | None]) -> bool:
+        """Whether these votes elect: a vote quorum of every set."""
+        return self._has(self.vote_quorum, names)
+
+    def commits(self, names: Collection[str | None]) -> bool:
+        """Whether what these have is committed: an ack quorum of every set."""
+        return self._has(self.ack_quorum, names)
+
+    def _has(self, quorum: int, names: Collection[str | None]) -> bool:
+        return all(sum(m in names for m in members) >= quorum for members in self.member_sets)
 
     @property
     def vote_quorum(self) -> int:
@@ -68,6 +99,18 @@ def flaw_of(configuration: Configuration) -> str | None:
         return f"there is no generation {configuration.generation} of members"
     if not SERVER_VERSION.fullmatch(configuration.server_version):
         return f"{configuration.server_version[:60]!r} is no version of PostgreSQL"
+    return _flaw_of_change(configuration)
+
+
+def _flaw_of_change(configuration: Configuration) -> str | None:
+    members, leaving, joining = configuration.members, configuration.leaving, configuration.joining
+    if not leaving and not joining:
+        return None
+    if leaving not in members or joining in members or not MEMBER.fullmatch(joining):
+        return f"{leaving!r} cannot be replaced by {joining!r} among {', '.join(members)}"
+    staying = {member_id(member) for member in members if member != leaving}
+    if member_id(joining) in staying:
+        return f"{joining} would be a second member with that id"
     return None
 
 

@@ -10,6 +10,7 @@ from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
 
+CAMPAIGN_TICKS_MAX = 10
 ABSENT_TICKS = 1  # a settle waits so long for members that are not heard of
 
 
@@ -46,6 +47,11 @@ class Campaign:
     kind: LogKind = LogKind.PHYSICAL
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need
+    addresses: frozenset[str] = frozenset()  # of the links; empty: no others can be added
+
+    def lacks(self, address: str) -> bool:
+        """A member that joined since we were started is none of our links: its shell adds it."""
+        return bool(self.addresses and address) and address not in self.addresses
 
     def lingers(self, missing: int, ticks: int) -> bool:
         """`settle` waits for answers that its quorum does not need: what one safekeeper alone has

@@ -8,7 +8,6 @@
 The primary is compared with the log before any ballot is bumped, again on the votes, and again on
 each new connection (PROTOCOL.md section 5). A position counts towards commit only when the
 acceptor has answered the heartbeat behind ProposerElected and has the term's start (rule 10).
-What a leader does is in leadership.py.
 
 Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one
 ballot for the life of this object once it has been elected (P2); an acceptor is counted once (P3).
@@ -24,6 +23,7 @@ from typing import assert_never
 
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
+from walkeeper_common.member_change import InstallMembers, MembersState
 from walkeeper_common.messages import (
     AcceptorGreeting,
     AppendResponse,
@@ -34,9 +34,9 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
-from walkeeper_proposer import gate
-from walkeeper_proposer.campaign import Campaign, Phase, Purpose
-from walkeeper_proposer.greetings import LEASE_WAIT_TICKS, greeting_for, live_elsewhere, unwelcome
+from walkeeper_proposer.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
+from walkeeper_proposer.gate import LogEnd
+from walkeeper_proposer.greetings import greeting_for, is_newer, kept_out, unwelcome
 from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.primary_check import (
     Examination,
@@ -71,8 +71,6 @@ from walkeeper_proposer.proposer_events import (
     WalArrived,
 )
 
-CAMPAIGN_TICKS_MAX = 10
-
 
 class Proposer:
     """One attempt at leading one log; it ends with a Stop effect and is not used again."""
@@ -96,8 +94,9 @@ class Proposer:
         if self.phase is Phase.STOPPED:
             return []
         match event:
-            case WalArrived():
-                return self.on_wal(event)
+            case WalArrived(begin_lsn, wal):
+                assert self.leader is not None, f"{self.phase=}"
+                return self.leader.on_wal(begin_lsn, wal)
             case Received(link, message):
                 return self.on_message(self.members[link], message)
             case Tick():
@@ -134,6 +133,8 @@ class Proposer:
                 return self.on_read_response(member, message)
             case Reject():
                 return self.on_reject(member, message)
+            case MembersState(granted=True) if member.stage is Stage.GREETING:
+                return self._greet(member)  # it had missed a change of members
             case _:
                 return [DropLink(member.link, f"it sent {type(message).__name__}")]
 
@@ -156,6 +157,11 @@ class Proposer:
             return self._deposed(greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
+        theirs, ours = greeting.configuration, self.configuration
+        if is_newer(theirs, ours) or (theirs and self.campaign.lacks(theirs.address)):
+            return self.on_newer_members(theirs)
+        if is_newer(ours, theirs):
+            return [Send(member.link, InstallMembers(self.campaign.cluster, ours))]
         member.greet(greeting)
         twin = any(m.name == member.name for m in self.members if m is not member)
         refusal = unwelcome(greeting, self.configuration, twin=twin)
@@ -166,6 +172,15 @@ class Proposer:
         if self.phase in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):
             return self._ask_vote(member)
         return self._consider()
+
+    def on_newer_members(self, configuration: Configuration) -> list[Effect]:
+        """What was asked under an older generation does not count; everybody greets again."""
+        self.configuration = configuration
+        self._refusals.clear()
+        if self.phase is Phase.LEADING or self.campaign.lacks(configuration.address):
+            text = f"the members have changed: generation {configuration.generation}"
+            return self._stop(Outcome.NEW_ELECTION, text)
+        return self.become_greeting() if self.phase is Phase.GREETING else self.become_backing_off()
 
     def _refused(self, member: Member, text: str) -> list[Effect]:
         """Not with this safekeeper; and not at all when no vote quorum is left."""
@@ -183,16 +198,13 @@ class Proposer:
         if self.phase is not Phase.GREETING or self.configuration is None:
             return []
         greeted = [m.greeting for m in self.members if m.greeting is not None]
-        too_few = len(greeted) < self.configuration.vote_quorum
+        too_few = not self.configuration.elects([m.name for m in self.members])
         if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
             return []
         if not self.campaign.take_over:
-            live = live_elsewhere(greeted, self.configuration)
-            if live is not None and self._phase_ticks < LEASE_WAIT_TICKS:
-                return []  # wait one lease first (rule 20); on_tick greets again
-            if live is not None:
-                log = scope_of_greetings(self.configuration, [(g, 0) for g in greeted])[0]
-                return self._stop(Outcome.REFUSED, gate.kept_out_by(live, self.primary, log))
+            text = kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
+            if text is not None:  # empty: wait one lease first (rule 20); on_tick greets again
+                return self._stop(Outcome.REFUSED, text) if text else []
         attaches = self.campaign.purpose is Purpose.ATTACH
         return self.become_checking() if attaches else self.become_candidate()
 
@@ -208,13 +220,13 @@ class Proposer:
     def _check_greetings(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
         greeted = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
-        if len(greeted) < self.configuration.vote_quorum:
+        if not self.configuration.elects([m.name for m in self.members]):
             return self.become_backing_off()
         return self._start_check(*scope_of_greetings(self.configuration, greeted))
 
     # Checking the primary
 
-    def _start_check(self, log: gate.LogEnd, scope: Range) -> list[Effect]:
+    def _start_check(self, log: LogEnd, scope: Range) -> list[Effect]:
         assert self.primary is not None, f"{self.phase=}"
         held = self.leader.held_wal if self.leader is not None else None
         self.check = self.campaign.examine(self.primary, log, self.campaign.waivers, scope, held)
@@ -257,8 +269,7 @@ class Proposer:
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
         self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
         self.seen_ballot = max(self.seen_ballot, self.ballot)
-        greeted = [m for m in self.members if m.greeting is not None]
-        asked = [ask for member in greeted for ask in self._ask_vote(member)]
+        asked = [ask for m in self.members if m.greeting is not None for ask in self._ask_vote(m)]
         return [Note("campaigning", (("ballot", self.ballot),)), *asked]
 
     def _ask_vote(self, member: Member) -> list[Effect]:
@@ -275,7 +286,9 @@ class Proposer:
             return []
         if vote.ballot > self.ballot:
             return self._outvoted(vote.ballot)
-        if not vote.granted or vote.ballot != self.ballot or not is_well_formed(vote.history):
+        assert self.configuration is not None, f"{self.phase=}"
+        is_ours = (vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)
+        if not vote.granted or not is_ours or not is_well_formed(vote.history):
             return []  # an answer to an older ballot of ours, or not one of a safekeeper
         member.vote = vote
         if self.leader is not None:
@@ -284,9 +297,9 @@ class Proposer:
 
     def _count_votes(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        voters, asked = len(self._voters()), sum(m.stage is Stage.VOTING for m in self.members)
-        too_few = voters < self.configuration.vote_quorum
-        if too_few or self.campaign.lingers(asked - voters, self._phase_ticks):
+        voters, asked = self._voters(), sum(m.stage is Stage.VOTING for m in self.members)
+        too_few = not self.configuration.elects([m.name for m in voters])
+        if too_few or self.campaign.lingers(asked - len(voters), self._phase_ticks):
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
         if self.campaign.purpose is not Purpose.ATTACH:
@@ -300,7 +313,7 @@ class Proposer:
         """Choose the donor (rule 4) and hold the primary against it; the choice is kept."""
         assert self.configuration is not None, f"{self.phase=}"
         votes = [(m.vote, m.link) for m in self._voters() if m.vote is not None]
-        if len(votes) < self.configuration.vote_quorum:
+        if not self.configuration.elects([m.name for m in self._voters()]):
             return self.become_backing_off()
         vote, link = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
         self.donor_vote = vote
@@ -311,8 +324,7 @@ class Proposer:
         return self._start_check(*scope_of_vote(self.configuration, vote, link, self.ballot))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
-        leads = self.phase is Phase.LEADING
-        return self._deposed(ballot) if leads else self.become_backing_off()
+        return self._deposed(ballot) if self.phase is Phase.LEADING else self.become_backing_off()
 
     def become_backing_off(self) -> list[Effect]:
         """A candidate that lost tries again, after a pause and a new round of greetings."""
@@ -357,10 +369,6 @@ class Proposer:
             return []
         return self.leader.start_streaming()
 
-    def on_wal(self, arrived: WalArrived) -> list[Effect]:
-        assert self.leader is not None, f"{self.phase=}"
-        return self.leader.on_wal(arrived.begin_lsn, arrived.wal)
-
     def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
         leader = self.leader
         if leader is None or member.stage is not Stage.STREAMING or response.ballot != self.ballot:
@@ -401,25 +409,20 @@ class Proposer:
     def _check_again(self) -> list[Effect]:
         """A new connection to the primary: with the end received so far in C's place."""
         leader = self.leader
-        assert leader is not None and self.configuration is not None, f"{self.phase=}"
-        end_lsn = leader.window.end_lsn
-        attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
-        if not attached or max(attached)[0] < leader.window.begin_lsn:
+        assert leader is not None, f"{self.phase=}"
+        log = leader.readable_log()
+        if log is None:
             return []  # nobody to read from yet; on_tick tries again
         if self.primary is not None and not leader.is_for(self.primary):
             return self._stop(Outcome.NEW_ELECTION, f"{leader.history[-1]}: another timeline now")
-        _, link, first_lsn = max(attached)
-        log = gate.LogEnd(self.configuration, leader.history, end_lsn, end_lsn)
-        return self._start_check(log, Range(first_lsn, end_lsn, link, self.ballot))
+        return self._start_check(*log)
 
     def on_primary_lost(self, text: str) -> list[Effect]:
         self.primary, self.check = None, None
         if self.leader is not None:
             self.leader.stop_streaming()
-        note = Note("lost the primary", (("reason", text),))
-        if self.phase is Phase.CHECKING:
-            return [note, *self.become_backing_off()]
-        return [note]
+        lost = self.become_backing_off() if self.phase is Phase.CHECKING else []
+        return [Note("lost the primary", (("reason", text),)), *lost]
 
     def on_link_lost(self, member: Member) -> list[Effect]:
         effects = self.leader.on_lost(member) if self.leader is not None else []
@@ -475,8 +478,9 @@ class Proposer:
 
     def _on_phase_tick(self) -> list[Effect]:
         match self.phase:
-            case Phase.GREETING:
-                return self._consider() or self._greet_again()
+            case Phase.GREETING:  # again, so that what was said of another live proposer is fresh
+                greeted = [m for m in self.members if m.stage is Stage.GREETED]
+                return self._consider() or [e for m in greeted for e in self._greet(m)]
             case Phase.CAMPAIGNING:
                 is_late = self._phase_ticks > CAMPAIGN_TICKS_MAX
                 return self.become_backing_off() if is_late else self._count_votes()
@@ -494,7 +498,3 @@ class Proposer:
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()
         return effects
-
-    def _greet_again(self) -> list[Effect]:
-        """Each heartbeat, so that what was said of another live proposer is fresh."""
-        return [e for m in self.members if m.stage is Stage.GREETED for e in self._greet(m)]

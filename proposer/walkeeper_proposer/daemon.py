@@ -13,7 +13,7 @@ from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import LogKind
+from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
@@ -28,6 +28,8 @@ from walkeeper_proposer.proposer_events import Event, Outcome, Received, Stop, T
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
+
+Address = tuple[str, int]
 
 HEARTBEAT_S = 1.0
 NEW_ELECTION_PAUSE_S = (0.1, 1.0)
@@ -51,7 +53,8 @@ async def _main(settings: ProposerSettings) -> int:
     def on_streaming(start_lsn: Lsn) -> None:
         tell(f"streaming from {start_lsn}")
 
-    life = _Life(settings, on_streaming)
+    addresses = settings.safekeepers
+    life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
         if settings.http is not None:
             group.create_task(_serve_http(settings, lambda: life.core), name="http")
@@ -65,7 +68,25 @@ async def _main(settings: ProposerSettings) -> int:
             stop = await life.run()
             _refuse_or_go_on(stop)
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
-            life = _Life(settings, on_streaming)
+            addresses = _with_newcomer(addresses, life.core.configuration)
+            life = _Life(settings, addresses, on_streaming)
+
+
+def _with_newcomer(
+    addresses: tuple[Address, ...], configuration: Configuration | None
+) -> tuple[Address, ...]:
+    """A member that joined since this process was started is reached all the same."""
+    if configuration is None or configuration.address in ("", *map(_shown, addresses)):
+        return addresses
+    host, _, port = configuration.address.rpartition(":")
+    logger.warning(
+        "safekeeper at %s has become a member: put it into --safekeepers", configuration.address
+    )
+    return (*addresses, (host, int(port)))
+
+
+def _shown(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
@@ -115,20 +136,26 @@ class _Stopped(Exception):
 class _Life:
     """One Proposer with a fresh id, its links and its primary; the driver's Surroundings."""
 
-    def __init__(self, settings: ProposerSettings, on_streaming: Callable[[Lsn], None]) -> None:
+    def __init__(
+        self,
+        settings: ProposerSettings,
+        addresses: tuple[Address, ...],
+        on_streaming: Callable[[Lsn], None],
+    ) -> None:
         end = LogicalEnd()
         logical = bool(settings.publications)
         campaign = Campaign(
             cluster=settings.cluster,
             proposer_id=os.urandom(16),
-            links=len(settings.safekeepers),
+            links=len(addresses),
+            addresses=frozenset(map(_shown, addresses)),
             application_name=settings.application_name,
             waivers=Waivers(resume=settings.resume, unsafe_settings=settings.unsafe_settings),
             take_over=settings.take_over,
             kind=LogKind.LOGICAL if logical else LogKind.PHYSICAL,
             examine=end.examine if logical else PrimaryCheck,
         )
-        self._links = SafekeeperLinks(settings.safekeepers)
+        self._links = SafekeeperLinks(addresses)
         self._primary = _primary(settings, end, on_streaming)
         self.core = Proposer(campaign)
         self._driver = Driver(

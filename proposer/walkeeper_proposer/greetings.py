@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from walkeeper_common.history import Ballot, is_well_formed
+from walkeeper_common.member_change import replaced_text
 from walkeeper_common.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
@@ -13,7 +15,9 @@ from walkeeper_common.messages import (
     ProposerGreeting,
 )
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
+from walkeeper_proposer import gate
 from walkeeper_proposer.campaign import Campaign
+from walkeeper_proposer.primary_check import scope_of_greetings
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # A lease is 3 heartbeats at the acceptor; two more, because its clock and ours are not in step.
@@ -38,6 +42,17 @@ def greeting_for(
     )
 
 
+def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuard[Configuration]:
+    """Whether `one` has a later generation of the same log's members.
+
+    A newer configuration on any safekeeper was decided by a quorum of the older one, so the older
+    one is over; who has missed it is told (docs/protocol.md, "Members change").
+    """
+    if one is None or other is None or one.log_uuid != other.log_uuid:
+        return False
+    return one.generation > other.generation and flaw_of(one) is None
+
+
 def unwelcome(
     greeting: AcceptorGreeting, configuration: Configuration | None, *, twin: bool
 ) -> str | None:
@@ -49,8 +64,8 @@ def unwelcome(
     if greeting.configuration is None:
         return f"{who} was prepared but not configured: run `walkeeper create` again"
     name = member_name(greeting.acceptor_id, greeting.incarnation)
-    if name not in greeting.configuration.members:
-        return (
+    if name not in greeting.configuration.everyone:
+        return replaced_text(name, greeting.configuration, greeting.history) or (
             f"{who} came back with another incarnation: it lost its promises and may not vote; "
             "run `walkeeper replace`"
         )
@@ -66,6 +81,20 @@ def unwelcome(
     return None
 
 
+def kept_out(
+    greeted: Sequence[AcceptorGreeting],
+    configuration: Configuration,
+    primary: PrimaryIdentity | None,
+    waited_ticks: int,
+) -> str | None:
+    """Which other proposer leads, "" while it is waited for, None if there is none (rule 20)."""
+    live = live_elsewhere(greeted, configuration)
+    if live is None or waited_ticks < LEASE_WAIT_TICKS:
+        return None if live is None else ""
+    log = scope_of_greetings(configuration, [(g, 0) for g in greeted])[0]
+    return gate.kept_out_by(live, primary, log)
+
+
 def live_elsewhere(
     greeted: Sequence[AcceptorGreeting], configuration: Configuration
 ) -> Ballot | None:
@@ -73,7 +102,7 @@ def live_elsewhere(
 
     It may if those that heard it within its lease and those that we cannot reach are enough.
     """
-    unreachable = len(configuration.members) - len(greeted)
+    unreachable = len(configuration.everyone) - len(greeted)
     heard = Counter(g.live for g in greeted if g.live is not None)
     for ballot, count in sorted(heard.items(), reverse=True):
         if count + unreachable >= configuration.ack_quorum:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkeeper_common.history import Ballot, Fragment, cut, divergence
-from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
 from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_proposer.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.gate import successors
+from walkeeper_proposer.gate import LogEnd, successors
+from walkeeper_proposer.primary_check import Range
 from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import (
     AnnounceSoon,
@@ -61,6 +62,7 @@ class Leader:
             ack_quorum=configuration.ack_quorum,
         )
         self.configuration, self.ballot, self.members = configuration, ballot, members
+        self._member_sets = configuration.member_sets
         self.purpose = campaign.purpose
         self.history = extended_over(
             donor.history,
@@ -109,6 +111,17 @@ class Leader:
         start = StartStreaming(at_lsn, timeline)
         return [start, *self.report(), *self._bound_window()]
 
+    def readable_log(self) -> tuple[LogEnd, Range] | None:
+        """With the end received so far as A and C, for a primary on a new connection; None while
+        nobody has attached who can be read."""
+        end_lsn = self.window.end_lsn
+        attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
+        if not attached or max(attached)[0] < self.window.begin_lsn:
+            return None
+        log = LogEnd(self.configuration, self.history, end_lsn, end_lsn)
+        _, link, first_lsn = max(attached)
+        return log, Range(first_lsn, end_lsn, link, self.ballot)
+
     def is_for(self, primary: PrimaryIdentity) -> bool:
         """Whether this term's history says on which timeline this primary writes."""
         return not self._knows_timelines or primary.timeline == self.history[-1].timeline
@@ -141,7 +154,7 @@ class Leader:
         (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (rule 5).
         """
         attached = [m.flush_lsn for m in self.members if m.attached]
-        enough = len(attached) >= self.configuration.vote_quorum
+        enough = self.configuration.elects([m.name for m in self.members if m.attached])
         if not enough or max(attached) >= self.window.begin_lsn:
             self._starved_ticks = 0
             return None
@@ -191,13 +204,16 @@ class Leader:
     def advance_commit(self) -> list[Effect]:
         """Rule 10: the LSN that an ack quorum has made durable in this term."""
         by_name = {m.name: m for m in self.members if m.attached}
-        held = [by_name.get(name) for name in self.configuration.members]
-        counted = [
-            m.flush_lsn if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN
-            for m in held
-        ]
-        self.feeder.restart_lsn = max(self.feeder.restart_lsn, min(counted))
-        commit_lsn = acknowledged_lsn(counted, self.configuration.ack_quorum)
+        restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
+        for names in self._member_sets:  # two while a member is replaced: both must have it
+            held = [by_name.get(name) for name in names]
+            counted = [
+                m.flush_lsn if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN
+                for m in held
+            ]
+            restart_lsn = min(restart_lsn, *counted)
+            commit_lsn = min(commit_lsn, acknowledged_lsn(counted, self.configuration.ack_quorum))
+        self.feeder.restart_lsn = max(self.feeder.restart_lsn, restart_lsn)
         if commit_lsn <= self.commit_lsn:
             return []
         self.commit_lsn = self.feeder.commit_lsn = commit_lsn
@@ -228,7 +244,7 @@ class Leader:
         if self.purpose is Purpose.ATTACH or self.commit_lsn < self.start_lsn:
             return None
         knowing = [m for m in self.members if m.attached and m.durable_commit_lsn >= self.start_lsn]
-        if len(knowing) < self.configuration.ack_quorum:
+        if not self.configuration.commits([m.name for m in knowing]):
             return None
         behind = self._behind()
         reachable = any(flush_lsn is not None for _, flush_lsn in behind)
@@ -246,7 +262,7 @@ class Leader:
         """
         by_name = {m.name: m for m in self.members if m.stage is not Stage.ABSENT}
         missing: list[tuple[str, Lsn | None]] = []
-        for name in self.configuration.members:
+        for name in self.configuration.everyone:
             member = by_name.get(name)
             if member is None:
                 missing.append((name, None))

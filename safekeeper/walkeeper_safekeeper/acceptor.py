@@ -21,7 +21,6 @@ from typing import assert_never
 
 from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import (
-    NO_BALLOT,
     Ballot,
     Corrupt,
     cut,
@@ -30,18 +29,24 @@ from walkeeper_common.history import (
     term_start,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    MembersQuery,
+    PromiseMembers,
+    replaced_text,
+)
 from walkeeper_common.messages import (
     NO_FEEDBACK,
     AppendRequest,
     Feedback,
     ProposerElected,
     ProposerGreeting,
-    Reject,
     RejectCode,
     VoteRequest,
 )
 from walkeeper_common.quorum import member_name
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.requests import ReadRequest
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor_events import (
     CommitMoved,
@@ -52,7 +57,6 @@ from walkeeper_safekeeper.acceptor_events import (
     FindRecordEnd,
     Note,
     Persist,
-    ReadWal,
     Received,
     RecordEndCorrupt,
     RecordEndFound,
@@ -68,11 +72,12 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
-from walkeeper_safekeeper.answers import ack_of, greeting_of, vote_of
+from walkeeper_safekeeper.answers import ack_of, greeting_of, reject_of, vote_of
 from walkeeper_safekeeper.durable import Durable, unreached_start
 from walkeeper_safekeeper.greeting_check import other_log
 from walkeeper_safekeeper.marks import due_marks
-from walkeeper_safekeeper.readable import readable_end
+from walkeeper_safekeeper.member_register import MembersRequest, changed, members_state
+from walkeeper_safekeeper.readable import answer_read, answer_wal_read
 
 PERSIST_COMMIT_TICKS = 5
 
@@ -103,6 +108,7 @@ class Acceptor:
         self.unreached_lsn = unreached_start(durable)
         self.timelines = Timelines(durable.history)
         self.term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
+        self.heard_commit_lsn = ZERO_LSN  # what the elected leader told last, not what we knew
 
     def step(self, event: Event) -> list[Effect]:
         """One event's effects, to be performed in order."""
@@ -114,7 +120,7 @@ class Acceptor:
             case RecordEndFound(asked, record_lsn):
                 return self.on_record_end(asked, record_lsn)
             case WalRead():
-                return self.on_wal_read(event)
+                return answer_wal_read(self, event)
             case Tick():
                 return self.on_tick()
             case ConnectionLost(connection):
@@ -136,13 +142,15 @@ class Acceptor:
             case AppendRequest():
                 return self.on_append(connection, message)
             case ReadRequest():
-                return self.on_read(connection, message)
+                return answer_read(self, connection, message)
             case ProposerGreeting():
                 return self.on_greeting(connection, message)
             case VoteRequest():
                 return self.on_vote_request(connection, message)
             case ProposerElected():
                 return self.on_elected(connection, message)
+            case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
+                return self.on_members(connection, message)
             case _:
                 text = f"a proposer does not send {type(message).__name__}"
                 return [self._reject(connection, RejectCode.REFUSED, text)]
@@ -318,6 +326,7 @@ class Acceptor:
         )
         effects.append(Persist(self.durable))
         self.appender, self.elected, self.silent_ticks, self.acked_lsn = connection, True, 0, None
+        self.heard_commit_lsn = ZERO_LSN
         self.unreached_lsn = unreached_start(self.durable)
         self.timelines = Timelines(elected.history)
         facts = (("ballot", elected.ballot), ("term_start", self.term_start_lsn), ("at", start))
@@ -341,6 +350,7 @@ class Acceptor:
             text = f"the payload at {append.begin_lsn} was damaged on its way"
             return [self._reject(connection, RejectCode.BAD_PAYLOAD, text)]
         self.silent_ticks = 0
+        self.heard_commit_lsn = append.commit_lsn
         self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
         self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
         moved = self._move_commit()
@@ -390,34 +400,32 @@ class Acceptor:
         self.commit_lsn = commit_lsn
         return [CommitMoved(commit_lsn)]
 
-    # Reading
+    # A change of members
 
-    def on_read(self, connection: int, ask: ReadRequest) -> list[Effect]:
-        limit = readable_end(self, ask.ballot)
-        if limit is None:
-            text = f"{ask.ballot} has not been elected here (promised: {self.durable.ballot})"
-            return [self._reject(connection, RejectCode.NOT_READABLE, text)]
-        if ask.begin_lsn < self.first_lsn:
-            text = f"WAL at {ask.begin_lsn} is gone here, the oldest kept is at {self.first_lsn}"
-            return [self._reject(connection, RejectCode.WAL_REMOVED, text)]
-        end_lsn = min(ask.begin_lsn + ask.size_max, limit)
-        if end_lsn <= ask.begin_lsn:
-            return [Send(connection, ReadResponse(ask.ballot, ask.begin_lsn, 0, b""))]
-        return [ReadWal(connection, ask, self.truncations, end_lsn)]
+    def on_members(self, connection: int, ask: MembersRequest) -> list[Effect]:
+        if self.failure is not None:
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        durable, effects = changed(self.durable, ask), list[Effect]()
+        if durable is not None and durable is not self.durable:
+            leaves = durable.configuration != self.durable.configuration
+            self.durable = durable
+            effects += [Persist(durable), *(self._leave_generation() if leaves else [])]
+        state = members_state(self, granted=durable is not None)
+        return [*effects, Send(connection, state)]
 
-    def on_wal_read(self, read: WalRead) -> list[Effect]:
-        """The same question again, now that the bytes are here (rule 13)."""
-        if read.text is not None:
-            return [self._reject(read.connection, RejectCode.WAL_REMOVED, read.text)]
-        begin_lsn, ballot = read.request.begin_lsn, read.request.ballot
-        limit = readable_end(self, ballot)
-        if limit is None or limit < begin_lsn + len(read.payload):
-            text = f"WAL at {begin_lsn} may not be read by {ballot} any more"
-            return [self._reject(read.connection, RejectCode.NOT_READABLE, text)]
-        if read.truncations != self.truncations:
-            return self.on_read(read.connection, read.request)  # the bytes may be the old ones
-        response = ReadResponse(ballot, begin_lsn, crc_of(read.payload), read.payload)
-        return [Send(read.connection, response)]
+    def _leave_generation(self) -> list[Effect]:
+        """Nothing that was asked for in the one before is done or acknowledged any more."""
+        assert self.durable.configuration is not None, f"{self.member=}"
+        text = f"the members have changed: generation {self.durable.configuration.generation}"
+        waiting = [w for w in self.waiting if not isinstance(w.message, ProposerGreeting)]
+        told = {w.connection for w in waiting}
+        if self.appender is not None:
+            told.add(self.appender)
+        self.waiting = [w for w in self.waiting if w not in waiting]
+        self.appender = self.voted_lsn = None
+        self.elected, self.heard_commit_lsn = False, ZERO_LSN
+        stale = RejectCode.STALE_GENERATION
+        return [Note(text), *(self._reject(c, stale, text) for c in sorted(told))]
 
     # Time, loss and failure
 
@@ -473,12 +481,13 @@ class Acceptor:
         configuration = self.durable.configuration
         if self.failure is not None:
             return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
-        if configuration is None or self.member not in configuration.members:
-            text = f"{self.member} is not a member of this log: `walkeeper create` was not finished"
+        if configuration is None or self.member not in configuration.everyone:
+            was = configuration and replaced_text(self.member, configuration, self.durable.history)
+            text = was or f"{self.member} is no member: `walkeeper create` was not finished"
             return self._reject(connection, RejectCode.NOT_A_MEMBER, text)
         if generation != configuration.generation:
             text = f"generation {generation} is not ours, {configuration.generation}"
-            return self._reject(connection, RejectCode.WRONG_LOG, text)
+            return self._reject(connection, RejectCode.STALE_GENERATION, text)
         return None
 
     def _stale(self, connection: int, ballot: Ballot) -> Effect:
@@ -486,6 +495,4 @@ class Acceptor:
         return self._reject(connection, RejectCode.STALE_BALLOT, text)
 
     def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
-        # A failed one may have promised in memory what did not get to its disk.
-        ballot = self.durable.ballot if self.failure is None else NO_BALLOT
-        return Send(connection, Reject(code, text, ballot))
+        return Send(connection, reject_of(self, code, text))

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from walkeeper_common.history import cut
+from walkeeper_common.history import NO_BALLOT, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AcceptorGreeting, AppendResponse, Feedback, VoteResponse
+from walkeeper_common.messages import (
+    AcceptorGreeting,
+    AppendResponse,
+    Feedback,
+    Reject,
+    RejectCode,
+    VoteResponse,
+)
 from walkeeper_safekeeper.durable import Durable
 
 LEASE_TICKS = 3  # a proposer that was heard less heartbeats ago is live (rule 20)
@@ -20,6 +27,7 @@ class Speaker(Protocol):
     flush_lsn: Lsn
     commit_lsn: Lsn
     restart_lsn: Lsn
+    failure: str | None
     appender: int | None
     silent_ticks: int
     feedback: Feedback
@@ -58,6 +66,11 @@ def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteRespons
         restart_lsn=acceptor.restart_lsn,
         history=cut(durable.history, acceptor.flush_lsn),
     )
+
+
+def reject_of(acceptor: Speaker, code: RejectCode, text: str) -> Reject:
+    """A failed one may have promised in memory what did not get to its disk."""
+    return Reject(code, text, acceptor.durable.ballot if acceptor.failure is None else NO_BALLOT)
 
 
 def ack_of(acceptor: Speaker) -> AppendResponse:

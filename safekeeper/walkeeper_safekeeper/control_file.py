@@ -12,13 +12,15 @@ may only be read by a program that knows it; an unknown version is refused, neve
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.fields import UUID_BYTES, Reader, Writer
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.sealed_file import seal, unseal
 
 MAGIC = b"WKCONTRL"
-VERSION = 1
+VERSION, VERSION_CHANGED = 1, 2  # the second has the fields of a change of members behind it
 INCARNATION_BYTES_MAX = 64
 
 _REMEDY = (
@@ -42,21 +44,27 @@ def encode(durable: Durable) -> bytes:
     fields.optional_lsn(durable.truncating_to)
     fields.optional_lsn(durable.suspect_from)
     fields.boolean(durable.clean_stop)
-    return seal(MAGIC, VERSION, fields.finish())
+    if not durable.has_change:
+        return seal(MAGIC, VERSION, fields.finish())
+    fields.lsn(durable.base_lsn)
+    fields.ballot(durable.change_round)
+    fields.ballot(durable.accepted_round)
+    fields.optional_configuration(durable.accepted)
+    return seal(MAGIC, VERSION_CHANGED, fields.finish())
 
 
 def decode(data: bytes, name: str) -> Durable:
     """What `encode` was given. `name` is the path for the error text."""
     try:
-        _, body = unseal(MAGIC, {VERSION}, data, name)
-        return _decode_body(body)
+        version, body = unseal(MAGIC, {VERSION, VERSION_CHANGED}, data, name)
+        return _decode_body(body, version)
     except CorruptWal as error:
         raise CorruptWal(f"{error}. {_REMEDY}") from error
     except RemoteProtocolError as error:
         raise CorruptWal(f"{name} has a right CRC and wrong fields ({error}). {_REMEDY}") from error
 
 
-def _decode_body(body: bytes) -> Durable:
+def _decode_body(body: bytes, version: int) -> Durable:
     fields = Reader(body)
     durable = Durable(
         acceptor_id=fields.u64(),
@@ -72,5 +80,13 @@ def _decode_body(body: bytes) -> Durable:
         suspect_from=fields.optional_lsn(),
         clean_stop=fields.boolean(),
     )
+    if version == VERSION_CHANGED:
+        durable = replace(
+            durable,
+            base_lsn=fields.lsn(),
+            change_round=fields.ballot(),
+            accepted_round=fields.ballot(),
+            accepted=fields.optional_configuration(),
+        )
     fields.done()
     return durable

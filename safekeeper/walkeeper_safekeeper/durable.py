@@ -27,6 +27,9 @@ class Durable:
     truncating_to              a truncation that has begun and must be finished at start (rule 7)
     suspect_from               a write or an fsync failed beyond this LSN (rule 15)
     clean_stop                 everything written was fsynced and nothing followed
+    base_lsn                   where the log of a member that replaced another one starts
+    change_round               the greatest round of a change of members promised to
+    accepted_round, accepted   the next configuration accepted last, and in which round
     """
 
     acceptor_id: int
@@ -41,6 +44,21 @@ class Durable:
     truncating_to: Lsn | None = None
     suspect_from: Lsn | None = None
     clean_stop: bool = False
+    base_lsn: Lsn = ZERO_LSN
+    change_round: Ballot = NO_BALLOT
+    accepted_round: Ballot = NO_BALLOT
+    accepted: Configuration | None = None
+
+    @property
+    def begin_lsn(self) -> Lsn:
+        """Where the log begins here."""
+        assert self.configuration is not None, f"{self.acceptor_id=}"
+        return max(self.configuration.creation_lsn, self.base_lsn)
+
+    @property
+    def has_change(self) -> bool:
+        """Whether there is anything that only a changed set of members brings."""
+        return bool(self.base_lsn) or self.change_round != NO_BALLOT
 
 
 def unreached_start(durable: Durable) -> Lsn:

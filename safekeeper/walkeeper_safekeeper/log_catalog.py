@@ -11,10 +11,12 @@ import json
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.member_change import JoinLog
 from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_common.requests import (
     ConfigureLog,
@@ -30,10 +32,13 @@ from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
+from walkeeper_safekeeper.member_register import joined
 from walkeeper_safekeeper.real_disk import RealDisk, make_directory
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.catalog")
+
+AdminRequest: TypeAlias = LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog
 
 
 class LogCatalog:
@@ -130,13 +135,11 @@ class LogCatalog:
         known = ", ".join(sorted(self._open)) or "none"
         text = (
             f"safekeeper {self._acceptor_id} has no log of cluster {cluster!r} (it has: {known}); "
-            "check --cluster, or run `walkeeper create`"
+            "check --cluster, or run `walkeeper create`; if its disk was lost, `walkeeper replace`"
         )
         return Reject(RejectCode.UNKNOWN_LOG, text, NO_BALLOT)
 
-    async def administer(
-        self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest
-    ) -> Message:
+    async def administer(self, ask: AdminRequest) -> Message:
         """Creation and status. Refused and StorageError become a Reject."""
         match ask:
             case LogQuery(cluster):
@@ -149,6 +152,9 @@ class LogCatalog:
             case ConfigureLog():
                 async with self._creating:
                     return await self._configure(ask)
+            case JoinLog():
+                async with self._creating:
+                    return await self._join(ask)
 
     def _durable(self, cluster: str) -> Durable | None:
         if cluster in self._broken:
@@ -176,12 +182,29 @@ class LogCatalog:
             raise Refused(f"cluster {ask.cluster!r} was not prepared here")
         durable = configured(existing, ask.configuration)
         if durable is not existing:
-            folder = self._folder(ask.cluster)
-            await asyncio.to_thread(folder.create_wal, durable)
-            await asyncio.to_thread(folder.save_control, durable)
-            await self._open_one(ask.cluster)
-            self._prepared.pop(ask.cluster, None)
+            await self._begin(ask.cluster, durable)
         return self._state(ask.cluster)
+
+    async def _join(self, ask: JoinLog) -> LogState:
+        """In the place of another member: an empty log that a proposer fills."""
+        existing = self._durable(ask.cluster)
+        if existing is None:
+            raise Refused(f"cluster {ask.cluster!r} was not prepared here")
+        durable = joined(existing, ask)
+        if isinstance(durable, str):
+            raise Refused(durable)
+        if durable is not existing:
+            await self._begin(ask.cluster, durable)
+            logger.info("joined cluster %s; the log starts at %s", ask.cluster, ask.base_lsn)
+        return self._state(ask.cluster)
+
+    async def _begin(self, cluster: str, durable: Durable) -> None:
+        """The first segment is there before the control file that promises it."""
+        folder = self._folder(cluster)
+        await asyncio.to_thread(folder.create_wal, durable)
+        await asyncio.to_thread(folder.save_control, durable)
+        await self._open_one(cluster)
+        self._prepared.pop(cluster, None)
 
     def _status(self, cluster: str) -> dict[str, object]:
         """This safekeeper's part of `walkeeper status --json`."""

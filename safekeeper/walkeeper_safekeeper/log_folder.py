@@ -90,7 +90,7 @@ class LogFolder:
 
     def create_wal(self, durable: Durable) -> None:
         """The first segment, before the configuration that promises it is saved."""
-        self._store(durable).create(_creation_lsn(durable))
+        self._store(durable).create(durable.begin_lsn)
 
     def open_wal(self) -> OpenedWal:
         """Recover: find the end, make the disk agree with it, take down the marks."""
@@ -98,7 +98,7 @@ class LogFolder:
         assert durable is not None and durable.configuration is not None, f"{durable=}"
         store = self._store(durable)
         facts = DurableFacts(
-            creation_lsn=_creation_lsn(durable),
+            creation_lsn=durable.begin_lsn,
             commit_lsn=durable.commit_lsn,
             reached_lsn=durable.reached_lsn,
             truncating_to=durable.truncating_to,
@@ -138,8 +138,3 @@ class LogFolder:
             timelines=Timelines(durable.history),
             lock=threading.Lock(),
         )
-
-
-def _creation_lsn(durable: Durable) -> Lsn:
-    assert durable.configuration is not None, f"{durable=}"
-    return durable.configuration.creation_lsn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.member_change import replaced_text
 from walkeeper_safekeeper.answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
 
@@ -13,6 +14,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
     acceptor, configuration = log.driver.acceptor, log.configuration
     durable = acceptor.durable
     history = cut(durable.history, acceptor.flush_lsn)
+    replaced = replaced_text(acceptor.member, configuration, durable.history)
     return {
         "incarnation": durable.incarnation.hex(),
         "term": durable.ballot.term,
@@ -27,7 +29,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "kind": configuration.kind.name.lower(),
         "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
         "sealed": history[-1].sealed,
-        "failure": acceptor.failure or acceptor.refusal,
+        "failure": acceptor.failure or acceptor.refusal or replaced,
         "proposer": _proposer(log),
         "cluster": {
             "name": log.cluster,
@@ -36,6 +38,8 @@ def log_status(log: HostedLog) -> dict[str, object]:
             "generation": configuration.generation,
             "segment_bytes": configuration.segment_bytes,
             "members": list(configuration.members),
+            "leaving": configuration.leaving or None,
+            "joining": configuration.joining or None,
             "ack_quorum": configuration.ack_quorum,
             "server_version": configuration.server_version,
         },

@@ -14,6 +14,13 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    PromiseMembers,
+)
 from walkeeper_common.messages import (
     AppendRequest,
     ProposerGreeting,
@@ -28,6 +35,8 @@ from walkeeper_common.requests import (
 )
 from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.log_catalog import AdminRequest
+from walkeeper_safekeeper.member_register import MembersRequest
 
 UNSENT_BYTES_MAX = 64 << 20
 ADMIN_REQUESTS_MAX = 16
@@ -41,9 +50,7 @@ class LogCatalog(Protocol):
         """The log, or why it cannot be spoken to."""
         ...
 
-    async def administer(
-        self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest
-    ) -> Message: ...
+    async def administer(self, ask: AdminRequest) -> Message: ...
 
 
 class ProposerSession:
@@ -68,10 +75,12 @@ class ProposerSession:
                     self._post(message)
             case AppendRequest() if self._log is not None:
                 self._post(message)
-            case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest():
+            case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
             case ProposerGreeting():
                 self._greet(message)
+            case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
+                self._change_members(message)
             case _ if self._log is None:
                 text = f"{type(message).__name__} before a greeting"
                 self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
@@ -80,17 +89,27 @@ class ProposerSession:
                 self._post(message)
 
     def _greet(self, greeting: ProposerGreeting) -> None:
-        found = self._catalog.hosted(greeting.cluster)
+        log = self._log_of(greeting.cluster)
+        if log is not None:
+            self._remember(log, greeting)
+            self._post(greeting)
+
+    def _change_members(self, ask: MembersRequest) -> None:
+        if self._log_of(ask.cluster) is not None:
+            self._post(ask)
+
+    def _log_of(self, cluster: str) -> HostedLog | None:
+        """The log that this connection speaks of from here on; None: the peer was told why not."""
+        found = self._catalog.hosted(cluster)
         if isinstance(found, Reject):
             self.send(found)
-            return
+            return None
         if self._log is not None and self._log is not found:
             self.connection.close("one connection speaks of one cluster")
-            return
+            return None
         self._log = found
         found.sessions[self._number] = self
-        self._remember(found, greeting)
-        self._post(greeting)
+        return found
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
         """The newest proposers and the one that leads: greetings must not fill the memory."""
@@ -107,14 +126,14 @@ class ProposerSession:
             self.connection.pause_reading()
             self._log.paused.append(self)
 
-    def _administer(self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest) -> None:
+    def _administer(self, ask: AdminRequest) -> None:
         if self._pending >= ADMIN_REQUESTS_MAX:
             self.connection.close("too many requests at once")
             return
         self._pending += 1
         self._start(self._answer(ask), name=f"request of {self.connection.peer}")
 
-    async def _answer(self, ask: LogQuery | PrepareLog | ConfigureLog | StatusRequest) -> None:
+    async def _answer(self, ask: AdminRequest) -> None:
         try:
             answer = await self._catalog.administer(ask)
         except WalkeeperError as error:

@@ -106,8 +106,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "m for m in self.members if m.attached}\n        held",
-                "m for m in self.members}\n        held",
+                "m for m in self.members if m.attached}\n        restart",
+                "m for m in self.members}\n        restart",
             ),
             Edit(
                 PROGRESS,

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import PROPOSER, SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
 GREETINGS = PROPOSER + "greetings.py"
 LEADERSHIP = PROPOSER + "leadership.py"
+QUORUM = COMMON + "quorum.py"
 WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
 
 NOT_A_MEMBER = Edit(
     ACCEPTOR,
-    "        if configuration is None or self.member not in configuration.members:",
+    "        if configuration is None or self.member not in configuration.everyone:",
     "        if configuration is None:",
 )
 ANY_INCARNATION = Edit(
-    GREETINGS, "    if name not in greeting.configuration.members:", "    if False:"
+    GREETINGS, "    if name not in greeting.configuration.everyone:", "    if False:"
+)
+ANY_NAME = Edit(
+    QUORUM,
+    "all(sum(m in names for m in members) >= quorum for members in self.member_sets)",
+    "len([name for name in names if name]) >= quorum",
 )
 COUNTS_ANYBODY = Edit(
     LEADERSHIP,
-    "        held = [by_name.get(name) for name in self.configuration.members]",
-    "        held = [m if m.attached else None for m in self.members]",
+    "            held = [by_name.get(name) for name in names]",
+    "            held = [m if m.attached else None for m in self.members]",
 )
 
 FAILING = (
@@ -111,13 +117,13 @@ FAILING = (
         "reborn-member-votes",
         "17",
         "a member that comes back with another incarnation may not vote",
-        (NOT_A_MEMBER, ANY_INCARNATION),
+        (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME),
     ),
     Mutant(
         "reborn-member-acknowledges",
         "17",
         "a member that comes back with another incarnation is not counted",
-        (NOT_A_MEMBER, ANY_INCARNATION, COUNTS_ANYBODY),
+        (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME, COUNTS_ANYBODY),
     ),
     Mutant(
         "record-ends-with-the-wal",

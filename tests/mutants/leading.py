@@ -102,7 +102,7 @@ LEADING = (
             ),
             Edit(
                 LEADERSHIP,
-                "        if len(knowing) < self.configuration.ack_quorum:\n"
+                "        if not self.configuration.commits([m.name for m in knowing]):\n"
                 "            return None\n",
             ),
         ),

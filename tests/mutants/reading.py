@@ -41,11 +41,11 @@ READING = (
         "a pinned read is checked again when the bytes are there",
         (
             Edit(
-                ACCEPTOR,
-                "        if limit is None or limit < begin_lsn + len(read.payload):",
-                "        if False:",
+                READABLE,
+                "    if limit is None or limit < begin_lsn + len(read.payload):",
+                "    if False:",
             ),
-            Edit(ACCEPTOR, "        if read.truncations != self.truncations:", "        if False:"),
+            Edit(READABLE, "    if read.truncations != log.truncations:", "    if False:"),
         ),
     ),
     Mutant(

@@ -7,6 +7,7 @@ A line: simulated milliseconds, who, what. Who:
 
     skN     a safekeeper          pN      a proposer process, a new number each time it is started
     pgN     a primary             pgR     the one that was restored from the log in the end
+    op      an operator who has a member replaced (--replace)
     ----    the world
 
 What, beside what the code notes for its operator:
@@ -55,9 +56,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
     parser.add_argument("--archive", action="store_true", help="with an archive; for --seed")
+    parser.add_argument("--replace", action="store_true", help="members are replaced; for --seed")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        done = run(arguments.seed, show=_tell, has_archive=arguments.archive)
+        done = run(
+            arguments.seed, show=_tell, has_archive=arguments.archive, replaces=arguments.replace
+        )
         _tell(done.text)
         return done.code
     base = secrets.randbelow(10**9) if arguments.base is None else arguments.base

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.sim.oracle import NoProgress
 from tests.sim.primary import Primary
 from tests.sim.proposer_node import ProposerNode
+from tests.sim.replacing import is_finished
 from tests.sim.servers import best_log, members, restored, survivor_of
 from walkeeper_proposer.campaign import Purpose
 from walkeeper_proposer.proposer_events import Outcome
@@ -99,7 +100,7 @@ def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
     wanted_lsn = max(acked.end_lsn, proposer.primary.flush_lsn) + 1
 
     def is_done() -> bool:
-        return acked.end_lsn >= wanted_lsn and _are_equal(story)
+        return acked.end_lsn >= wanted_lsn and is_finished(story) and _are_equal(story)
 
     stop_ms = world.now_ms + HEAL_S * 1000
     while world.now_ms < stop_ms:

@@ -63,6 +63,7 @@ class Options:
     starts_inside_record: bool  # where the log was created
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
+    replaces: bool = False  # asked for, not drawn: members are replaced (replacing.py)
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod

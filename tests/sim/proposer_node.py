@@ -20,6 +20,7 @@ from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.leadership import Leader
+from walkeeper_proposer.progress import Member
 from walkeeper_proposer.proposer_events import (
     Event,
     LinkLost,
@@ -138,6 +139,12 @@ class ProposerNode:
         """Both directions between this proposer and these safekeepers."""
         there = [(self.name, node.name) for node in nodes]
         return there + [(node.name, self.name) for node in nodes]
+
+    def add_link(self) -> None:
+        """To a newcomer: the shell has had its address since it knew of it, nobody answered."""
+        link = len(self.core.members)
+        self.core.members.append(Member(link))
+        self._later(self.world.delay_ms(), lambda: self._connect(link))
 
     def _connect(self, link: int) -> None:
         node = self.safekeepers[link]
@@ -377,6 +384,8 @@ class ProposerNode:
         begin_lsn = max(probed_lsn, primary.record_end(self.reported_lsn))
         if end_lsn > begin_lsn:
             wal = primary.maker.read(begin_lsn, end_lsn)
-            holding = [n.name for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
+            holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
             quorum = configuration.ack_quorum
-            self.oracles.durability.check_quorum(self.name, commit_lsn, holding, quorum)
+            for names in configuration.member_sets:
+                has_it = [name for name in holding if name in names]
+                self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, quorum)

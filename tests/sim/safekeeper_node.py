@@ -29,6 +29,7 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteResponse,
 )
+from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -77,6 +78,20 @@ class SafekeeperNode:
         self._clock = Clock(world, self.name)
         self._rank = (NO_BALLOT, Lsn(0))
         self.start()
+
+    @property
+    def member(self) -> str:
+        """Who it was when it began; with its disk it loses the name, too."""
+        return member_name(self.created.acceptor_id, self.created.incarnation)
+
+    @property
+    def configuration(self) -> Configuration:
+        """What its control file says, also while it is down."""
+        durable = self._folder().load_control() if self.driver is None else None
+        if durable is None and self.driver is not None:
+            durable = self.driver.acceptor.durable
+        assert durable is not None and durable.configuration is not None, f"{self.name=}"
+        return durable.configuration
 
     def _folder(self) -> LogFolder:
         return LogFolder(self.name, self.disks.folder, self.disks.wal)

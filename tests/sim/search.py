@@ -40,9 +40,15 @@ class Run:
     facts: Counter[str]
 
 
-def run(seed: int, *, show: Callable[[str], None] | None = None, has_archive: bool = False) -> Run:
+def run(
+    seed: int,
+    *,
+    show: Callable[[str], None] | None = None,
+    has_archive: bool = False,
+    replaces: bool = False,
+) -> Run:
     """The whole story of a seed."""
-    story = Story(seed, show=show, has_archive=has_archive)
+    story = Story(seed, show=show, has_archive=has_archive, replaces=replaces)
     code, oracle, text = PASSED, "", ""
     try:
         story.run()

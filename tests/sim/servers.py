@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sim.primary import Primary
+from tests.sim.replacing import newest
 from tests.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def members(story: Story) -> list[SafekeeperNode]:
-    """Those that have not lost their disks."""
-    return [node for node in story.safekeepers if node.loss is None]
+    """Those that have not lost their disks, and were not replaced."""
+    well = [node for node in story.safekeepers if node.loss is None]
+    if not story.world.options.replaces:
+        return well
+    return [node for node in well if node.member in newest(story).everyone]
 
 
 def _best(story: Story) -> Driver | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.sim import faults, healing, plots
+from tests.sim import faults, healing, plots, replacing
 from tests.sim.archive import Archived
 from tests.sim.network import Network
 from tests.sim.oracle import Oracles, Standing
 from tests.sim.primary import SYSTEM_ID, Primary
 from tests.sim.proposer_node import ProposerNode
 from tests.sim.safekeeper_node import SafekeeperNode
+from tests.sim.servers import members
 from tests.sim.world import World
 from tests.wal_maker import WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
@@ -28,9 +29,15 @@ class Story:
     """Builds the world of a seed, runs it, raises what an oracle finds."""
 
     def __init__(
-        self, seed: int, *, show: Callable[[str], None] | None = None, has_archive: bool = False
+        self,
+        seed: int,
+        *,
+        show: Callable[[str], None] | None = None,
+        has_archive: bool = False,
+        replaces: bool = False,
     ) -> None:
-        self.world = world = World(seed, show=show, has_archive=has_archive)
+        world = World(seed, show=show, has_archive=has_archive, replaces=replaces)
+        self.world = world
         self.network = Network(world)
         start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
         self.oracles = Oracles(start_lsn)
@@ -42,6 +49,7 @@ class Story:
         self.primaries = [self.primary]
         self.writing: list[Primary] | None = None  # None: the two that were started last
         self.proposers: list[ProposerNode] = []
+        self.operators: list[replacing.Operator] = []
         self.is_staged = False  # a plot directs the proposers, their supervisors hold still
         self._names = 0
 
@@ -77,10 +85,10 @@ class Story:
         )
 
     def _safekeepers(self) -> list[SafekeeperNode]:
-        configuration, nodes = self.configuration, []
-        start_lsn, members = configuration.creation_lsn, configuration.members
-        entry = Fragment(NO_BALLOT, start_lsn, 1, False, members, configuration.ack_quorum)
-        for number, member in enumerate(members, 1):
+        configuration, durables = self.configuration, []
+        start_lsn, names = configuration.creation_lsn, configuration.members
+        entry = Fragment(NO_BALLOT, start_lsn, 1, False, names, configuration.ack_quorum)
+        for number, member in enumerate(names, 1):
             durable = Durable(
                 acceptor_id=number,
                 incarnation=bytes.fromhex(member.partition("#")[2]),
@@ -91,11 +99,22 @@ class Story:
                 restart_lsn=start_lsn,
                 reached_lsn=start_lsn,
             )
-            node = SafekeeperNode(self.world, number, durable, self.oracles, self.archived)
-            node.on_changed, node.on_removed = self.judge_disks, self.judge_removal
-            node.on_committed = self.judge_committed
-            nodes.append(node)
-        return nodes
+            durables.append(durable)
+        return [self._safekeeper(number, durable) for number, durable in enumerate(durables, 1)]
+
+    def _safekeeper(self, number: int, durable: Durable) -> SafekeeperNode:
+        node = SafekeeperNode(self.world, number, durable, self.oracles, self.archived)
+        node.on_changed, node.on_removed = self.judge_disks, self.judge_removal
+        node.on_committed = self.judge_committed
+        return node
+
+    def add_safekeeper(self, durable: Durable) -> SafekeeperNode:
+        """A newcomer, in the place of a member."""
+        node = self._safekeeper(len(self.safekeepers) + 1, durable)
+        self.safekeepers.append(node)
+        for proposer in self.alive():
+            proposer.add_link()
+        return node
 
     def run(self) -> None:
         """Raises Violation, NoProgress, or whatever the code under test breaks with."""
@@ -103,6 +122,8 @@ class Story:
         world.say("----", f"seed {world.seed} {options}")
         faults.schedule(self)
         plots.schedule(self)
+        if options.replaces:
+            replacing.schedule(self)
         for _ in range(options.proposers):
             self.start_proposer()
         self._write_for_ever()
@@ -210,11 +231,16 @@ class Story:
     # Disks
 
     def lost_disks(self) -> int:
-        return sum(node.loss is not None for node in self.safekeepers)
+        lost = [node for node in self.safekeepers if node.loss is not None]
+        if self.world.options.replaces:
+            lost = [node for node in lost if node.member in replacing.newest(self).everyone]
+        return len(lost)
 
     def disks_to_lose(self) -> int:
         """How many more may be lost: the others elect, commit, have all that is acknowledged."""
         options = self.world.options
+        if options.replaces and replacing.newest(self).joining:
+            return 0
         most = min(options.ack_quorum - 1, options.safekeepers - options.ack_quorum)
         return most - self.lost_disks()
 
@@ -223,7 +249,7 @@ class Story:
         committed = self.oracles.committed
         begin_lsn = Lsn(max(committed.start_lsn, int(first_lsn) - KEPT_TAIL_BYTES))
         wal = committed.read(begin_lsn, first_lsn)
-        nodes = [node for node in self.safekeepers if node.loss is None]
+        nodes = members(self)
         lacking = [node.name for node in nodes if not node.disks.holds(begin_lsn, wal)]
         self.oracles.retention.check(by.name, first_lsn, lacking)
 
@@ -233,7 +259,9 @@ class Story:
         begin_lsn, wal = self.oracles.acknowledged.tail(KEPT_TAIL_BYTES)
         standings = self._judge_survival("acknowledged", begin_lsn, wal)
         holding = [s.who for s in standings if s.has_it]
-        if len(holding) < self.world.options.ack_quorum - self.lost_disks():
+        if self.world.options.replaces:
+            pass  # of which members it must be a quorum is judged when it is reported
+        elif len(holding) < self.world.options.ack_quorum - self.lost_disks():
             text = f"only {holding} keep what is acknowledged up to {begin_lsn + len(wal)}"
             self.oracles.acknowledged.fail(f"with {changed.name} changed, {text}")
         self.judge_committed()
@@ -245,6 +273,9 @@ class Story:
     def _judge_survival(self, what: str, begin_lsn: Lsn, wal: bytes) -> list[Standing]:
         nodes = [node for node in self.safekeepers if node.loss is None]
         standings = [Standing(n.name, n.rank, n.disks.holds(begin_lsn, wal)) for n in nodes]
+        if self.world.options.replaces:
+            replacing.judge_survival(self, f"{what} up to {begin_lsn + len(wal)}", standings)
+            return standings
         votes = self.configuration.vote_quorum
         self.oracles.survival.check(what, begin_lsn + len(wal), standings, votes)
         return standings

@@ -38,12 +38,18 @@ class World:
     """The clock, the agenda, the trace, and the tally of what went wrong."""
 
     def __init__(
-        self, seed: int, *, show: Callable[[str], None] | None = None, has_archive: bool = False
+        self,
+        seed: int,
+        *,
+        show: Callable[[str], None] | None = None,
+        has_archive: bool = False,
+        replaces: bool = False,
     ) -> None:
         self.seed, self.random = seed, Random(seed)
         self.options = Options.draw(self.random)
         if has_archive:
             self.options = replace(self.options, has_archive=True, retention_bytes=0)
+        self.options = replace(self.options, replaces=replaces)
         self.now_ms = 0.0
         self.events = 0
         self.is_healed = self.is_calm = False

@@ -90,14 +90,14 @@ def configuration_of(greetings: Greetings) -> Configuration | None:
 def members_of(greetings: Greetings, configuration: Configuration) -> dict[str, AcceptorGreeting]:
     """Who may be counted, each once; a wiped member is under another name and is none."""
     named = {member_name(g.acceptor_id, g.incarnation): g for g in greetings.values()}
-    return {name: g for name, g in named.items() if name in configuration.members}
+    return {name: g for name, g in named.items() if name in configuration.everyone}
 
 
 def lacking(members: Mapping[str, object], configuration: Configuration) -> str | None:
     """Why these members are no quorum, or None."""
-    if len(members) >= configuration.vote_quorum:
+    if configuration.elects(members.keys()):
         return None
-    missing = ", ".join(m.partition("#")[0] for m in configuration.members if m not in members)
+    missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
     return (
         f"no quorum: {len(members)} of {configuration.vote_quorum} members that are needed "
         f"answered; missing: safekeeper {missing}"
@@ -155,7 +155,7 @@ def judge_segment(
     if parts := _holders(greetings, timeline, begin_lsn, end_lsn):
         return Part(begin_lsn, end_lsn, configuration.segment_bytes, parts)
     oldest = min(member.first_lsn for member in members.values())
-    if len(members) < len(configuration.members):
+    if len(members) < len(configuration.everyone):
         return Unknown(f"{name} is kept by none that answered; the oldest WAL is at {oldest}")
     return Gone(f"the oldest WAL that is kept is at {oldest}")
 

@@ -1,0 +1,105 @@
+"""`walkeeper replace`: another safekeeper in the place of a lost one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from walkeeper_cli.options import (
+    Address,
+    Duration,
+    HostPort,
+    ParamType,
+    cluster_option,
+    config_option,
+    option,
+    safekeepers_option,
+)
+
+
+class Newcomer(ParamType):
+    """`ID@HOST:PORT`."""
+
+    name = "id@host:port"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, Address]:
+        if isinstance(value, tuple):
+            return value
+        number, at, address = str(value).partition("@")
+        if not at or not number.isascii() or not number.isdigit():
+            self.fail(f"{value!r} is not ID@HOST:PORT, such as 4@10.0.0.4:5454", param, ctx)
+        return int(number), HostPort().convert(address, param, ctx)
+
+
+@click.command("replace", short_help="Put another safekeeper in the place of a lost one.")
+@safekeepers_option
+@option("--member", type=click.IntRange(0), required=True, metavar="ID", help="Who goes.")
+@option(
+    "--with",
+    "newcomer",
+    type=Newcomer(),
+    required=True,
+    metavar="ID@H:P",
+    envvar="WALKEEPER_WITH",
+    help="Who comes: a running safekeeper without this log, under a new id, or the same one on an "
+    "emptied directory.",
+)
+@cluster_option
+@option(
+    "--instead",
+    is_flag=True,
+    help="A replacement of the same member is under way and its newcomer is lost: give that one "
+    "up for this one.",
+)
+@option(
+    "--timeout",
+    type=Duration(),
+    help="Give up when nothing has moved for so long.  [default: wait]",
+)
+@config_option
+def command(
+    safekeepers: tuple[Address, ...],
+    member: int,
+    newcomer: tuple[int, Address],
+    cluster: str,
+    instead: bool,
+    timeout: float | None,
+) -> None:
+    """Replace one member of a log: its disk is dead, its directory was wiped, or it has to go.
+
+    \b
+    A machine is lost, another one takes its place:
+      walkeeper safekeeper --id 4 --data-dir /var/lib/walkeeper --listen 10.0.0.4:5454 …
+      walkeeper replace --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 \\
+                        --member 3 --with 4@10.0.0.4:5454
+    \b
+    The same machine with a new disk (start it on the empty directory first):
+      walkeeper replace --safekeepers … --member 3 --with 3@10.0.0.3:5454
+
+    Commits go on meanwhile: the proposer is elected anew twice, which takes about a second each,
+    and needs no restart. The newcomer is filled by the proposer; only then does the old member
+    stop to count. Interrupted at any point, the same command goes on; one member at a time.
+    Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md, "A dead
+    disk").
+    """
+    from walkeeper_cli.replace import ReplaceSettings, replace
+    from walkeeper_common.quorum import member_id
+
+    joining, address = newcomer
+    settings = ReplaceSettings(
+        safekeepers=safekeepers,
+        cluster=cluster,
+        leaving=member,
+        joining=joining,
+        address=address,
+        instead=instead,
+        timeout_s=timeout,
+    )
+    made = asyncio.run(replace(settings, lambda text: click.echo(text, err=True)))
+    members = ", ".join(str(member_id(name)) for name in made.members)
+    click.echo(
+        f"safekeeper {joining} at {address[0]}:{address[1]} is a member of cluster {cluster}: "
+        f"members are {members} (generation {made.generation})"
+    )

@@ -1,0 +1,108 @@
+"""`walkeeper replace`: performs the steps of replacing.py on real safekeepers. Shell.
+
+Which question is next is decided there, from the answers alone; so this process may be killed at
+any point, and the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.errors import Refused
+from walkeeper_common.framing import Message
+from walkeeper_common.quorum import Configuration
+from walkeeper_proposer.replacing import Answers, Batch, Goal, replace_member
+
+Address = tuple[str, int]
+
+PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSettings:
+    """The command's flags. `timeout_s`: without any progress; None: for ever."""
+
+    safekeepers: tuple[Address, ...]
+    cluster: str
+    leaving: int
+    joining: int
+    address: Address
+    instead: bool = False
+    answer_timeout_s: float = 5.0
+    timeout_s: float | None = None
+
+
+async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Configuration:
+    """The members in the end. `tell` gets a line when there is news."""
+    addresses = tuple(dict.fromkeys((*settings.safekeepers, settings.address)))
+    goal = Goal(
+        cluster=settings.cluster,
+        leaving=settings.leaving,
+        joining=settings.joining,
+        address=f"{settings.address[0]}:{settings.address[1]}",
+        at=addresses.index(settings.address),
+        instead=settings.instead,
+    )
+    steps = replace_member(goal, range(len(addresses)), lambda: os.urandom(16))
+    news = _News(tell, settings.timeout_s)
+    batch = next(steps)
+    while True:
+        answers: Answers = {}
+        if batch.requests:
+            answers = await _ask_all(addresses, batch.requests, settings.answer_timeout_s)
+        else:
+            news.waits(batch)
+            await asyncio.sleep(PAUSE_S)
+        try:
+            batch = steps.send(answers)
+        except StopIteration as done:
+            configuration = done.value
+            assert isinstance(configuration, Configuration), f"{configuration=}"
+            return configuration
+
+
+async def _ask_all(
+    addresses: tuple[Address, ...], requests: Mapping[int, Message], timeout_s: float
+) -> dict[int, Message]:
+    """Of those that answer in time. Nothing is assumed of the others."""
+
+    async def one(place: int, question: Message) -> tuple[int, Message | None]:
+        try:
+            return place, await ask(addresses[place], question, timeout_s)
+        except Unreachable:
+            return place, None
+
+    answers = await asyncio.gather(*(one(place, q) for place, q in requests.items()))
+    return {place: answer for place, answer in answers if answer is not None}
+
+
+class _News:
+    """Says what is waited for, once, and how far the filling is, every 5 s."""
+
+    EVERY_S = 5.0
+
+    def __init__(self, tell: Callable[[str], None], timeout_s: float | None) -> None:
+        self._tell, self._timeout_s = tell, timeout_s
+        self._said: tuple[str, int | None] = ("", None)
+        self._moved_s = self._told_s = asyncio.get_running_loop().time()
+
+    def waits(self, batch: Batch) -> None:
+        """Refused when nothing has moved for too long."""
+        now_s = asyncio.get_running_loop().time()
+        is_new = batch.text != self._said[0]
+        if (batch.text, batch.to_go) != self._said:
+            self._moved_s = now_s
+        if is_new or (batch.to_go is not None and now_s - self._told_s >= self.EVERY_S):
+            to_go = "" if batch.to_go is None else f": {batch.to_go:,} bytes to go"
+            self._tell(batch.text + to_go)
+            self._told_s = now_s
+        self._said = (batch.text, batch.to_go)
+        if self._timeout_s is not None and now_s - self._moved_s > self._timeout_s:
+            raise Refused(
+                f"nothing has moved for {self._timeout_s:g} s: {batch.text}. What was done stands; "
+                "the same command goes on from there"
+            )

@@ -1,0 +1,219 @@
+"""A change of members: the messages of `walkeeper replace`, and which configuration follows which.
+
+A member is replaced in two steps, each a configuration with the next generation: *joint*, in which
+every election and commit needs a quorum of the old and of the new members, and *final*, in which
+the new ones are the members. Which configuration follows generation g is decided once, by single
+decree Paxos among the members of g (PromiseMembers, AcceptMembers; quorums as in an election and a
+commit); only what was decided is installed (InstallMembers). docs/protocol.md, "Members change".
+
+Pure. The messages share the port, the framing and the rules of `messages.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from walkeeper_common.fields import Reader, Writer
+from walkeeper_common.history import Ballot, History
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration, member_id
+
+
+def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
+    """Behind `current`: both sets decide. `current` may be joint itself: then the newcomer in it
+    is given up for this one, and the old members stay one of the two sets."""
+    return replace(
+        current,
+        generation=current.generation + 1,
+        leaving=leaving,
+        joining=joining,
+        address=address,
+    )
+
+
+def final(current: Configuration) -> Configuration:
+    """Behind a joint configuration: the new members alone."""
+    assert current.joining, f"{current=}"
+    return replace(
+        current,
+        generation=current.generation + 1,
+        members=current.member_sets[-1],
+        leaving="",
+        joining="",
+    )
+
+
+def is_successor(current: Configuration, following: Configuration) -> bool:
+    """Whether `following` may come behind `current`: one member changes, nothing else."""
+    wanted = [joint(current, leaving=following.leaving, joining=following.joining,
+                    address=following.address)]  # fmt: skip
+    if current.joining:
+        wanted.append(final(current))
+    return following in wanted
+
+
+def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
+    """What a member that is none any more is told, or None if it never was one.
+
+    Its own history says of whom it was one when it last followed a leader.
+    """
+    with_it = [fragment.members for fragment in history if name in fragment.members]
+    if name in configuration.everyone or not with_it:
+        return None
+    newcomers = [m for m in configuration.members if m not in with_it[-1]]
+    by = f" by {' and '.join(newcomers)}" if newcomers else ""
+    return (
+        f"safekeeper {name} was replaced{by} (generation {configuration.generation}): it votes no "
+        "more. Stop it and remove its directory; `walkeeper replace` can make it a new member"
+    )
+
+
+def shown_change(configuration: Configuration) -> str:
+    """`3 by 4`, for people."""
+    return f"{member_id(configuration.leaving)} by {member_id(configuration.joining)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MembersQuery:
+    """What is your configuration, and how far is your log? Changes nothing."""
+
+    TAG: ClassVar[int] = ord("m")
+    cluster: str
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text())
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseMembers:
+    """Paxos, phase 1: accept nothing of a smaller round for what follows this generation."""
+
+    TAG: ClassVar[int] = ord("P")
+    cluster: str
+    log_uuid: bytes
+    generation: int
+    round: Ballot
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+        w.raw(self.log_uuid, 16)
+        w.u64(self.generation)
+        w.ballot(self.round)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text(), r.raw(16), r.u64(), r.ballot())
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptMembers:
+    """Paxos, phase 2: this configuration shall follow the one before it."""
+
+    TAG: ClassVar[int] = ord("n")
+    cluster: str
+    round: Ballot
+    following: Configuration
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+        w.ballot(self.round)
+        w.configuration(self.following)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text(), r.ballot(), r.configuration())
+
+
+@dataclass(frozen=True, slots=True)
+class InstallMembers:
+    """This configuration was decided; also what a proposer tells a member that has missed it."""
+
+    TAG: ClassVar[int] = ord("i")
+    cluster: str
+    configuration: Configuration
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+        w.configuration(self.configuration)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text(), r.configuration())
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLog:
+    """To the newcomer, which was prepared: your log starts, empty, at base_lsn. What lies below is
+    committed; `history` says who wrote it."""
+
+    TAG: ClassVar[int] = ord("j")
+    cluster: str
+    configuration: Configuration
+    base_lsn: Lsn
+    history: History
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.cluster)
+        w.configuration(self.configuration)
+        w.lsn(self.base_lsn)
+        w.history(self.history)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(r.text(), r.configuration(), r.lsn(), r.history())
+
+
+@dataclass(frozen=True, slots=True)
+class MembersState:
+    """The answer to all of them but JoinLog.
+
+    granted            what was asked for was done: promised, accepted, installed
+    round              promised to; `accepted` in `accepted_round`, if anything
+    has_committed      a leader of this very configuration has committed the start of its term
+    """
+
+    TAG: ClassVar[int] = ord("M")
+    member: str
+    granted: bool
+    configuration: Configuration
+    round: Ballot
+    accepted_round: Ballot
+    accepted: Configuration | None
+    has_committed: bool
+    flush_lsn: Lsn
+    commit_lsn: Lsn
+    restart_lsn: Lsn
+    history: History
+
+    def pack(self, w: Writer) -> None:
+        w.text(self.member)
+        w.boolean(self.granted)
+        w.configuration(self.configuration)
+        w.ballot(self.round)
+        w.ballot(self.accepted_round)
+        w.optional_configuration(self.accepted)
+        w.boolean(self.has_committed)
+        for lsn in (self.flush_lsn, self.commit_lsn, self.restart_lsn):
+            w.lsn(lsn)
+        w.history(self.history)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        return cls(
+            r.text(),
+            r.boolean(),
+            r.configuration(),
+            r.ballot(),
+            r.ballot(),
+            r.optional_configuration(),
+            r.boolean(),
+            r.lsn(),
+            r.lsn(),
+            r.lsn(),
+            r.history(),
+        )

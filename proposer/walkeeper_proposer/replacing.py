@@ -1,0 +1,288 @@
+"""`walkeeper replace`: which question goes to whom next, until a member is replaced. Pure.
+
+    replace_member(goal, places, draw)     a generator: it yields a Batch and is sent the answers
+
+It keeps nothing: each round asks everybody how things stand, and does what is next. So a run that
+was killed at any point is resumed by running it again, and two at once do each other no harm.
+
+    1. prepare    the newcomer makes its incarnation durable
+    2. decide     generation g + 1, joint: Paxos among the members of g
+    3. install    on every member that answers: both sets decide from here on
+    4. join       the newcomer begins an empty log where every member may have removed WAL; a
+                  proposer fills it from a donor, as it does for any laggard
+    5. decide     generation g + 2, final, when the newcomer has what is committed
+    6. install    on the new members, and on the one that was replaced if it answers
+
+A final configuration is proposed only when a leader with the joint one has committed the start of
+its term (`has_committed`). That start is behind all that was committed before, and a quorum of the
+new members has it; without that, what the old members alone have could be left behind.
+docs/protocol.md, "Members change", has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.framing import Message
+from walkeeper_common.history import Ballot, History
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    MembersState,
+    PromiseMembers,
+    final,
+    joint,
+    shown_change,
+)
+from walkeeper_common.messages import Reject
+from walkeeper_common.quorum import Configuration, member_id, member_name
+from walkeeper_common.requests import LogQuery, LogState, PrepareLog
+
+NO_LOG = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Member `leaving` is to be replaced by safekeeper `joining`, which is at place `at`.
+
+    `instead`: a newcomer of a replacement that is under way, and is lost, is given up for it.
+    """
+
+    cluster: str
+    leaving: int
+    joining: int
+    address: str
+    at: int
+    instead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Ask these, all at once, each at its place; no requests: wait a moment. `text` says for what,
+    `to_go` how many bytes the newcomer still lacks."""
+
+    requests: Mapping[int, Message] = field(default_factory=dict)
+    text: str = ""
+    to_go: int | None = None
+
+
+Answers: TypeAlias = Mapping[int, Message]  # of those that answered
+Steps: TypeAlias = Generator[Batch, Answers, Configuration]
+
+
+def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
+    """Returns the final configuration. Refused: it cannot be done, and the text says why.
+
+    `places` are all that are known, the newcomer's among them; `draw` gives 16 random bytes.
+    """
+    known_lsn = ZERO_LSN
+    while True:
+        states = _states((yield Batch(dict.fromkeys(places, MembersQuery(goal.cluster)))))
+        current = _newest(states)
+        if current is None:
+            yield Batch(text="no safekeeper with this log answers")
+            continue
+        newcomer = _newcomer(goal, current, (yield Batch({goal.at: LogQuery(goal.cluster)})))
+        behind = [p for p, s in states.items() if s.configuration != current]
+        if behind:
+            yield Batch(dict.fromkeys(behind, InstallMembers(goal.cluster, current)))
+        if newcomer is None:
+            yield Batch(text=f"safekeeper {goal.joining} at {goal.address} does not answer")
+            continue
+        at_work = [s for s in states.values() if s.configuration == current]
+        if _is_done(goal, current, newcomer):
+            if _holds_quorum(current, at_work):
+                return current
+            yield Batch(text="waiting until a quorum of the new members knows of it")
+            continue
+        following = _following(goal, current, newcomer)
+        if following is None and newcomer.configuration is None:
+            yield from _join(goal, current, at_work)
+            continue
+        if following is None:
+            filled, to_go = _filling(current, at_work, known_lsn)
+            known_lsn = max(s.commit_lsn for s in at_work) if at_work else known_lsn
+            if not filled:
+                text = "the newcomer is being filled" if to_go else _waits(current, at_work)
+                yield Batch(text=text, to_go=to_go)
+                continue
+            following = final(current)
+        else:
+            name = yield from _prepare(goal, current)
+            if name is None:
+                continue
+            following = joint(current, leaving=following.leaving, joining=name,
+                              address=goal.address)  # fmt: skip
+        decided = yield from _decide(goal, current, following, places, states, draw)
+        if decided is not None:
+            yield Batch(dict.fromkeys(places, InstallMembers(goal.cluster, decided)))
+
+
+def _states(answers: Answers) -> dict[int, MembersState]:
+    return {p: answer for p, answer in answers.items() if isinstance(answer, MembersState)}
+
+
+def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
+    known = [state.configuration for state in states.values()]
+    if len({configuration.log_uuid for configuration in known}) > 1:
+        raise Refused("these safekeepers hold different logs under this cluster's name")
+    return max(known, key=lambda configuration: configuration.generation, default=None)
+
+
+def _newcomer(goal: Goal, current: Configuration, answers: Answers) -> LogState | None:
+    """What the newcomer holds. Refused if that is not for us to use."""
+    answer = answers.get(goal.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {goal.address}: {answer.text}")
+    if not isinstance(answer, LogState):
+        return None
+    if answer.acceptor_id != goal.joining:
+        raise Refused(f"{goal.address} is safekeeper {answer.acceptor_id}, not {goal.joining}")
+    is_ours = answer.log_uuid in (NO_LOG, current.log_uuid)
+    name = member_name(answer.acceptor_id, answer.incarnation)
+    if not is_ours or (answer.configuration is not None and name not in current.everyone):
+        raise Refused(
+            f"safekeeper {goal.joining} at {goal.address} holds a log of cluster "
+            f"{goal.cluster!r} as {name}, which is no member. Stop it, remove that log's directory "
+            "and start it again; then repeat this command"
+        )
+    return answer
+
+
+def _is_done(goal: Goal, current: Configuration, newcomer: LogState) -> bool:
+    name = member_name(newcomer.acceptor_id, newcomer.incarnation)
+    if current.joining or name not in current.members:
+        return False
+    others = {member_id(member) for member in current.members if member != name}
+    if goal.leaving in others:
+        raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
+    return True
+
+
+def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Configuration | None:
+    """None: the joint configuration is ours already. Else what shall become the next one, without
+    the newcomer's name, which it gets when it is prepared."""
+    name = member_name(newcomer.acceptor_id, newcomer.incarnation)
+    if current.joining:
+        same = (goal.leaving, goal.joining) == (
+            member_id(current.leaving),
+            member_id(current.joining),
+        )
+        if same and name == current.joining:
+            return None
+        if not same and not (goal.instead and goal.leaving == member_id(current.leaving)):
+            raise Refused(
+                f"a replacement is under way, {shown_change(current)} at {current.address}: one at "
+                "a time. Repeat its command to finish it, or, if that newcomer is lost, say "
+                "--instead"
+            )
+        return joint(current, leaving=current.leaving, joining="", address="")
+    leaving = [member for member in current.members if member_id(member) == goal.leaving]
+    if not leaving:
+        members = ", ".join(str(member_id(member)) for member in current.members)
+        raise Refused(f"safekeeper {goal.leaving} is no member; members are {members}")
+    if goal.joining != goal.leaving and goal.joining in map(member_id, current.members):
+        raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
+    return joint(current, leaving=leaving[0], joining="", address="")
+
+
+def _waits(current: Configuration, at_work: Sequence[MembersState]) -> str:
+    if any(s.has_committed and s.member in current.everyone for s in at_work):
+        return "the newcomer has not attached yet"
+    return (
+        f"no proposer has committed with generation {current.generation} yet: start one, or run "
+        "`walkeeper settle` if there is no primary"
+    )
+
+
+def _prepare(goal: Goal, current: Configuration) -> Generator[Batch, Answers, str | None]:
+    answers = yield Batch({goal.at: PrepareLog(goal.cluster, current.log_uuid)})
+    answer = answers.get(goal.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {goal.address}: {answer.text}")
+    if not isinstance(answer, LogState):
+        return None
+    return member_name(answer.acceptor_id, answer.incarnation)
+
+
+def _decide(
+    goal: Goal,
+    current: Configuration,
+    wanted: Configuration,
+    places: Sequence[int],
+    states: Mapping[int, MembersState],
+    draw: Callable[[], bytes],
+) -> Generator[Batch, Answers, Configuration | None]:
+    """One round of Paxos for what follows `current`: what was decided, perhaps by somebody else;
+    None: nothing is known to be, another round may. While `current` is joint its old members
+    decide: a newcomer that is lost must not keep another one out."""
+    old = replace(current, leaving="", joining="")
+    term = max(state.round.term for state in states.values()) + 1
+    round_ = Ballot(term, draw())
+    ask = PromiseMembers(goal.cluster, current.log_uuid, current.generation, round_)
+    promised = _granting(current, round_, (yield Batch(dict.fromkeys(places, ask))))
+    if not old.elects([state.member for state in promised]):
+        yield Batch(text="too few members answer")
+        return None
+    last = max(promised, key=lambda state: state.accepted_round)
+    following = last.accepted or wanted
+    accept = AcceptMembers(goal.cluster, round_, following)
+    accepted = _granting(current, round_, (yield Batch(dict.fromkeys(places, accept))))
+    return following if old.commits([state.member for state in accepted]) else None
+
+
+def _granting(current: Configuration, round_: Ballot, answers: Answers) -> list[MembersState]:
+    return [
+        state
+        for state in _states(answers).values()
+        if state.granted and state.round == round_ and state.configuration == current
+    ]
+
+
+def _holds_quorum(current: Configuration, at_work: Sequence[MembersState]) -> bool:
+    names = [state.member for state in at_work]
+    return current.elects(names) and current.commits(names)
+
+
+def _join(
+    goal: Goal, current: Configuration, at_work: Sequence[MembersState]
+) -> Generator[Batch, Answers, None]:
+    """The newcomer's log begins where all WAL below may be gone, in the segment of restart_lsn:
+    while it is a member without WAL, restart_lsn stands still, so what follows is kept for it."""
+    old = current.member_sets[0]
+    serving = [state for state in at_work if state.member in old]
+    if len(serving) < current.vote_quorum:
+        yield Batch(text="too few of the old members know of the newcomer yet")
+        return
+    donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
+    reached = min(donor.restart_lsn, donor.commit_lsn)
+    base_lsn = max(reached.round_down(current.segment_bytes), current.creation_lsn)
+    history = _below(donor.history, base_lsn)
+    join = JoinLog(goal.cluster, current, base_lsn, history)
+    answer = (yield Batch({goal.at: join})).get(goal.at)
+    if isinstance(answer, Reject):
+        raise Refused(f"safekeeper at {goal.address}: {answer.text}")
+
+
+def _below(history: History, lsn: Lsn) -> History:
+    """Who wrote what is below: not who will write from there on, which may not be committed."""
+    return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
+
+
+def _filling(
+    current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
+) -> tuple[bool, int | None]:
+    """Whether the newcomer has what was known to be committed a round ago; the bytes to go."""
+    newcomer = next((s for s in at_work if s.member == current.joining), None)
+    if newcomer is None:
+        return False, None
+    committed = max(state.commit_lsn for state in at_work)
+    to_go = max(0, committed - newcomer.flush_lsn)
+    filled = newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= known_lsn
+    return filled, to_go

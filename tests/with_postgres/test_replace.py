@@ -1,0 +1,147 @@
+"""`walkeeper replace` under load: nothing is lost, commits go on, and a wiped disk gets no vote."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.postgres_server import free_port
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon, server_environment
+from tests.with_postgres.conftest import Figure
+from tests.with_postgres.journal import Journal
+
+pytestmark = pytest.mark.postgres
+
+PAUSE_S_MAX = 15.0  # on a busy machine; the figure says what it was
+FILL_S = 60.0
+
+
+def lose_disk(cluster: Cluster, number: int) -> None:
+    cluster.safekeepers[number - 1].kill()
+    shutil.rmtree(cluster.data_dir(number))
+
+
+def add_safekeeper(cluster: Cluster, number: int) -> tuple[Daemon, int]:
+    """Another machine; ends with the cluster."""
+    port = free_port()
+    newcomer = cluster.new_safekeeper(number, port)
+    cluster.safekeepers.append(newcomer)
+    newcomer.start()
+    return newcomer, port
+
+
+def replace_arguments(cluster: Cluster, member: int, newcomer: str) -> list[str]:
+    with_whom = ["--member", str(member), "--with", newcomer]
+    return ["replace", "--safekeepers", cluster.addresses, *with_whom, "--timeout", f"{FILL_S}s"]
+
+
+def line_of(cluster: Cluster, number: int) -> dict[str, object]:
+    lines = cluster.status()["safekeepers"]
+    return next(line for line in lines if line["id"] == number)
+
+
+def test_a_dead_disk_is_replaced_under_load_and_the_next_one_may_die(
+    cluster: Cluster, figure: Figure
+) -> None:
+    """Then the two that are left hold every commit: one of them is the newcomer."""
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(200)
+        lose_disk(cluster, 3)
+        journal.wait_for_more(200)
+        _, port = add_safekeeper(cluster, 4)
+        started_s = time.monotonic()
+        done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}",
+                                   "--timeout", f"{FILL_S}s")  # fmt: skip
+        assert done.returncode == 0, done
+        assert "members are 1, 2, 4 (generation 3)" in done.stdout, done
+        figure("replaced in s", time.monotonic() - started_s)
+        journal.wait_for_more(200)
+        gap_s = journal.longest_gap_s(started_s - 0.1, time.monotonic())
+        figure("longest pause of commits while a member is replaced, s", gap_s)
+        assert gap_s < PAUSE_S_MAX
+        assert cluster.proposer.is_running, "it needs no restart"
+        cluster.ports = [*cluster.ports[:2], port]
+        cluster.wait_caught_up()
+        assert cluster.status()["cluster"]["generation"] == 3
+        cluster.safekeepers[0].kill()
+        journal.wait_for_more(200)
+        cluster.proposer.kill()
+        second = cluster.new_proposer("second")
+        second.start()
+        journal.wait_for_more(200)
+        cluster.safekeepers[0].start()
+        journal.stop()
+        cluster.wait_all_equal()
+    assert not journal.cancelled
+    assert not journal.lost_in(cluster.primary)
+
+
+def test_a_wiped_member_gets_no_vote_under_its_old_name_until_it_is_replaced(
+    cluster: Cluster,
+) -> None:
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(200)
+        lose_disk(cluster, 3)
+        wiped = cluster.safekeepers[2]
+        wiped.start()
+        journal.wait_for_more(100)
+        cluster.safekeepers[1].kill()
+        assert journal.is_silent_for(2.0), "two of three are lost, whatever the wiped one says"
+        settled = cluster.try_command("settle", "--timeout", "3s")
+        assert settled.returncode == 1, "no election with the wiped one's vote"
+        cluster.safekeepers[1].start()
+        cluster.proposer.kill()
+        cluster.proposer.start()
+        journal.wait_for_more(100)
+        done = cluster.try_command("replace", "--member", "3", "--with",
+                                   f"3@127.0.0.1:{cluster.ports[2]}")  # fmt: skip
+        assert done.returncode == 0, done
+        cluster.safekeepers[1].kill()
+        journal.wait_for_more(100)  # it counts now
+        cluster.safekeepers[1].start()
+        again = cluster.try_command("replace", "--member", "3", "--with",
+                                    f"3@127.0.0.1:{cluster.ports[2]}")  # fmt: skip
+        assert again.returncode == 0 and "generation 3" in again.stdout, "nothing is left to do"
+        journal.stop()
+        cluster.wait_all_equal()
+    assert not journal.lost_in(cluster.primary)
+
+
+def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
+    cluster: Cluster,
+) -> None:
+    old = cluster.safekeepers[2]
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(200)
+        old.kill()
+        newcomer, port = add_safekeeper(cluster, 4)
+        newcomer.kill()  # so the first run gets no further than to the newcomer
+        arguments = replace_arguments(cluster, 3, f"4@127.0.0.1:{port}")
+        newcomer.start()
+        generations = []
+        while not generations or generations[-1] < 3:
+            first = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
+                                     stdout=subprocess.DEVNULL)  # fmt: skip
+            wait_until(lambda: cluster.status()["cluster"]["generation"] not in generations, FILL_S)
+            first.kill()
+            first.wait()
+            generations.append(cluster.status()["cluster"]["generation"])
+            if generations[-1] == 2:
+                rival = cluster.try_command("replace", "--member", "2", "--with",
+                                            f"5@127.0.0.1:{port}")  # fmt: skip
+                assert rival.returncode == 1, rival
+        done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}")
+        assert done.returncode == 0 and "generation 3" in done.stdout, done
+        journal.wait_for_more(100)
+        old.start()
+
+        def is_told() -> bool:
+            return "was replaced by 4#" in str(line_of(cluster, 3)["error"])
+
+        wait_until(is_told, FILL_S)
+        journal.wait_for_more(100)
+    assert not journal.lost_in(cluster.primary)
