@@ -16,6 +16,16 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.framing import FrameReader, Message, crc_of, decode, encode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    MembersState,
+    PromiseMembers,
+    final,
+    joint,
+)
 from walkeeper_common.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
@@ -175,6 +185,9 @@ def configuration(members: int = 3, ack_quorum: int = 2) -> Configuration:
 
 
 BALLOT = Ballot(3, b"p" * 16)
+CHANGED = joint(
+    configuration(), leaving=configuration().members[2], joining="4#0a", address="h4:5454"
+)
 HISTORY = (fragment(NO_BALLOT, 0), fragment(BALLOT, 8, sealed=True))
 WAL = bytes(range(256)) * 300
 SAMPLES: list[Message] = [
@@ -206,6 +219,15 @@ SAMPLES: list[Message] = [
     ConfigureLog("main", configuration()),
     StatusRequest("main"),
     StatusResponse(b"{}"),
+    MembersQuery("main"),
+    PromiseMembers("main", b"u" * 16, 3, BALLOT),
+    AcceptMembers("main", BALLOT, CHANGED),
+    InstallMembers("main", final(CHANGED)),
+    JoinLog("main", CHANGED, Lsn(8), HISTORY),
+    MembersState("1#00", True, CHANGED, BALLOT, BALLOT, CHANGED, True, Lsn(3), Lsn(2), Lsn(1),
+                 HISTORY),
+    MembersState("1#00", False, configuration(), NO_BALLOT, NO_BALLOT, None, False, Lsn(3), Lsn(2),
+                 Lsn(1), ()),
 ]  # fmt: skip
 
 

@@ -8,7 +8,18 @@ from tests.mutants.failing import FAILING
 from tests.mutants.leading import LEADING
 from tests.mutants.quorums import QUORUMS
 from tests.mutants.reading import READING
+from tests.mutants.replacing import REPLACEMENTS
 from tests.mutants.storing import STORING
 from tests.mutants.voting import VOTING
 
-MUTANTS = (*VOTING, *ELECTING, *APPENDING, *READING, *FAILING, *QUORUMS, *STORING, *LEADING)
+MUTANTS = (
+    *VOTING,
+    *ELECTING,
+    *APPENDING,
+    *READING,
+    *FAILING,
+    *QUORUMS,
+    *STORING,
+    *LEADING,
+    *REPLACEMENTS,
+)
