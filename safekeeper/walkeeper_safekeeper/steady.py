@@ -37,7 +37,7 @@ def extends(acceptor: Acceptor, connection: int, append: AppendRequest) -> bool:
 def extend(acceptor: Acceptor, append: AppendRequest) -> AppendResponse:
     """Its bytes are durable: the log is longer, and this is the ack (rules 9 and 10)."""
     acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = end_lsn = append.end_lsn
-    acceptor.silent_ticks = 0
+    acceptor.silent_ticks, acceptor.heard_commit_lsn = 0, append.commit_lsn
     if append.restart_lsn > acceptor.restart_lsn:
         acceptor.restart_lsn = append.restart_lsn
     if append.commit_lsn > acceptor.told_commit_lsn:
