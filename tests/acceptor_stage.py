@@ -5,11 +5,14 @@
     append P ballot=B begin=L bytes=N [commit=L] [timeline=T] [damaged=yes]
     heartbeat P ballot=B at=L [commit=L] [timeline=T] | flushed L | record_end L
     read P ballot=B begin=L bytes=N | wal_read | lost P | tick
+    install P generation=2|3 [leaving=N] | ask_members P
     no_space at=L | storage_failed | restart flush=L
 
-P is a connection. `record_end` answers the oldest FindRecordEnd, `wal_read` the oldest ReadWal.
-`restart` goes on with what was persisted, and with WAL up to `flush`, a record's end. A wiped one
-has been prepared again: another incarnation, not configured.
+P is a connection. Messages are of generation 1, or of `generation=N`. `install` brings the joint
+members, in which safekeeper 4 comes for safekeeper `leaving` (3), or the final ones. `record_end`
+answers the oldest FindRecordEnd, `wal_read` the oldest ReadWal. `restart` goes on with what was
+persisted, and with WAL up to `flush`, a record's end. A wiped one has been prepared again: another
+incarnation, not configured.
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ from tests.scenario_words import (
     shown_facts,
     shown_message,
 )
-from walkeeper_common.framing import crc_of
+from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.member_change import InstallMembers, MembersQuery, final, joint
 from walkeeper_common.messages import (
     PROTOCOL_VERSION,
     AppendRequest,
@@ -40,7 +44,7 @@ from walkeeper_common.messages import (
     ProposerGreeting,
     VoteRequest,
 )
-from walkeeper_common.quorum import LogKind
+from walkeeper_common.quorum import LogKind, member_name
 from walkeeper_common.requests import ReadRequest
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -134,22 +138,24 @@ class AcceptorStage:
             case _:
                 return Received(_connection(plain[0]), self._message(verb, named))
 
-    def _message(
-        self, verb: str, named: dict[str, str]
-    ) -> ProposerGreeting | VoteRequest | ProposerElected | AppendRequest | ReadRequest:
+    def _message(self, verb: str, named: dict[str, str]) -> Message:
+        if verb == "ask_members":
+            return MembersQuery("main")
+        if verb == "install":
+            return self._install(named)
         if verb == "greet":
             return ProposerGreeting(
                 PROTOCOL_VERSION, "main", LOG_UUID, SYSTEM_ID, self.configuration.segment_bytes,
                 "15.18", b"p" * 16, LogKind.PHYSICAL, "walkeeper", self.configuration,
             )  # fmt: skip
-        ballot = parse_ballot(named["ballot"])
+        ballot, generation = parse_ballot(named["ballot"]), int(named.get("generation", "1"))
         match verb:
             case "vote":
-                number = int(named.get("member", "1"))
-                return VoteRequest(1, ballot, LOG_UUID, self.configuration.members[number - 1])
+                name = self.configuration.members[int(named.get("member", "1")) - 1]
+                return VoteRequest(generation, ballot, LOG_UUID, name)
             case "elected":
                 history = parse_history(named["history"], self.configuration)
-                return ProposerElected(1, ballot, lsn_of(named["start"]), history)
+                return ProposerElected(generation, ballot, lsn_of(named["start"]), history)
             case "read":
                 return ReadRequest(ballot, lsn_of(named["begin"]), int(named["bytes"]))
             case "append" | "heartbeat":
@@ -159,9 +165,16 @@ class AcceptorStage:
                 commit_lsn = lsn_of(named.get("commit", "0/0"))
                 end_lsn, timeline = begin_lsn + len(wal), int(named.get("timeline", "1"))
                 return AppendRequest(
-                    1, ballot, timeline, begin_lsn, end_lsn, commit_lsn, CREATION_LSN, crc, wal
-                )
+                    generation, ballot, timeline, begin_lsn, end_lsn, commit_lsn, CREATION_LSN,
+                    crc, wal,
+                )  # fmt: skip
         raise ValueError(f"unknown verb {verb!r}")
+
+    def _install(self, named: dict[str, str]) -> InstallMembers:
+        leaving = self.configuration.members[int(named.get("leaving", "3")) - 1]
+        newcomer = member_name(4, incarnation_of(4))
+        both = joint(self.configuration, leaving=leaving, joining=newcomer, address="h4:5454")
+        return InstallMembers("main", both if named["generation"] == "2" else final(both))
 
     def _show(self, effect: Effect) -> str:
         match effect:

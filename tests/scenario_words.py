@@ -14,7 +14,7 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendRequest, RejectCode
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
+from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
 from walkeeper_common.requests import ReadResponse
 
 CREATION_LSN = Lsn(0x100000)
@@ -93,6 +93,12 @@ def shown(value: object) -> str:
             return f"{shown(value.ballot)}@{value.start_lsn}{timeline}{seal}"
         case tuple():
             return ",".join(shown(part) for part in value)
+        case Configuration():
+            ids = ",".join(str(member_id(member)) for member in value.members)
+            if not value.joining:
+                return f"{value.generation}:{ids}"
+            change = f"{member_id(value.leaving)}->{member_id(value.joining)}"
+            return f"{value.generation}:{ids};{change}"
         case RejectCode():
             return value.name
         case bool():

@@ -56,7 +56,8 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
     """What a member that is none any more is told, or None if it never was one.
 
-    Its own history says of whom it was one when it last followed a leader.
+    Its own history says of whom it was one when it last followed a leader
+    (scenarios/replaced_member_is_told_by_whom.txt).
     """
     with_it = [fragment.members for fragment in history if name in fragment.members]
     if name in configuration.everyone or not with_it:

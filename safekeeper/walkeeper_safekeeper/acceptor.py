@@ -414,7 +414,8 @@ class Acceptor:
         return [*effects, Send(connection, state)]
 
     def _leave_generation(self) -> list[Effect]:
-        """Nothing that was asked for in the one before is done or acknowledged any more."""
+        """Nothing that was asked for in the one before is done or acknowledged any more
+        (scenarios/members_change_ends_a_generation.txt)."""
         assert self.durable.configuration is not None, f"{self.member=}"
         text = f"the members have changed: generation {self.durable.configuration.generation}"
         waiting = [w for w in self.waiting if not isinstance(w.message, ProposerGreeting)]
