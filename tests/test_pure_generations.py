@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
+import pytest
+
+from tests.faulty_disk import FaultyDisk
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.member_change import (
     InstallMembers,
+    JoinLog,
     MembersQuery,
     MembersState,
     final,
@@ -30,6 +36,7 @@ from walkeeper_common.messages import (
     VoteResponse,
 )
 from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.requests import PrepareLog
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.leadership import Leader
@@ -39,7 +46,10 @@ from walkeeper_proposer.proposer_events import Received as FromSafekeeper
 from walkeeper_proposer.proposer_events import Send as ToSafekeeper
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import Persist, Received, RecordEndFound, Send
+from walkeeper_safekeeper.creation import prepared
 from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.member_register import joined
 
 OLD = configuration_of(3)
 CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, OLD.members, 2)
@@ -143,6 +153,24 @@ def test_a_member_that_was_replaced_is_told_by_whom() -> None:
     assert isinstance(answer, Send) and isinstance(answer.message, Reject)
     assert answer.message.code is RejectCode.NOT_A_MEMBER
     assert f"was replaced by {NEWCOMER} (generation 3)" in answer.message.text
+
+
+def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:
+    """A crash behind its first segment, and the members remove WAL meanwhile."""
+    disk = FaultyDisk(Random(1))
+    folder = LogFolder("sk4", FaultyDisk(Random(2)), disk)
+    fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=4,
+                     incarnation=incarnation_of(4))  # fmt: skip
+    for base in (CREATION_LSN, Lsn(CREATION_LSN + (3 << 20))):
+        durable = joined(fresh, JoinLog("main", BOTH, base, (CREATION,)))
+        assert isinstance(durable, Durable)
+        folder.create_wal(durable)
+    folder.save_control(durable)
+    opened = folder.open_wal()
+    assert opened.flush_lsn == opened.store.first_lsn == base
+    disk.write_at(disk.names()[0], 0, [b"WAL of nobody knows which log"])
+    with pytest.raises(Refused, match="no control file says of which log"):
+        folder.create_wal(durable)
 
 
 # The proposer

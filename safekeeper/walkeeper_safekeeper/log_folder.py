@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from walkeeper_common.errors import CorruptWal
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.errors import CorruptWal, Refused
+from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import Timelines, timeline_file_name, timeline_files
+from walkeeper_common.walpages import LONG_HEADER_BYTES
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.entry_store import EntryStore
@@ -89,8 +90,25 @@ class LogFolder:
         self._folder.replace(ARCHIVED, seal(ARCHIVED_MAGIC, 1, body))
 
     def create_wal(self, durable: Durable) -> None:
-        """The first segment, before the configuration that promises it is saved."""
-        self._store(durable).create(durable.begin_lsn)
+        """The first segment, before the configuration that promises it is saved.
+
+        Refused if there is WAL already: its control file is gone, so nobody knows whose it is, and
+        it would be taken for this log's. A crash between the two may have left a segment of zeros,
+        perhaps of another beginning.
+        """
+        store = self._store(durable)
+        files = store.found_files()
+        for start, timeline in sorted(files):
+            name = segment_name(timeline, start, store.segment_bytes)
+            if any(self._wal.read_at(name, 0, LONG_HEADER_BYTES)):
+                raise Refused(
+                    f"{self.path}/wal holds WAL ({name}), and no control file says of which log: "
+                    f"move {self.path} away and start this safekeeper again"
+                )
+        left = {file for file in files if file[0] != durable.begin_lsn}
+        if left:
+            store.unlink_files(left)
+        store.create(durable.begin_lsn)
 
     def open_wal(self) -> OpenedWal:
         """Recover: find the end, make the disk agree with it, take down the marks."""
