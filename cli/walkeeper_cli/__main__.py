@@ -99,6 +99,9 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
     What archived WAL says, of any PostgreSQL from 13 to 18, without a server:
       walkeeper history stats    --path /var/lib/barman/main
     \b
+    A safekeeper's disk is lost, and another one takes its place while commits go on:
+      walkeeper replace  --safekeepers … --member 3 --with 4@10.0.0.4:5454
+    \b
     When commits hang and nobody can bring the quorum back:
       walkeeper detach   --dsn service=prod
     \b
