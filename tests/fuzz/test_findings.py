@@ -294,7 +294,8 @@ def test_greetings_do_not_fill_the_memory() -> None:
         session.on_message(
             ProposerGreeting(
                 1, "main", LOG_UUID, 0, 0, "", proposer_id, LogKind.PHYSICAL, "w", None
-            )
+            ),
+            alone=True,
         )
     assert len(log.proposers) == PROPOSERS_KNOWN_MAX
     assert {ids[0], *ids[-PROPOSERS_KNOWN_MAX + 1 :]} == set(log.proposers)
