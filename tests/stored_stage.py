@@ -27,6 +27,7 @@ from random import Random
 
 from tests.cluster_stage import ClusterStage
 from tests.faulty_disk import FaultyDisk, PowerCut
+from tests.faulty_shelf import FaultyShelf
 from tests.scenario_words import (
     CREATION_LSN,
     LOG_UUID,
@@ -109,7 +110,7 @@ class StoredSafekeeper:
 
     def _folder(self) -> LogFolder:
         folder, wal = self.disks
-        return LogFolder(f"sk{self.number}", folder, wal)
+        return LogFolder(f"sk{self.number}", folder, wal, FaultyShelf(FaultyDisk(Random(0))))
 
     def start(self) -> None:
         """Recovery, as at every start."""

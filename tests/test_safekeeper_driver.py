@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.faulty_disk import FaultyDisk
+from tests.faulty_shelf import FaultyShelf
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.framing import Message, crc_of
@@ -74,6 +75,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.notes: list[str] = []
 
     def send(self, connection: int, message: Message) -> None:
         self.messages.append(message)
@@ -82,7 +84,8 @@ class Heard:
 
     def end_readers(self, above_lsn: Lsn) -> None: ...
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+        self.notes.append(text)
 
 
 class Bench:
@@ -99,7 +102,8 @@ class Bench:
         durable = Durable(
             1, incarnation, b"u" * 16, configuration, history=(creation,), commit_lsn=START
         )
-        folder = LogFolder("log", FaultyDisk(Random(2)), self.disk)
+        self.folder_disk = FaultyDisk(Random(2))
+        folder = LogFolder("log", self.folder_disk, self.disk, FaultyShelf(FaultyDisk(Random(3))))
         folder.create_wal(durable)
         folder.save_control(durable)
         opened = folder.open_wal()
@@ -118,6 +122,13 @@ class Bench:
         self.receive(ProposerElected(1, BALLOT, START, (creation, entry)))
         self.writer.run_all()
         self.heard.messages.clear()
+
+    def load_from(self, folder: FaultyDisk) -> Durable:
+        """What the control file says on this disk."""
+        found = LogFolder("log", folder, self.disk, FaultyShelf(FaultyDisk(Random(3))))
+        durable = found.load_control()
+        assert durable is not None
+        return durable
 
     def receive(self, message: Message, connection: int = 1) -> None:
         """As a session does."""

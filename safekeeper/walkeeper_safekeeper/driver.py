@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.framing import Message
+from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AppendRequest, Buffer
 from walkeeper_common.timelines import Timelines
@@ -92,6 +93,14 @@ class OlderWal(Protocol):
         ...
 
 
+class KeepsOrphans(Protocol):
+    """Where what is cut goes: orphans.py."""
+
+    def keep(self, store: WalStore, history: History, begin_lsn: Lsn) -> str | None:
+        """Durable when it returns; a text for the operator. Raises nothing."""
+        ...
+
+
 class Driver:
     """One log. `is_busy` asks the sessions to stop reading: the queue is bounded by bytes."""
 
@@ -119,6 +128,7 @@ class Driver:
         self._is_writing = self._is_refusing = False
         self.groups_written = 0
         self.older: OlderWal | None = None
+        self.orphans: KeepsOrphans | None = None
         self._followed = acceptor.durable.history  # by the names of the store's files
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
@@ -217,12 +227,19 @@ class Driver:
             case _:
                 assert_never(effect)
 
-    def _persist(self, state: Durable) -> None:
-        """A cut that is announced still goes by the old history; it comes before the new one."""
+    def _persist(self, state: Durable) -> str | None:
+        """A cut that is announced still goes by the old history; it comes before the new one.
+
+        What it takes is kept before it is announced: after that a start finishes the cut.
+        """
+        text = None
+        if state.truncating_to is not None and self.orphans is not None:
+            text = self.orphans.keep(self.store, state.history, state.truncating_to)
         self._save(state)
         if state.history != self._followed:
             self._followed = state.history
             self.store.follow(Timelines(state.history))
+        return text
 
     def _hold(self, job: Callable[[], object]) -> None:
         """Finish this before anything that follows; if it fails, nothing follows."""
@@ -236,6 +253,8 @@ class Driver:
             # it could not make durable.
             self._effects.clear()
             self._events.appendleft(StorageFailed(str(result)))
+        elif isinstance(result, str):
+            self._around.note(result, ())
         self._run()
 
     # Writing

@@ -94,6 +94,7 @@ class HostedLog:
             allocator=allocator,
             around=self,
         )
+        self.driver.orphans = self.folder.orphans
         saved = await call(reader, self.folder.load_slots)
 
         async def write_slots(data: bytes) -> None:

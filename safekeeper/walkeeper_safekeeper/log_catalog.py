@@ -33,6 +33,7 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.member_register import joined
+from walkeeper_safekeeper.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.real_disk import RealDisk, make_directory
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
@@ -104,8 +105,7 @@ class LogCatalog:
         path = os.path.join(self._data_dir, cluster)
         folder = RealDisk(path)
         wal = RealDisk(os.path.join(path, "wal"), bytes_max=self._settings.wal_bytes_max)
-        make_directory(os.path.join(path, "orphans"))
-        return LogFolder(path, folder, wal)
+        return LogFolder(path, folder, wal, OrphanShelf(os.path.join(path, "orphans")))
 
     def logs(self) -> Sequence[HostedLog]:
         """Those that are served."""

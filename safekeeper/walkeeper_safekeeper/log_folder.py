@@ -1,6 +1,7 @@
 """One log's folder: `control`, `slots`, `archived`, `wal/`, `orphans/` (INTERFACE.md, "Files").
 
-Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given.
+Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given, and the
+shelf of `orphans/`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from walkeeper_common.walpages import LONG_HEADER_BYTES
 from walkeeper_safekeeper import control_file
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.entry_store import EntryStore
+from walkeeper_safekeeper.orphans import Orphans, Shelf
 from walkeeper_safekeeper.sealed_file import seal, unseal
 from walkeeper_safekeeper.wal_recovery import DurableFacts, recover
 from walkeeper_safekeeper.wal_store import Disk, WalStore
@@ -38,8 +40,9 @@ class OpenedWal:
 class LogFolder:
     """`path` is only for error texts."""
 
-    def __init__(self, path: str, folder: Disk, wal: Disk) -> None:
+    def __init__(self, path: str, folder: Disk, wal: Disk, orphans: Shelf) -> None:
         self.path, self._folder, self._wal = path, folder, wal
+        self.orphans = Orphans(orphans)
         self.timeline_files: dict[int, bytes] = {}  # that are stored; replaced as a whole
 
     def load_control(self) -> Durable | None:

@@ -142,7 +142,7 @@ class RealDisk:
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
-            _sync_path(self.path)
+            sync_path(self.path)
 
     def allocate(self, name: str, size: int) -> None:
         self._keep_quota(size)
@@ -155,7 +155,7 @@ class RealDisk:
         except StorageError as error:
             with suppress(OSError):
                 os.unlink(path)
-            if _is_no_space(error.__cause__):
+            if is_no_space(error.__cause__):
                 raise NoSpace(f"no space for {size} bytes of {path}") from error
             raise
 
@@ -211,7 +211,7 @@ class RealDisk:
             try:
                 self._write_new(half_made, data)
             except OSError as error:
-                if not _is_no_space(error):
+                if not is_no_space(error):
                     raise
                 # A new file that could not be written promises nothing: this is no retried fsync.
                 with suppress(OSError):
@@ -221,7 +221,7 @@ class RealDisk:
             with self._lock:
                 os.rename(self._path(half_made), self._path(name))
                 self._evict(name)
-            _sync_path(self.path)
+            sync_path(self.path)
         self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
         self._make_reserve()
 
@@ -254,7 +254,7 @@ class RealDisk:
                     self._write_zeros(path, size)
                 return size == wanted
             except StorageError as error:
-                if not _is_no_space(error.__cause__):
+                if not is_no_space(error.__cause__):
                     raise
                 self._give_up_reserve()
                 size //= 2
@@ -318,14 +318,15 @@ def make_directory(path: str) -> None:
     make_directory(parent)
     try:
         os.mkdir(path, 0o700)
-        _sync_path(parent)
+        sync_path(parent)
     except FileExistsError:
         pass
     except OSError as error:
         raise StorageError(f"making the directory {path}: {error.strerror}") from error
 
 
-def _sync_path(path: str) -> None:
+def sync_path(path: str) -> None:
+    """fsync of a directory. OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -333,7 +334,8 @@ def _sync_path(path: str) -> None:
         os.close(descriptor)
 
 
-def _is_no_space(error: BaseException | None) -> bool:
+def is_no_space(error: BaseException | None) -> bool:
+    """No room, or a quota."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

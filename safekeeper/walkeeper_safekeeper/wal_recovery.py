@@ -114,8 +114,7 @@ def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: D
     """
     lsn = Lsn(min(store.first_lsn, store.segment_start(max(facts.creation_lsn, commit_lsn - 1))))
     starts = {start for start, _ in files}
-    while (store.segment_start(lsn), store.timelines.at(lsn)) in files:
-        lsn = store.file_end(lsn)
+    lsn = store.contiguous_end(lsn)
     at_fork = store.timelines.before(lsn) != store.timelines.at(lsn)
     has_gap = any(start > lsn for start in starts) and not at_fork
     if lsn < commit_lsn or has_gap or not files:

@@ -368,6 +368,12 @@ class WalStore:
         except InvalidWal as error:
             raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
 
+    def contiguous_end(self, lsn: Lsn) -> Lsn:
+        """Up to where there are files from `lsn` on."""
+        while self._file_of(lsn) in self._files:
+            lsn = self.file_end(lsn)
+        return lsn
+
     def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
         """How far the log is valid from a record's (or the log's) start on."""
         return scan(

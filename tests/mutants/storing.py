@@ -48,6 +48,18 @@ STORING = (
         ),
     ),
     Mutant(
+        "orphan-kept-too-late",
+        "driver",
+        "what a cut takes is in orphans/ before the cut is announced",
+        (
+            Edit(
+                DRIVER,
+                "        text = None\n        if state.truncating_to",
+                "        text = None\n        self._save(state)\n        if state.truncating_to",
+            ),
+        ),
+    ),
+    Mutant(
         "names-do-not-follow",
         "wal_store",
         "the files are named after the timelines of the history that was adopted",

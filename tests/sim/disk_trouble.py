@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from enum import Enum
+from random import Random
 
 from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.sim.world import World
@@ -34,12 +35,14 @@ class Loss(Enum):
 
 
 class Disks:
-    """The folder and its wal."""
+    """The folder, its wal and its orphans."""
 
     def __init__(self, world: World, segment_bytes: int, timelines: Timelines) -> None:
         """`timelines` are kept up to date by whoever writes here."""
         self.world, self.segment_bytes, self.timelines = world, segment_bytes, timelines
         self.folder, self.wal = FaultyDisk(world.random), FaultyDisk(world.random)
+        # What is kept of cuts changes no schedule: it has luck of its own.
+        self.orphans = FaultyDisk(Random(segment_bytes))
         self.lost: Disks | None = None
 
     def power_cut(self, vouched_lsn: Lsn) -> None:
@@ -48,7 +51,7 @@ class Disks:
         is_garbled = self.world.chance(options.bit_flips)
         if is_garbled:
             self.world.trouble("garbled tails")
-        self.folder = self.folder.crash()
+        self.folder, self.orphans = self.folder.crash(), self.orphans.crash()
         self.wal = self.wal.crash(garbles=is_garbled)
         if self.folder.lost_changes + self.wal.lost_changes:
             self.world.trouble("renames, creations or unlinks lost")
@@ -105,9 +108,11 @@ class Disks:
     def half_do(self, job: Callable[[], object]) -> None:
         """The job that is under way gets as far as some operation of the disk."""
         self.wal.operations_left = self.folder.operations_left = self.world.random.randrange(8)
+        self.orphans.operations_left = self.wal.operations_left
         with suppress(PowerCut, StorageError):
             job()
         self.wal.operations_left = self.folder.operations_left = None
+        self.orphans.operations_left = None
 
     def first_kept(self) -> Lsn | None:
         """Where the log begins that a power cut leaves for sure."""

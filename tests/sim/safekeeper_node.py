@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
+from tests.faulty_shelf import FaultyShelf, holds_tail
 from tests.sim.archive import Archived, NodesArchive
 from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
@@ -42,6 +43,7 @@ from walkeeper_safekeeper.acceptor_events import (
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder, OpenedWal
+from walkeeper_safekeeper.wal_store import WalStore
 
 RESTART_MS = (200, 4000)
 TICK_MS = (900, 1100)
@@ -94,7 +96,14 @@ class SafekeeperNode:
         return durable.configuration
 
     def _folder(self) -> LogFolder:
-        return LogFolder(self.name, self.disks.folder, self.disks.wal)
+        shelf = FaultyShelf(self.disks.orphans)
+        return LogFolder(self.name, self.disks.folder, self.disks.wal, shelf)
+
+    def _save(self, durable: Durable) -> None:
+        """Whoever announces a cut has kept what it takes."""
+        if durable.truncating_to is not None and self.driver is not None:
+            self._judge_cut(self.driver.store, durable.truncating_to)
+        self._folder().save_control(durable)
 
     # Lives
 
@@ -130,9 +139,10 @@ class SafekeeperNode:
         self._workers = [Worker(self.world) for _ in range(3)]
         writer, reader, allocator = self._workers
         self.driver = Driver(
-            acceptor, store, self._folder().save_control,
+            acceptor, store, self._save,
             writer=writer, reader=reader, allocator=allocator, around=self,
         )  # fmt: skip
+        self.driver.orphans = self._folder().orphans
         self._archive = None
         if self.world.options.has_archive:
             self._workers.append(Worker(self.world))
@@ -428,6 +438,19 @@ class SafekeeperNode:
                 pass  # it names no ballot: what it last promised may not be durable
             case VoteResponse() | AcceptorGreeting() | Reject() if self.loss is None:
                 promises.speaks_as(self.name, message.ballot)
+
+    def _judge_cut(self, store: WalStore, begin_lsn: Lsn) -> None:
+        """The whole records behind it, if any, are durable in orphans/."""
+        end_lsn = store.scan(begin_lsn, store.contiguous_end(begin_lsn)).end_lsn
+        if end_lsn <= begin_lsn:
+            return
+        self.world.trouble("tails kept", self.name, f"KEPT {begin_lsn} to {end_lsn}")
+        wal, shelf = store.read(begin_lsn, end_lsn), FaultyShelf(self.disks.orphans.crash())
+        kept = [shelf.files(name) for name in shelf.names()]
+        if not any(holds_tail(files, store, begin_lsn, wal) for files in kept):
+            self.oracles.durability.fail(
+                f"{self.name} cuts at {begin_lsn} and has not kept what it takes, up to {end_lsn}"
+            )
 
     def _judge_vote(self) -> None:
         assert self.driver is not None

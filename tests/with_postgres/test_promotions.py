@@ -201,3 +201,34 @@ def assert_same_wal(cluster: Cluster, received: Path) -> None:
         for name in ("00000002.history", "00000003.history"):
             ours, theirs = (cluster.wal_dir(number) / name), received / name
             assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
+    cluster: Cluster, primary: PostgresServer
+) -> None:
+    """The deposed primary showed it to its users; no quorum has it, and nobody is served it."""
+    for safekeeper in cluster.safekeepers[1:]:
+        safekeeper.kill()
+    with primary.connect() as connection:
+        connection.execute("SET synchronous_commit = local")
+        connection.execute("CREATE TABLE shown (i int)")
+        end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
+    wait_until(lambda: lsn_of(cluster.flush_lsns()[1]) >= end, 20)
+    cluster.proposer.kill()
+    cluster.safekeepers[0].kill()
+    primary.kill()
+    for safekeeper in cluster.safekeepers[1:]:
+        safekeeper.start()
+    settled = lsn_of(cluster.settle()["consensus_lsn"])
+    assert settled < end
+    cluster.safekeepers[0].start()
+    wait_until(lambda: cluster.settle() and lsn_of(cluster.flush_lsns()[1]) == settled, 20)
+    (orphan,) = (cluster.wal_dir(1).parent / "orphans").iterdir()
+    line = f"pg_waldump -p orphans/{orphan.name} "
+    said = cluster.safekeepers[0].output()
+    assert line in said, said
+    asked = said.partition(line)[2].splitlines()[0].split()
+    ran = subprocess.run(
+        [program("pg_waldump"), "-p", orphan, *asked], capture_output=True, text=True, check=False
+    )
+    assert "COMMIT" in ran.stdout, ran.stdout + ran.stderr
