@@ -126,9 +126,9 @@ class ReplicationConnection:
     async def query(self, command: str) -> list[list[str | None]]:
         """The rows of one command's first result."""
         result = await self._execute(command)
+        await self._drain()  # also behind an error: the next command would be refused
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise _server_error(command, result)
-        await self._drain()
         return [
             [_decoded(result.get_value(row, column)) for column in range(result.nfields)]
             for row in range(result.ntuples)

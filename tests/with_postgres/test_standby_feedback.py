@@ -50,6 +50,7 @@ def strict(primary: PostgresServer) -> Iterator[Cluster]:
     try:
         cluster.start_safekeepers()
         cluster.make_log()
+        cluster.make_log()  # it may be repeated while nobody was elected: its slot is there then
         cluster.proposer = cluster.new_proposer("strict", "--apply", "standbys")
         cluster.proposer.start()
         cluster.attach()
