@@ -36,7 +36,8 @@ def wait_replayed(standby: PostgresServer, lsn: int) -> None:
 
 def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:
     """settle, replay, promote; the proposer that leads there then."""
-    wait_replayed(standby, lsn_of(cluster.settle("--seal")["consensus_lsn"]))
+    settled = cluster.settle("--seal", "--replayed-by", standby.dsn())
+    assert lsn_of(settled["replayed_lsn"]) >= lsn_of(settled["consensus_lsn"]), settled
     standby.promote()
     proposer = cluster.new_proposer(f"proposer_{standby.port}", dsn=standby.dsn())
     proposer.start()

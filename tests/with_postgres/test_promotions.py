@@ -6,6 +6,7 @@ standby behind a standby. docs/failover.md is the operator's text of what is don
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import signal
@@ -29,6 +30,9 @@ from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
 from tests.with_postgres.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
+from walkeeper_cli import replaying
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 IDENTIFY = "IDENTIFY_SYSTEM"
@@ -58,8 +62,11 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
             assert cluster.status()["cluster"]["term"] == term, "the waiting one disturbs nobody"
             primary.kill()
             began_s = time.monotonic()
-        wait_replayed(standby, lsn_of(cluster.settle("--seal")["consensus_lsn"]))
+        end = Lsn(lsn_of(cluster.settle("--seal")["consensus_lsn"]))
+        wait_replayed(standby, end)
+        assert "has replayed up to" in _refused_to_promote(standby, end + 1)
         standby.promote()
+        assert "is no standby" in _refused_to_promote(standby, end)
         with Journal(standby) as later:
             later.wait_for_more(1)
             figure(
@@ -78,6 +85,13 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
         end = lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()"))
         wait_replayed(primary, end)
         assert not journal.lost_in(primary) and not last.lost_in(primary)
+
+
+def _refused_to_promote(server: PostgresServer, end: Lsn) -> str:
+    """What `settle --replayed-by` says then."""
+    with pytest.raises(Refused) as refused:
+        asyncio.run(replaying.wait_replayed(server.dsn(), end, timeout_s=0, say=print))
+    return str(refused.value)
 
 
 def _refused_until_it_is_rewound(

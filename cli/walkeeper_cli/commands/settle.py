@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,10 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
 )
+
+if TYPE_CHECKING:  # a command that only says its usage imports none of it
+    from walkeeper_common.lsn import Lsn
+    from walkeeper_proposer.proposer_events import Settled
 
 
 @click.command("settle", short_help="Fence older proposers; print where the log ends.")
@@ -30,7 +35,12 @@ from walkeeper_cli.options import (
     help="Wait so long for safekeepers that a quorum does not need, so that standbys behind them "
     "get everything too.",
 )
-@option("--timeout", type=Duration(), default="60s", show_default=True, help="For all of it.")
+@option(
+    "--replayed-by",
+    metavar="DSN",
+    help="Then wait until this standby has replayed all of it, so that it may be promoted.",
+)
+@option("--timeout", type=Duration(), default="60s", show_default=True, help="For each step.")
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -38,6 +48,7 @@ def command(
     as_json: bool,
     seal: bool,
     linger: float,
+    replayed_by: str | None,
     timeout: float,
 ) -> None:
     """Fence older proposers, bring the safekeepers to the log's end, and print where that is.
@@ -51,37 +62,65 @@ def command(
     safekeeper that does not have all of it in the end is named. Run it as often as you like: the
     log ends where it ended. With --seal, the old primary is kept out until --resume; a promoted one
     is not, and goes on (docs/failover.md).
+
+    \b
+    As Patroni's pre_promote, which keeps it from promoting too early (docs/patroni/):
+      walkeeper settle --seal --replayed-by 'host=/var/run/postgresql user=postgres'
     """
     from walkeeper_common.logs import log_to_stderr
-    from walkeeper_common.quorum import member_id
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
-    behind = [(member_id(name), lsn) for name, lsn in end.behind]
+    replayed_lsn = None if replayed_by is None else _wait_replayed(replayed_by, end, timeout)
     if as_json:
-        document = {
-            "cluster": cluster,
-            "lsn": str(end.consensus_lsn),
-            "consensus_lsn": str(end.consensus_lsn),
-            "flush_lsn": str(end.flush_lsn),
-            "timeline": end.timeline,
-            "term": end.ballot.term,
-            "proposer_id": end.ballot.proposer_id.hex(),
-            "ballot": str(end.ballot),
-            "sealed": end.sealed,
-            "behind": [
-                {"id": number, "flush_lsn": None if lsn is None else str(lsn)}
-                for number, lsn in behind
-            ],
-        }
-        click.echo(json.dumps(document))
-        return
+        click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
+    else:
+        _tell(cluster, end, replayed_lsn)
+
+
+def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:
+    from walkeeper_cli.replaying import wait_replayed
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    return asyncio.run(wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say))
+
+
+def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
+    from walkeeper_common.quorum import member_id
+
+    return [(member_id(name), lsn) for name, lsn in end.behind]
+
+
+def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str, object]:
+    return {
+        "cluster": cluster,
+        "lsn": str(end.consensus_lsn),
+        "consensus_lsn": str(end.consensus_lsn),
+        "flush_lsn": str(end.flush_lsn),
+        "timeline": end.timeline,
+        "term": end.ballot.term,
+        "proposer_id": end.ballot.proposer_id.hex(),
+        "ballot": str(end.ballot),
+        "sealed": end.sealed,
+        "replayed_lsn": None if replayed_lsn is None else str(replayed_lsn),
+        "behind": [
+            {"id": number, "flush_lsn": None if lsn is None else str(lsn)}
+            for number, lsn in _behind(end)
+        ],
+    }
+
+
+def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
     click.echo(
         f"settled: the log of cluster {cluster} ends at {end.consensus_lsn} on timeline "
         f"{end.timeline} (term {end.ballot.term}{', sealed' if end.sealed else ''})"
     )
-    for number, lsn in behind:
+    if replayed_lsn is not None:
+        click.echo(f"the standby has replayed up to {replayed_lsn}: it may be promoted")
+    for number, lsn in _behind(end):
         what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"
         click.echo(
             f"safekeeper {number} {what}: feed standbys from another one, or run settle again "

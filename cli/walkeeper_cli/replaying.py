@@ -1,0 +1,47 @@
+"""`settle --replayed-by DSN`: a standby may be promoted when this returns.
+
+Contract: Refused if it has not replayed up to there in time, or is no standby; whoever promotes by
+an exit code (Patroni's pre_promote) then does not. It asks and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+from walkeeper_proposer.primary_sql import connected
+
+POLL_S = 0.1
+SAY_EVERY_S = 10.0
+LOOK = "SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text"
+
+
+async def wait_replayed(
+    dsn: str, end_lsn: Lsn, *, timeout_s: float, say: Callable[[str], None]
+) -> Lsn:
+    """Until the standby at `dsn` has replayed to `end_lsn`; as far as it has replayed then."""
+    loop = asyncio.get_running_loop()
+    deadline, say_at = loop.time() + timeout_s, loop.time() + SAY_EVERY_S
+    async with connected(dsn) as sql:
+        while True:
+            found = await sql.fetchrow(LOOK)
+            assert found is not None, LOOK
+            in_recovery, text = found
+            if not in_recovery:
+                raise Refused(f"the server at {dsn!r} is no standby; --replayed-by waits for one")
+            replayed_lsn = Lsn(0) if text is None else Lsn.parse(text)
+            if replayed_lsn >= end_lsn:
+                return replayed_lsn
+            state = f"the standby has replayed up to {replayed_lsn}, the log ends at {end_lsn}"
+            if loop.time() > deadline:
+                raise Refused(
+                    f"{state}: not within {timeout_s:g} s. Promoted now it would be refused; see "
+                    "that its primary_conninfo names a safekeeper or its restore_command is "
+                    "`walkeeper restore`, and that its log has no error; then run this again"
+                )
+            if loop.time() > say_at:
+                say(f"waiting: {state} ({(end_lsn - replayed_lsn) >> 20} MB to go)")
+                say_at = loop.time() + SAY_EVERY_S
+            await asyncio.sleep(POLL_S)
