@@ -8,6 +8,7 @@
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
 #                 (CHAOS='--minutes 5 --only power_cut' for less; python -m tests.chaos --help)
+# make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named, and
@@ -36,7 +37,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test check prove mutants chaos clouds fuzz clean system-packages
+.PHONY: install demo test check prove mutants chaos clouds fuzz patroni clean system-packages
 
 install: $(STAMP)
 
@@ -112,6 +113,9 @@ clouds: install
 
 chaos: install system-packages
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+patroni: install
+	$(BIN)/python -m tests.patroni
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.postgres_server import make_directory
@@ -26,13 +26,14 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__")
 class Installation:
     """`script` is the command; `packages` is where it imports from."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Sequence[str] = ()) -> None:
+        """`more`: packages for other commands than restore."""
         self.directory = directory
         base = getattr(sys, "_base_executable", sys.executable)
         command = [base, "-m", "venv", "--without-pip", str(directory / "venv")]
         subprocess.run(command, check=True, timeout=60)
         self.packages = next((directory / "venv" / "lib").glob("python3*")) / "site-packages"
-        for name in PACKAGES:
+        for name in (*PACKAGES, *more):
             spec = importlib.util.find_spec(name)
             assert spec is not None and spec.submodule_search_locations, name
             source = next(iter(spec.submodule_search_locations))
@@ -61,9 +62,9 @@ class Installation:
 
 
 @contextlib.contextmanager
-def installed() -> Iterator[Installation]:
+def installed(more: Sequence[str] = ()) -> Iterator[Installation]:
     directory = make_directory("walkeeper_installed_")
     try:
-        yield Installation(directory)
+        yield Installation(directory, more)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -34,7 +34,7 @@ from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.member_register import joined
 from walkeeper_safekeeper.orphan_shelf import OrphanShelf
-from walkeeper_safekeeper.real_disk import RealDisk, make_directory
+from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.catalog")

@@ -1,0 +1,223 @@
+"""Patroni promotes standbys that walkeeper's safekeepers feed: nothing acknowledged is lost.
+
+    python -m tests.patroni                     with the real Patroni from PyPI
+    python -m tests.patroni --only failovers    two of them
+    python -m tests.patroni --only switchover   or standby-cluster
+
+The configuration is that of docs/patroni. Failovers: node1 leads and is attached; node2 is made by
+Patroni and fed by `walkeeper restore` alone (tag nostream). node1 is killed under load, with its
+Patroni and its proposer. Patroni's pre_promote settles the log and lets node2 replay it; node2 is
+promoted, its `proposer --follow` takes over, and every acknowledged row is there. node1 comes back,
+is rewound by Patroni and follows; then node2 is killed, and it goes the other way round. Standby
+cluster: it streams from the safekeepers; node1 is lost with its whole cluster, and it is promoted.
+
+About three minutes, most of it Patroni's ttl of 20 s. Exit codes: 0 nothing was lost, 1 something
+was, or a step did not happen in time; 3 Patroni could not be installed, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.installations import Unavailable
+from tests.patroni.nodes import Node, Site
+from tests.restore_installation import installed
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import walkeeper
+from tests.with_postgres.journal import Journal
+
+MORE_PACKAGES = ("walkeeper_proposer", "asyncpg")
+SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+PLAYS = ("failovers", "switchover", "standby-cluster")
+UP_S = 90.0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+class Play:
+    """The steps, in order; `journals` have what was acknowledged."""
+
+    def __init__(self, site: Site, commits: int) -> None:
+        self.site, self.cluster, self.commits = site, site.cluster, commits
+        self.journals: list[Journal] = []
+        self.proposers = {
+            node.name: self.cluster.new_proposer(node.name, "--follow", dsn=node.dsn())
+            for node in site.nodes
+        }
+        self.is_good = True
+
+    def begin(self, *, with_second: bool) -> None:
+        """As docs/failover.md says: the log and the switch before the second node."""
+        first, second = self.site.nodes
+        first.start()
+        wait_until(lambda: first.is_leader, UP_S)
+        self.cluster.start_safekeepers()
+        self.cluster.make_log()
+        for proposer in self.proposers.values():
+            proposer.start(wait=False)
+        self.proposers[first.name].wait_ready()
+        line = walkeeper("attach", "--print", "--dsn", first.dsn())
+        assert line.returncode == 0, line
+        name, value = (part.strip() for part in line.stdout.splitlines()[-1].split("=", 1))
+        say(f"attach --print: {name} = {value}")
+        first.configure_cluster({"postgresql": {"parameters": {name: value.strip("'")}}})
+        wait_until(lambda: first.sql(SYNCHRONOUS) == 1, UP_S)
+        say("node1 leads and is attached")
+        if with_second:
+            second.start()
+            wait_until(lambda: second.is_replica, UP_S)
+            say("node2 replays what safekeepers have")
+
+    def lose(self, old: Node, new: Node) -> None:
+        """`old` is killed under load, and Patroni promotes `new`."""
+        with Journal(old, writers=8) as journal:
+            journal.wait_for_more(self.commits)
+            old.kill()
+            began_s = time.monotonic()
+            self.proposers[old.name].kill()
+        self.journals.append(journal)
+        is_there = new.sql("SELECT to_regclass('journal')") is not None
+        behind = len(journal.lost_in(new) if is_there else journal.acknowledged)
+        wait_until(lambda: new.is_leader, UP_S)
+        promoted_s = time.monotonic() - began_s
+        with Journal(new) as later:
+            later.wait_for_more(1)
+            first_commit_s = time.monotonic() - began_s
+            later.wait_for_more(100)
+        self.journals.append(later)
+        lost = set[int]().union(*(each.lost_in(new) for each in self.journals))
+        acknowledged = sum(len(each.acknowledged) for each in self.journals)
+        self.is_good = self.is_good and not lost
+        say(
+            f"{old.name} killed: {behind} acknowledged rows were not on {new.name}; leader after "
+            f"{promoted_s:.1f} s on timeline {new.timeline}, first commit after "
+            f"{first_commit_s:.1f} s; {acknowledged} acknowledged in all, {len(lost)} lost"
+        )
+
+    def return_as_standby(self, old: Node, new: Node) -> None:
+        """Patroni rewinds it; its proposer waits for its next turn."""
+        began_s = time.monotonic()
+        old.start()
+        self.proposers[old.name].start(wait=False)
+        end_lsn = new.sql("SELECT pg_current_wal_flush_lsn()")
+        wait_until(lambda: old.is_replica and old.timeline == new.timeline, UP_S)
+        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"
+        wait_until(lambda: old.sql(replayed), UP_S)
+        self.proposers[old.name].wait_ready()
+        lost = set[int]().union(*(each.lost_in(old) for each in self.journals))
+        self.is_good = self.is_good and not lost
+        say(
+            f"{old.name} is back as a standby on timeline {old.timeline} after "
+            f"{time.monotonic() - began_s:.1f} s, {len(lost)} lost there"
+        )
+
+    def switch(self, old: Node, new: Node) -> None:
+        """Planned: Patroni stops the one, and promotes the other."""
+        with Journal(old, writers=8) as journal:
+            journal.wait_for_more(self.commits)
+        self.journals.append(journal)
+        began_s = time.monotonic()
+        old.switch_over(new)
+        wait_until(lambda: new.is_leader, UP_S)
+        with Journal(new) as later:
+            later.wait_for_more(100)
+        self.journals.append(later)
+        lost = set[int]().union(*(each.lost_in(new) for each in self.journals))
+        self.is_good = self.is_good and not lost
+        say(
+            f"{new.name} leads on timeline {new.timeline} behind a switchover and has committed "
+            f"{time.monotonic() - began_s:.1f} s later, {len(lost)} lost"
+        )
+        wait_until(lambda: old.is_replica and old.timeline == new.timeline, UP_S)
+        end_lsn = new.sql("SELECT pg_current_wal_flush_lsn()")
+        wait_until(lambda: old.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
+        say(f"{old.name} follows it")
+
+    def stand_by_elsewhere(self) -> None:
+        """A standby cluster streams from the safekeepers, and outlives the whole first one."""
+        (first, _), elsewhere = self.site.nodes, self.site.elsewhere
+        elsewhere.start()
+        wait_until(lambda: elsewhere.ask().get("role") == "standby_leader", UP_S)
+        with Journal(first, writers=8) as journal:
+            journal.wait_for_more(self.commits)
+            wait_until(lambda: self._streams(elsewhere), UP_S)
+            first.kill()
+            self.site.controller.kill()
+            began_s = time.monotonic()
+            self.proposers[first.name].kill()
+        say(f"elsewhere streams from safekeeper {self._streams(elsewhere)}; node1 is gone")
+        self.journals.append(journal)
+        proposer = self.cluster.new_proposer("elsewhere", "--follow", dsn=elsewhere.dsn())
+        self.proposers["elsewhere1"] = proposer
+        proposer.start()
+        elsewhere.configure_cluster({"standby_cluster": None})
+        wait_until(lambda: elsewhere.is_leader, UP_S)
+        with Journal(elsewhere) as later:
+            later.wait_for_more(100)
+        lost = journal.lost_in(elsewhere) | later.lost_in(elsewhere)
+        self.is_good = self.is_good and not lost
+        say(
+            f"elsewhere leads on timeline {elsewhere.timeline} and has committed "
+            f"{time.monotonic() - began_s:.1f} s later; {len(journal.acknowledged)} acknowledged "
+            f"before, {len(lost)} lost"
+        )
+
+    def _streams(self, node: Node) -> int | None:
+        """From which safekeeper."""
+        for line in self.cluster.status()["safekeepers"]:
+            names = [s["application_name"] for s in line["standbys"] if s["state"] == "streaming"]
+            if node.name in names:
+                return int(line["id"])
+        return None
+
+
+def play(what: str, *, commits: int) -> bool:
+    """Whether nothing was lost."""
+    with installed(MORE_PACKAGES) as installation, Site.create(installation) as site:
+        steps = Play(site, commits)
+        first, second = site.nodes
+        try:
+            steps.begin(with_second=what != "standby-cluster")
+            if what == "failovers":
+                steps.lose(first, second)
+                steps.return_as_standby(first, second)
+                steps.lose(second, first)
+            elif what == "switchover":
+                steps.switch(first, second)
+            else:
+                steps.stand_by_elsewhere()
+        except AssertionError:
+            for node in (*site.nodes, site.elsewhere):
+                say(f"--- {node.name}\n{node.log_text()[-6000:]}")
+            for proposer in (p for p in steps.proposers.values() if p.log.exists()):
+                say(f"--- proposer {proposer.name}\n{proposer.output()[-3000:]}")
+            raise
+        return steps.is_good
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.patroni",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--commits", type=int, default=1000, help="before each loss")
+    parser.add_argument("--only", choices=PLAYS, help="one of them")
+    asked = parser.parse_args(arguments)
+    plays = PLAYS if asked.only is None else (asked.only,)
+    try:
+        good = [play(what, commits=asked.commits) for what in plays]
+        return 0 if all(good) else 1
+    except Unavailable as why:
+        say(f"Patroni could not be installed: {why}")
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,269 @@
+"""Patroni from PyPI, with the examples' own configuration files (docs/patroni).
+
+    with Site.create() as site:          safekeepers (not started), a raft controller, two nodes
+        site.nodes[0].start()
+
+The files are used as they stand there, but for addresses, ports and paths: `filled_in` has to find
+each of them, so an example cannot drift away from what was tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.installations import Unavailable, cache_directory
+from tests.postgres_server import (
+    PostgresServer,
+    binary_directory,
+    free_port,
+    make_directory,
+    own,
+    server_environment,
+    server_user,
+)
+from tests.restore_installation import Installation
+from tests.with_postgres.cluster import Cluster
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
+# What was tried; another version is another entry in the cache.
+PATRONI_VERSION = "4.1.5"
+REQUIREMENTS = (f"patroni[psycopg3,raft]=={PATRONI_VERSION}", "psycopg[binary]")
+INSTALL_TIMEOUT_S = 300
+PASSWORD = "secret1"  # the example's
+
+
+def patroni_programs() -> Path:
+    """The bin/ of an environment with Patroni, that the servers' user may read. Unavailable."""
+    directory = cache_directory() / f"patroni-{PATRONI_VERSION}"
+    if not (directory / "complete").exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        base = getattr(sys, "_base_executable", sys.executable)
+        pip = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        for command in (
+            [base, "-m", "venv", str(directory / "venv")],
+            [*pip, "--disable-pip-version-check", "wheel", "setuptools"],
+            [*pip, "--disable-pip-version-check", *REQUIREMENTS],
+        ):
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
+            )
+            if done.returncode:
+                raise Unavailable(f"{' '.join(command)}: {done.stderr[-1000:]}")
+        subprocess.run(["chmod", "-R", "a+rX", str(directory)], check=True)
+        (directory / "complete").touch()
+    return directory / "venv" / "bin"
+
+
+def filled_in(example_file: str, values: Mapping[str, str]) -> str:
+    """The longest first; each must be there."""
+    text = (EXAMPLES / example_file).read_text()
+    for example in sorted(values, key=len, reverse=True):
+        assert example in text, f"{example_file} has no {example!r}"
+        text = text.replace(example, values[example])
+    return text
+
+
+class Process:
+    """A program of Patroni's, as the servers' user."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.command, self.log = list(command), log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        user = server_user()
+        here = {"HOME": str(self.log.parent), "PATH": f"{binary_directory()}:{os.environ['PATH']}"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                env=server_environment() | here,
+                user=user,
+                group=pwd.getpwnam(user).pw_gid if user else None,
+                extra_groups=[] if user else None,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Node(PostgresServer):
+    """One machine: Patroni, and the PostgreSQL that it runs."""
+
+    def __init__(self, name: str, directory: Path, port: int, rest_port: int) -> None:
+        self.name, self.directory = name, directory
+        self.data, self.log = directory / "data", directory / "patroni.log"
+        self.port, self.rest_port = port, rest_port
+        self.patroni: Process
+
+    def start(self) -> None:
+        self.patroni.start()
+
+    def kill(self) -> None:
+        """The machine is gone: SIGKILL, Patroni first, or it would start its server again."""
+        self.patroni.kill()
+        super().kill()
+
+    def dsn(self, **parameters: str | int) -> str:
+        return super().dsn(**{"password": PASSWORD, **parameters})
+
+    def ask(self, path: str = "patroni") -> dict[str, Any]:
+        """Patroni's REST interface; {} while there is none."""
+        assert self.patroni.is_running, f"{self.name}: Patroni has ended"
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.rest_port}/{path}", timeout=5
+            ) as r:
+                answer: dict[str, Any] = json.load(r)
+        except urllib.error.HTTPError as error:
+            answer = json.load(error)
+        except (OSError, ValueError):
+            return {}
+        return answer
+
+    def configure_cluster(self, change: Mapping[str, Any]) -> None:
+        """What `patronictl edit-config` does."""
+        self._send("PATCH", "config", change, timeout_s=10)
+
+    def switch_over(self, to: Node) -> None:
+        """What `patronictl switchover` does; it answers when it is done, or could not be."""
+        self._send("POST", "switchover", {"leader": self.name, "candidate": to.name}, timeout_s=90)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any], *, timeout_s: float) -> None:
+        url = f"http://127.0.0.1:{self.rest_port}/{path}"
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, method=method)
+        urllib.request.urlopen(request, timeout=timeout_s).close()
+
+    @property
+    def is_leader(self) -> bool:
+        seen = self.ask()
+        return seen.get("role") == "primary" and seen.get("state") == "running"
+
+    @property
+    def is_replica(self) -> bool:
+        seen = self.ask()
+        return seen.get("role") == "replica" and seen.get("state") in (
+            "running", "in archive recovery", "streaming"
+        )  # fmt: skip
+
+    @property
+    def timeline(self) -> int:
+        return int(self.ask().get("timeline", 0))
+
+
+class Site:
+    """Two nodes, the third voter of Patroni's raft, and a standby cluster elsewhere."""
+
+    def __init__(self, directory: Path, installation: Installation) -> None:
+        self.directory = directory
+        self.programs = patroni_programs()
+        self.script = self._script(installation)
+        self.raft = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        self.nodes = [
+            Node(name, directory / name, free_port(), free_port()) for name in ("node1", "node2")
+        ]
+        self.cluster = Cluster(self.nodes[0])
+        for number, node in enumerate(self.nodes, 1):
+            self._configure(node, number)
+        self.elsewhere = Node("elsewhere1", directory / "elsewhere1", free_port(), free_port())
+        self._configure_elsewhere()
+        self.controller = self._controller()
+
+    @classmethod
+    @contextlib.contextmanager
+    def create(cls, installation: Installation) -> Iterator[Site]:
+        directory = make_directory("walkeeper_patroni_")
+        try:
+            site = cls(directory, installation)
+            own(directory)
+            try:
+                site.controller.start()
+                yield site
+            finally:
+                for node in (*site.nodes, site.elsewhere):
+                    node.kill()
+                site.controller.kill()
+                site.cluster.close()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _script(self, installation: Installation) -> Path:
+        """Our command, with the psycopg of Patroni's environment, which has libraries beside it."""
+        script = self.directory / "walkeeper"
+        command = f"PYTHONPATH={installation.packages} exec {self.programs}/python"
+        script.write_text(f'#!/bin/sh\n{command} {installation.script} "$@"\n')
+        script.chmod(0o755)
+        return script
+
+    def _configure(self, node: Node, number: int) -> None:
+        others = [address for at, address in enumerate(self.raft) if at != number - 1]
+        own_raft = ("10.0.0.11:5010", self.raft[number - 1])
+        partners = ("10.0.0.12:5010, 10.0.0.13:5010", ", ".join(others))
+        name = ("name: node1", f"name: {node.name}")
+        values = dict([own_raft, partners, name, ("10.0.0.0/24", "127.0.0.1/32")])
+        self._fill_in("patroni.yml", node, "10.0.0.11", values)
+
+    def _configure_elsewhere(self) -> None:
+        """The standby cluster's only node."""
+        primary = f"host=127.0.0.1 port={self.nodes[0].port}"
+        values = {
+            "host: 10.0.0.21,10.0.0.22,10.0.0.23": f"host: {','.join(['127.0.0.1'] * 3)}",
+            "port: 5454,5454,5454": f"port: {','.join(map(str, self.cluster.ports))}",
+            "host=10.0.0.11 port=5432": primary,
+            "10.0.1.11:5010": f"127.0.0.1:{free_port()}",
+        }
+        self._fill_in("standby.yml", self.elsewhere, "10.0.1.11", values)
+
+    def _fill_in(self, example: str, node: Node, address: str, values: Mapping[str, str]) -> None:
+        """What both examples have."""
+        directory = node.directory
+        (directory / "raft").mkdir(parents=True)
+        common = {
+            f"{address}:8008": f"127.0.0.1:{node.rest_port}",
+            f"{address}:5432": f"127.0.0.1:{node.port}",
+            "/var/run/postgresql port=5432": f"{directory} port={node.port}",
+            "/var/run/postgresql": str(directory),
+            "/var/lib/patroni/raft": str(directory / "raft"),
+            "/usr/lib/postgresql/15/bin": str(binary_directory()),
+            "/var/lib/postgresql/15/shop": str(node.data),
+            "/opt/walkeeper/bin/walkeeper": str(self.script),
+            "10.0.0.21:5454,10.0.0.22:5454,10.0.0.23:5454": self.cluster.addresses,
+        }
+        text = filled_in(example, {**common, **values})
+        node.patroni = self._process("patroni", directory, text)
+
+    def _controller(self) -> Process:
+        directory = self.directory / "controller"
+        (directory / "raft").mkdir(parents=True)
+        text = (
+            f"raft:\n  data_dir: {directory}/raft\n  self_addr: {self.raft[2]}\n"
+            f"  partner_addrs: [{', '.join(self.raft[:2])}]\n"
+        )
+        return self._process("patroni_raft_controller", directory, text)
+
+    def _process(self, program: str, directory: Path, configuration: str) -> Process:
+        path = directory / "patroni.yml"
+        path.write_text(configuration)
+        return Process([str(self.programs / program), str(path)], directory / "patroni.log")

@@ -1,0 +1,39 @@
+"""docs/patroni says what our commands understand; `python -m tests.patroni` runs it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from tests.patroni.nodes import EXAMPLES
+from walkeeper_cli.commands import restore, settle
+
+LINES = [
+    (path.name, key, line.partition(": ")[2])
+    for path in sorted(EXAMPLES.glob("*.yml"))
+    for line in path.read_text().splitlines()
+    for key in (line.strip().partition(":")[0],)
+    if key in ("restore_command", "pre_promote")
+]
+
+
+def test_both_examples_have_both_hooks() -> None:
+    hooks = {(name, key) for name, key, _ in LINES}
+    assert hooks == {
+        (name, key)
+        for name in ("patroni.yml", "standby.yml")
+        for key in ("restore_command", "pre_promote")
+    }
+
+
+@pytest.mark.parametrize(("name", "key", "line"), LINES)
+def test_a_hook_of_the_examples_is_a_command_of_ours(name: str, key: str, line: str) -> None:
+    words = shlex.split(line)
+    command = {"restore": restore.command, "settle": settle.command}[words[1]]
+    shown = CliRunner().invoke(command, ["--help"]).output
+    for option in filter(re.compile("--").match, words):
+        assert f"{option} " in shown, f"{name}: {key}: {option}"
+    assert (words[1] == "restore") == (words[-2:] == ["%f", "%p"])
