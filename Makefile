@@ -9,6 +9,7 @@
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
 #                 (CHAOS='--minutes 5 --only power_cut' for less; python -m tests.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
+# make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named, and
@@ -37,7 +38,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test check prove mutants chaos clouds fuzz patroni clean system-packages
+.PHONY: install demo test check prove mutants chaos clouds fuzz patroni barman clean system-packages
 
 install: $(STAMP)
 
@@ -116,6 +117,9 @@ chaos: install system-packages
 
 patroni: install
 	$(BIN)/python -m tests.patroni
+
+barman: install
+	$(BIN)/python -m tests.barman
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

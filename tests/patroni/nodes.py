@@ -15,14 +15,12 @@ import os
 import pwd
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.installations import Unavailable, cache_directory
 from tests.postgres_server import (
     PostgresServer,
     binary_directory,
@@ -32,38 +30,13 @@ from tests.postgres_server import (
     server_environment,
     server_user,
 )
+from tests.python_tools import tool_programs
 from tests.restore_installation import Installation
 from tests.with_postgres.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
-# What was tried; another version is another entry in the cache.
-PATRONI_VERSION = "4.1.5"
-REQUIREMENTS = (f"patroni[psycopg3,raft]=={PATRONI_VERSION}", "psycopg[binary]")
-INSTALL_TIMEOUT_S = 300
+PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])
 PASSWORD = "secret1"  # the example's
-
-
-def patroni_programs() -> Path:
-    """The bin/ of an environment with Patroni, that the servers' user may read. Unavailable."""
-    directory = cache_directory() / f"patroni-{PATRONI_VERSION}"
-    if not (directory / "complete").exists():
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        base = getattr(sys, "_base_executable", sys.executable)
-        pip = [str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        for command in (
-            [base, "-m", "venv", str(directory / "venv")],
-            [*pip, "--disable-pip-version-check", "wheel", "setuptools"],
-            [*pip, "--disable-pip-version-check", *REQUIREMENTS],
-        ):
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
-            )
-            if done.returncode:
-                raise Unavailable(f"{' '.join(command)}: {done.stderr[-1000:]}")
-        subprocess.run(["chmod", "-R", "a+rX", str(directory)], check=True)
-        (directory / "complete").touch()
-    return directory / "venv" / "bin"
 
 
 def filled_in(example_file: str, values: Mapping[str, str]) -> str:
@@ -178,7 +151,7 @@ class Site:
 
     def __init__(self, directory: Path, installation: Installation) -> None:
         self.directory = directory
-        self.programs = patroni_programs()
+        self.programs = tool_programs(*PATRONI)
         self.script = self._script(installation)
         self.raft = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         self.nodes = [
