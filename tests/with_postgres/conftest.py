@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.installations import binaries
+from tests.postgres_server import PostgresServer, installation
 from tests.with_postgres.cluster import Cluster
 
 Figure = Callable[[str, float], None]
+MAJOR = os.environ.get("WALKEEPER_TEST_POSTGRES")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def another_version() -> Iterator[None]:
+    """WALKEEPER_TEST_POSTGRES=18: all of these tests on a server from a package (installations)."""
+    if MAJOR is None:
+        yield
+        return
+    with installation(binaries(int(MAJOR))):
+        yield
 
 
 @pytest.fixture
