@@ -21,6 +21,10 @@ def standby_of(primary: PostgresServer, upstream_port: int) -> Iterator[Postgres
         (standby.data / "standby.signal").touch()
         standby.start()
         yield standby
+    except BaseException as error:
+        if not standby.is_running:
+            error.add_note(f"the standby {standby.port} is down: {standby.log_text()[-4000:]}")
+        raise
     finally:
         standby.delete()
 
