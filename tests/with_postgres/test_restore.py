@@ -23,6 +23,7 @@ from tests.restore_installation import Installation, installed
 from tests.waiting import NotInTime, wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
+from tests.with_postgres.standbys import fail_over, standby_of
 
 pytestmark = pytest.mark.postgres
 
@@ -329,3 +330,38 @@ def test_nothing_is_called_the_end_that_may_have_been_acknowledged(
                 assert server.rows("SELECT n FROM t") == [(1,)]
         finally:
             backup.delete()
+
+
+def test_a_backup_is_restored_to_a_time_on_each_of_three_timelines(
+    installation: Installation,
+) -> None:
+    """Two promotions; the backup is from before, and restore_command is all that it has."""
+    with contextlib.ExitStack() as stack:
+        primary = stack.enter_context(PostgresServer.create(initdb_options=["--wal-segsize=1"]))
+        cluster = stack.enter_context(Cluster.create(primary))
+        backup = primary.base_backup()
+        stack.callback(backup.delete)
+        standbys = [stack.enter_context(standby_of(primary, cluster.ports[n])) for n in (0, 1)]
+        targets, before = list[tuple[str, Journal, Journal]](), list[Journal]()
+        server, proposer = primary, cluster.proposer
+        for successor in (*standbys, None):
+            with Journal(server) as until:
+                until.wait_for_more(50)
+            target = server.sql("SELECT now()::text")
+            with Journal(server) as later:
+                later.wait_for_more(50)
+                server.kill()
+                proposer.kill()
+            targets.append((target, until, later))
+            if successor is not None:
+                server, proposer = successor, fail_over(cluster, successor)
+        cluster.settle()
+        scene = Scene(cluster, backup, installation)
+        for target, until, later in targets:
+            settings = {"recovery_target_time": target, "recovery_target_action": "promote"}
+            with scene.server("recovery.signal", scene.command(), **settings) as restored:
+                restored.start()
+                wait_until(lambda it=restored: it.sql(NOT_IN_RECOVERY), 60)  # type: ignore[misc]
+                assert not any(journal.lost_in(restored) for journal in (*before, until))
+                assert not later.acknowledged & later.ids_in(restored), "it stopped at its target"
+            before += [until, later]
