@@ -37,6 +37,7 @@ COMMANDS = (
     "bench",
     "archive",
     "history",
+    "pager",
 )
 INTERRUPTED = 130
 
@@ -98,6 +99,9 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
     \b
     What archived WAL says, of any PostgreSQL from 13 to 18, without a server:
       walkeeper history stats    --path /var/lib/barman/main
+    \b
+    Pages of tables as of any recent LSN, replayed from the log:
+      walkeeper pager    --safekeepers … --base /srv/base --data-dir /srv/pager
     \b
     A safekeeper's disk is lost, and another one takes its place while commits go on:
       walkeeper replace  --safekeepers … --member 3 --with 4@10.0.0.4:5454

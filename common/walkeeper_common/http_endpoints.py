@@ -11,7 +11,7 @@ Imported only when --http is given: a safekeeper without it pays nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -58,8 +58,14 @@ class _Collector(Collector):
         return list(families.values())
 
 
-async def serve_http(address: tuple[str, int], endpoints: Endpoints) -> None:
-    """Until it is cancelled. Refused if the address cannot be listened on."""
+async def serve_http(
+    address: tuple[str, int],
+    endpoints: Endpoints,
+    *,
+    routes: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] | None = None,
+    on_listening: Callable[[str, int], None] | None = None,
+) -> None:
+    """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs."""
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.gauges))
 
@@ -82,6 +88,7 @@ async def serve_http(address: tuple[str, int], endpoints: Endpoints) -> None:
         ("/ready", ready),
         ("/status", status),
         ("/metrics", metrics),
+        *(routes or {}).items(),
     ):
         app.router.add_get(path, handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -93,6 +100,8 @@ async def serve_http(address: tuple[str, int], endpoints: Endpoints) -> None:
             host, port = address
             text = f"--http {host}:{port} cannot be listened on: {error.strerror}"
             raise Refused(text) from error
+        if on_listening is not None:
+            on_listening(*runner.addresses[0][:2])
         await asyncio.get_running_loop().create_future()
     finally:
         await runner.cleanup()

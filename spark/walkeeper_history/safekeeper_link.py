@@ -53,6 +53,7 @@ class SafekeeperLink:
         self._pg, self.address = connection, address
         self._poll = select.poll()
         self._poll.register(connection.socket, select.POLLIN)
+        self._heard_s = time.monotonic()
 
     @classmethod
     def open(cls, address: str, cluster: str) -> SafekeeperLink:
@@ -116,6 +117,55 @@ class SafekeeperLink:
             into[at - begin : at - begin + len(piece)] = piece
             at += len(piece)
         self._end_copy(command)
+
+    def start_stream(self, begin: int, timeline: int) -> None:
+        """WAL from `begin` on, as it is committed; `next_of_stream` until it gives None."""
+        command = f"START_REPLICATION PHYSICAL {Lsn(begin)} TIMELINE {timeline}"
+        self._send(command)
+        result = self._result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failed(command, result)
+        self._heard_s = time.monotonic()
+
+    def next_of_stream(self, at: int, *, timeout_s: float) -> memoryview | None:
+        """WAL from `at` on; nothing if none came in time; None where the timeline was left. A
+        safekeeper that says nothing at all when asked is Unavailable."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                size, data = self._pg.get_copy_data(1)
+            except pg_errors.Error as error:
+                raise self._broken(str(error)) from error
+            if size < 0:
+                self._end_copy("the stream")
+                return None
+            if size:
+                self._heard_s = time.monotonic()
+                try:
+                    piece = self._wal(data, at)
+                except RemoteProtocolError as error:
+                    raise self._broken(str(error)) from error
+                if len(piece):
+                    return piece
+                continue
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                if time.monotonic() - self._heard_s > ANSWER_TIMEOUT_S:
+                    raise self._broken(f"no word for {ANSWER_TIMEOUT_S:g} s")
+                return memoryview(b"")
+            if self._poll.poll(left_s * 1000):
+                self._take_in()
+
+    def report(self, flush_lsn: int, replay_lsn: int) -> None:
+        """How far the reader is; asks for a sign of life."""
+        flush, replay = Lsn(flush_lsn), Lsn(replay_lsn)
+        try:
+            self._pg.put_copy_data(
+                StandbyStatus(flush, flush, replay, 0, reply_requested=True).pack()
+            )
+            self._pg.flush()
+        except pg_errors.Error as error:
+            raise self._broken(str(error)) from error
 
     def _wal(self, message: memoryview, at: int) -> memoryview:
         """What a message has of the WAL from `at` on; a keepalive has none, but may want one."""
@@ -186,6 +236,9 @@ class SafekeeperLink:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
             raise self._broken(f"no answer within {ANSWER_TIMEOUT_S:g} s")
+        self._take_in()
+
+    def _take_in(self) -> None:
         try:
             self._pg.consume_input()
         except pg_errors.Error as error:

@@ -1,0 +1,165 @@
+"""`walkeeper pager`: the reference pager's daemon, and its client."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from walkeeper_cli.history_options import LsnText
+from walkeeper_cli.options import (
+    Address,
+    Duration,
+    HostPort,
+    HostPorts,
+    Size,
+    cluster_option,
+    config_option,
+    log_level_option,
+    option,
+)
+from walkeeper_common.lsn import Lsn
+
+AT_DEFAULT = "127.0.0.1:5460"
+
+
+@click.group("pager", invoke_without_command=True, short_help="Serve pages as of any recent LSN.")
+@option("--safekeepers", type=HostPorts(), metavar="H:P,H:P,H:P", help="Whom to follow.")
+@option(
+    "--base",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="A base backup (plain format) of this cluster. It is read, never written, and needed for "
+    "as long as the pager runs.",
+)
+@option("--data-dir", type=click.Path(file_okay=False), metavar="DIR", help="The pager's own.")
+@cluster_option
+@option(
+    "--history",
+    type=Size(),
+    default="256MB",
+    show_default=True,
+    metavar="SIZE",
+    help="Pages can be had as of any LSN within the last SIZE of WAL.",
+)
+@option("--archive", metavar="URL", help="Where WAL is that safekeepers no longer keep.")
+@option(
+    "--http",
+    type=HostPort(port_min=0),
+    default=AT_DEFAULT,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Serve /page, /status, /metrics, /health and /ready here. Whoever reaches it can read "
+    "every table.",
+)
+@log_level_option
+@config_option
+@click.pass_context
+def command(
+    ctx: click.Context, safekeepers: tuple[Address, ...] | None, base: str | None,
+    data_dir: str | None, cluster: str, history: int, archive: str | None, http: Address,
+    log_level: str,
+) -> int | None:  # fmt: skip
+    """Follow the log and serve pages as they are or were: page(relation, fork, block, LSN).
+
+    \b
+    Examples:
+      pg_basebackup -D /srv/base -c fast
+      walkeeper pager --safekeepers h1:5454,h2:5454,h3:5454 --base /srv/base --data-dir /srv/pager
+      walkeeper pager get base/5/16384 0 --lsn 0/5A3F2B8 -o page.bin
+      walkeeper pager status
+
+    It brings the base backup's pages on by the records that safekeepers have committed, keeps what
+    the last --history of WAL changed, and starts again where it was. Heap pages, sequences and
+    whatever WAL has whole are replayed; a page that another kind of record has changed since
+    (most index pages) is refused by name (docs/pager.md).
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    wanted = {"--safekeepers": safekeepers, "--base": base, "--data-dir": data_dir}
+    if missing := [name for name, value in wanted.items() if not value]:
+        raise click.UsageError(f"Missing option {', '.join(map(repr, missing))}.")
+    assert safekeepers and base and data_dir, f"{wanted=}"
+    from walkeeper_pager.daemon import PagerSettings, run
+
+    return run(
+        PagerSettings(
+            safekeepers, cluster, base, Path(os.path.abspath(data_dir)), history, archive, http,
+            log_level,
+        )
+    )  # fmt: skip
+
+
+_at_option = option(
+    "--at", type=HostPort(), default=AT_DEFAULT, show_default=True, metavar="HOST:PORT",
+    help="The pager's --http.",
+)  # fmt: skip
+
+
+@command.command("get", short_help="One page.")
+@click.argument("relation")
+@click.argument("block", type=click.IntRange(0))
+@_at_option
+@option("--fork", type=click.Choice(["main", "init"]), help="By the file's name, else main.")
+@option("--lsn", type=LsnText(), metavar="LSN", help="As of then; the default is the newest.")
+@option(
+    "--timeout",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="How long to wait for an LSN that is still to come.",
+)
+@option("--output", "-o", metavar="FILE", help="Its 8192 bytes go here.  [default: stdout]")
+@config_option
+def get(
+    relation: str, block: int, at: Address, fork: str | None, lsn: Lsn | None, timeout: float,
+    output: str | None,
+) -> int:  # fmt: skip
+    """Write one page as it was behind every record that ends at or before an LSN.
+
+    RELATION is tablespace/database/relfilenode as pg_waldump prints it (1663/5/16384), or what
+    pg_relation_filepath() says (base/5/16384).
+
+    \b
+    Example:
+      walkeeper pager get base/5/16384 0 --lsn 0/5A3F2B8 | xxd | head
+    """
+    from walkeeper_pager.page_requests import fetch_page
+
+    page, found = fetch_page(at, relation, block, fork=fork, lsn=lsn, timeout_s=timeout)
+    if output is None:
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+        return 0
+    try:
+        Path(output).write_bytes(page)
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror}") from error
+    click.echo(f"block {block} of {relation} as of {found}: {output}", err=True)
+    return 0
+
+
+@command.command("status", short_help="How far it is, and whom it follows.")
+@_at_option
+@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@config_option
+def status(at: Address, as_json: bool) -> int:
+    """What the pager has received and applied, from which LSN on pages can be had, and from which
+    safekeeper it hears.
+
+    \b
+    Example:
+      walkeeper pager status --at 127.0.0.1:5460
+    """
+    from walkeeper_pager.page_requests import fetch_status
+
+    found: dict[str, Any] = fetch_status(at)
+    if as_json:
+        click.echo(json.dumps(found))
+    for name, value in () if as_json else found.items():
+        click.echo(f"{name:<14} {'-' if value is None else value}")
+    return 0

@@ -1,0 +1,97 @@
+"""Single pages of a base backup, and from where on the backup is consistent."""
+
+from __future__ import annotations
+
+import os
+from struct import pack, unpack_from
+
+import numpy as np
+
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.segment import Bytes
+from walkeeper_pager.places import FORKS, Place
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.page import PAGE_BYTES
+
+_FILE_BLOCKS = 131072  # of 8 kB, in each of a relation's files
+_FILES_OPEN_MAX = 64
+_FORK_NAMES = {number: name for name, number in FORKS.items()}
+# pg_control.h: state, checkPointCopy, and what follows it.
+_STATE, _REDO, _MIN_RECOVERY = 16, 40, 136
+_SHUT_DOWN = (1, 2)  # also in recovery
+# What lies where from here on differs between versions; sizes follow this number: blcksz,
+# relseg_size, xlog_blcksz, xlog_seg_size.
+_FLOAT_FORMAT, _SEGMENT_BYTES = pack("<d", 1234567.0), 8 + 12
+
+
+class BasePages:
+    """Blocks by number; the files used last stay open."""
+
+    def __init__(self, path: str) -> None:
+        self.directory = BaseDirectory(path)
+        self.shown = path
+        self._files: dict[tuple[Place, int], int] = {}
+        control = (self.directory.root / "global" / "pg_control").read_bytes()
+        self.system_id = int(unpack_from("<Q", control)[0])
+        sizes = control.find(_FLOAT_FORMAT)
+        if sizes < 0:
+            raise HistoryError(
+                f"{path}/global/pg_control is not that of PostgreSQL on this kind of machine"
+            )
+        self.segment_bytes = int(unpack_from("<I", control, sizes + _SEGMENT_BYTES)[0])
+        label = self.directory.root / "backup_label"
+        self.redo_lsn = self.directory.redo_lsn
+        self.ends_in_wal = False
+        """Whether it is consistent only from its BACKUP_END record on."""
+        self.consistent_lsn = self.redo_lsn
+        if label.is_file():
+            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text()
+            self.consistent_lsn = int(unpack_from("<Q", control, _MIN_RECOVERY)[0])
+        elif int(unpack_from("<I", control, _STATE)[0]) not in _SHUT_DOWN:
+            raise HistoryError(
+                f"{path}: neither a backup (no backup_label) nor the directory of a server that "
+                "was shut down: take a base backup with pg_basebackup"
+            )
+
+    def read(self, place: Place, block: int) -> Bytes | None:
+        """A copy; None if the backup has no such block."""
+        number, within = divmod(block, _FILE_BLOCKS)
+        descriptor = self._descriptor(place, number)
+        if descriptor is None:
+            return None
+        data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
+        return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
+
+    def places_of(self, tablespace: int, database: int) -> list[tuple[Place, int]]:
+        """(place, its blocks) of main and init forks of a database."""
+        found = []
+        folder = self.directory.directory(tablespace, database)
+        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            node, _, fork = name.partition("_")
+            if node.isdigit() and fork in ("", "init"):
+                place = Place(tablespace, database, int(node), FORKS[fork or "main"])
+                found.append((place, self._blocks(place)))
+        return found
+
+    def _blocks(self, place: Place) -> int:
+        total, number = 0, 0
+        while (descriptor := self._descriptor(place, number)) is not None:
+            total += os.fstat(descriptor).st_size // PAGE_BYTES
+            number += 1
+        return total
+
+    def _descriptor(self, place: Place, number: int) -> int | None:
+        key = (place, number)
+        found = self._files.pop(key, None)
+        if found is None:
+            folder = self.directory.directory(place.tablespace, place.database)
+            fork = f"_{_FORK_NAMES[place.fork]}" if place.fork else ""
+            name = f"{place.relfilenode}{fork}" + (f".{number}" if number else "")
+            try:
+                found = os.open(folder / name, os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            while len(self._files) >= _FILES_OPEN_MAX:
+                os.close(self._files.pop(next(iter(self._files))))
+        self._files[key] = found
+        return found

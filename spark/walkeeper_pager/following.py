@@ -1,0 +1,205 @@
+"""The log, from one safekeeper after another, into received files. A shell; one thread.
+
+    Following(pager, addresses, cluster, …).run(stop)      until stop is set
+
+START_REPLICATION PHYSICAL from where the files end, as a standby: nothing beyond a safekeeper's
+commit_lsn is sent, so nothing that is received is ever taken back. A safekeeper that is lost, falls
+silent, lags behind another one or no longer has the WAL is left for the next; where a timeline
+ends, the stream goes on on the next one. WAL that none of them keeps any more comes from the
+archive, if one is named.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.plan import make_plan
+from walkeeper_history.safekeeper_link import LogState, SafekeeperLink, Unavailable
+from walkeeper_history.timelines import Stretch, parse_history
+from walkeeper_history.wal_files import WalFiles
+from walkeeper_pager.pager import Pager
+
+logger = logging.getLogger("walkeeper.pager")
+
+RETRY_S = 1.0
+# How long nothing may come before others are asked whether they have more.
+QUIET_S = 5.0
+REPORT_S = 1.0
+
+
+class Foreign(HistoryError):
+    """A log that is not this pager's: asking again will not help."""
+
+
+@dataclass(slots=True)
+class Following:
+    """See the module. `on_wal` is called when some has been written."""
+
+    pager: Pager
+    addresses: list[str]
+    cluster: str
+    on_wal: Callable[[], None]
+    archive: WalFiles | None = None
+    source: str = ""
+    """Where WAL comes from now; empty: from nowhere."""
+    problem: str = ""
+    """Why from nowhere."""
+    _turn: int = 0
+    _reasons: dict[str, str] = field(default_factory=dict)
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            address = self.addresses[self._turn % len(self.addresses)]
+            try:
+                self._follow(address, stop)
+            except Foreign:
+                raise
+            except HistoryError as error:
+                self._left(address, str(error))
+            if self.pager.wal.end_lsn is not None:
+                self.pager.wal.sync()
+            self.source = ""
+            self._turn += 1
+            if len(self._reasons) >= len(self.addresses):
+                self.problem = "; ".join(self._reasons.values())
+                self._from_archive()
+                stop.wait(RETRY_S)
+
+    def _left(self, address: str, reason: str) -> None:
+        if self._reasons.get(address) != reason:
+            logger.warning("%s", reason)
+        self._reasons[address] = reason
+
+    def _follow(self, address: str, stop: threading.Event) -> None:
+        """One connection, timeline by timeline."""
+        link = SafekeeperLink.open(address, self.cluster)
+        try:
+            while not stop.is_set():
+                state = link.state()
+                self._check(address, state)
+                begin = self.pager.start_lsn
+                if begin < state.first_lsn:
+                    raise Unavailable(
+                        f"{address}: WAL at {Lsn(begin)} is no longer kept, the oldest is at "
+                        f"{Lsn(state.first_lsn)}: name an archive that has it (--archive), or "
+                        "begin with a newer base backup and an empty --data-dir"
+                    )
+                timeline = self._timeline_at(link, state, begin)
+                self._stream(link, address, begin, timeline, stop)
+        finally:
+            link.close()
+
+    def _check(self, address: str, state: LogState) -> None:
+        pager = self.pager
+        if state.system_id != pager.base.system_id:
+            raise Foreign(
+                f"{address} has the log of system {state.system_id}; {pager.base.shown} is a base "
+                f"backup of system {pager.base.system_id}"
+            )
+        if state.segment_bytes != pager.wal.segment_bytes:
+            raise Foreign(f"{address}: segments of {state.segment_bytes} bytes")
+        if state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None:
+            raise Unavailable(
+                f"{address}: has the log up to {Lsn(state.commit_lsn)}, less than is here"
+            )
+
+    def _timeline_at(self, link: SafekeeperLink, state: LogState, lsn: int) -> int:
+        """On which the log is from `lsn` on; the files go over to it."""
+        path: tuple[Stretch, ...] = (Stretch(1, 1 << 64),)
+        history = b""
+        if state.timeline > 1:
+            history = link.history(state.timeline)
+            name = f"{state.timeline:08X}.history"
+            path = parse_history(history.decode(errors="replace"), state.timeline, name)
+        timeline = next(each.timeline for each in path if lsn < each.end_lsn)
+        ours = self.pager.wal.timeline
+        if ours is not None and timeline != ours:
+            left = next((each.end_lsn for each in path if each.timeline == ours), None)
+            if left is None or left < lsn:
+                raise Foreign(
+                    f"{link.address}: the log's timeline {state.timeline} left timeline {ours} "
+                    f"before {Lsn(lsn)}, up to which it was received"
+                )
+            own = history if timeline == state.timeline else link.history(timeline)
+            self.pager.wal.switch(timeline, own)
+        elif timeline > 1 and ours is None:
+            own = history if timeline == state.timeline else link.history(timeline)
+            self.pager.wal.switch(timeline, own)
+        return timeline
+
+    def _stream(
+        self, link: SafekeeperLink, address: str, begin: int, timeline: int, stop: threading.Event
+    ) -> None:
+        """Until the timeline ends, or something is wrong."""
+        wal, at = self.pager.wal, begin
+        link.start_stream(begin, timeline)
+        logger.info("following %s from %s on timeline %d", address, Lsn(begin), timeline)
+        self.source, self.problem = address, ""
+        quiet_since_s = reported_s = time.monotonic()
+        while not stop.is_set():
+            data = link.next_of_stream(at, timeout_s=REPORT_S)
+            if data is None:
+                return
+            now_s = time.monotonic()
+            if len(data):
+                wal.write(timeline, at, data)
+                at += len(data)
+                self._reasons.clear()
+                quiet_since_s = now_s
+                self.on_wal()
+            elif now_s - quiet_since_s > QUIET_S:
+                self._look_around(address, at)
+                quiet_since_s = now_s
+            if now_s - reported_s >= REPORT_S:
+                reported_s = now_s
+                link.report(at, self.pager.applied_lsn)
+
+    def _look_around(self, address: str, at: int) -> None:
+        """Nothing came for a while: is there more elsewhere?"""
+        for other in self.addresses:
+            if other == address:
+                continue
+            try:
+                link = SafekeeperLink.open(other, self.cluster)
+            except Unavailable:
+                continue
+            try:
+                ahead = link.state().commit_lsn
+            except Unavailable:
+                continue
+            finally:
+                link.close()
+            if ahead > at:
+                self._turn = self.addresses.index(other) - 1
+                raise Unavailable(f"{address}: nothing came since {Lsn(at)}; {other} has more")
+
+    def _from_archive(self) -> None:
+        """Whole segments, as far as they go."""
+        if self.archive is None:
+            return
+        wal, begin = self.pager.wal, self.pager.start_lsn
+        try:
+            plan = make_plan(self.archive, start_lsn=begin)
+            for segment in plan.segments:
+                at = self.pager.start_lsn
+                if segment.is_partial or segment.first_lsn != at // wal.segment_bytes * (
+                    wal.segment_bytes
+                ):
+                    break
+                data = self.archive.read(segment.path)
+                if len(data) != wal.segment_bytes:
+                    break
+                if wal.timeline is not None and segment.timeline != wal.timeline:
+                    name = f"{segment.timeline:08X}.history"
+                    wal.switch(segment.timeline, self.archive.read(name).tobytes())
+                wal.write(segment.timeline, at, data[at - segment.first_lsn :].tobytes())
+                self.on_wal()
+                logger.info("%s from the archive", segment.name)
+        except HistoryError as error:
+            self._left("archive", str(error))

@@ -1,0 +1,120 @@
+"""A pager's HTTP: pages asked for over a network, and the client that asks. No state.
+
+GET /page?relation=1663/5/16384&block=0[&fork=main][&lsn=0/5A3F2B8][&timeout=10]
+200   the page's 8192 bytes; X-Walkeeper-LSN: as of which LSN
+else  {"error": kind, "message": text}; kinds and codes are those of `places`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_pager.places import NotAPlace, PageError, Place
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from walkeeper_pager.pager import Pager
+
+LSN_HEADER = "X-Walkeeper-LSN"
+TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 10.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What was asked for."""
+
+    place: Place
+    block: int
+    lsn: int | None
+    timeout_s: float
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> PageRequest:
+        """NotAPlace says what is wrong with it."""
+        known = {"relation", "block", "fork", "lsn", "timeout"}
+        if strange := set(query) - known:
+            raise NotAPlace(f"{', '.join(sorted(strange))}: there is only {', '.join(known)}")
+        for name in ("relation", "block"):
+            if name not in query:
+                raise NotAPlace(f"{name} is missing")
+        try:
+            block, timeout_s = int(query["block"]), float(query.get("timeout", TIMEOUT_S_DEFAULT))
+            lsn = int(Lsn.parse(query["lsn"])) if "lsn" in query else None
+        except ValueError as error:
+            raise NotAPlace(str(error)) from error
+        if not 0 <= timeout_s <= TIMEOUT_S_MAX:
+            raise NotAPlace(f"timeout is 0 to {TIMEOUT_S_MAX:g} seconds")
+        return cls(Place.parse(query["relation"], query.get("fork")), block, lsn, timeout_s)
+
+
+def page_handler(pager: Pager) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """For aiohttp's router; a page is read in a thread of its own."""
+    from aiohttp import web
+
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            asked = PageRequest.parse(request.query)
+            page, lsn = await asyncio.to_thread(
+                pager.page, asked.place, asked.block, asked.lsn, asked.timeout_s
+            )
+        except PageError as error:
+            return web.json_response(
+                {"error": error.kind, "message": str(error)}, status=error.http_status
+            )
+        return web.Response(
+            body=page,
+            content_type="application/octet-stream",
+            headers={LSN_HEADER: str(Lsn(lsn))},
+        )
+
+    return answer
+
+
+def fetch_page(
+    address: tuple[str, int], relation: str, block: int, *, fork: str | None = None,
+    lsn: Lsn | None = None, timeout_s: float = TIMEOUT_S_DEFAULT,
+) -> tuple[bytes, Lsn]:  # fmt: skip
+    """(the page, its LSN), of the pager at `address`; PageError with the kind that it names."""
+    asked = {"relation": relation, "block": str(block), "timeout": f"{timeout_s:g}"}
+    if fork is not None:
+        asked["fork"] = fork
+    if lsn is not None:
+        asked["lsn"] = str(lsn)
+    body, headers = _get(address, f"/page?{urllib.parse.urlencode(asked)}", timeout_s + 10)
+    return body, Lsn.parse(headers[LSN_HEADER])
+
+
+def fetch_status(address: tuple[str, int]) -> dict[str, object]:
+    body, _ = _get(address, "/status", 10)
+    status: dict[str, object] = json.loads(body)
+    return status
+
+
+def _get(address: tuple[str, int], path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    url = f"http://{host}:{address[1]}"
+    try:
+        with urllib.request.urlopen(url + path, timeout=timeout_s) as answer:
+            return answer.read(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        raise _named(error.read(), f"{url}: {error}") from error
+    except OSError as error:
+        raise PageError(f"{url}: {getattr(error, 'reason', error)}: is a pager there?") from error
+
+
+def _named(body: bytes, otherwise: str) -> PageError:
+    try:
+        said = json.loads(body)
+        kinds = {each.kind: each for each in PageError.__subclasses__()}
+        return kinds.get(said["error"], PageError)(said["message"])
+    except (ValueError, KeyError, TypeError):
+        return PageError(otherwise)

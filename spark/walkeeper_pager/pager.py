@@ -1,0 +1,358 @@
+"""Pages of any LSN between the horizon and what was applied: the base, the table, the log.
+
+    pager = Pager(state_dir, BasePages(backup), history_bytes=…)
+    pager.wal.write(…); pager.apply(); pager.trim()
+    pager.page(Place.parse("base/5/16384"), block=0, lsn=…)
+
+A page is what it was at the horizon (page_table, else the base backup), and the records about it
+since then (block_index), redone. Contract: what a record did that is not replayed here is an
+error, never a guess. Memory is the index of the history that is kept, 17 bytes for a block
+reference, and one segment's decoding. The horizon moves with the pages below it in one
+transaction; WAL is removed after that, so a crash leaves neither a gap nor a repeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
+from walkeeper_history.errors import DamagedWal, HistoryError
+from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.reading import Batch, SegmentReader
+from walkeeper_history.segment import Bytes
+from walkeeper_history.sweep import raise_fatal
+from walkeeper_history.wal_files import LocalFiles
+from walkeeper_pager.base_pages import BasePages
+from walkeeper_pager.block_index import BlockIndex, Step
+from walkeeper_pager.folding import current, fold_segment
+from walkeeper_pager.page_redo import NOT_REPLAYED, PageState, RecordReader
+from walkeeper_pager.page_table import PageTable
+from walkeeper_pager.places import (
+    BLOCK_MAX,
+    BeforeHorizon,
+    NoSuchPage,
+    NotAPlace,
+    NotApplied,
+    NotReplayed,
+    Place,
+)
+from walkeeper_pager.received_wal import ReceivedWal
+from walkeeper_replay.apply import BROKEN, GONE, KNOWN, UNKNOWN
+from walkeeper_replay.files_of_records import Change, CopyDatabase, Drop
+from walkeeper_replay.page import PAGE_BYTES
+
+logger = logging.getLogger("walkeeper.pager")
+
+_XLOG, _BACKUP_END = 0, 0x50
+FORKS_KEPT = (0, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class PagerState:
+    """A snapshot for people and programs."""
+
+    system_id: int
+    timeline: int | None
+    horizon_lsn: Lsn
+    applied_lsn: Lsn
+    received_lsn: Lsn
+    consistent: bool
+    history_bytes: int
+    indexed_blocks: int
+
+
+class Pager:
+    """`apply` and `trim` belong to one thread, writing to `wal` to another; `page` to any."""
+
+    def __init__(self, state_dir: Path, base: BasePages, *, history_bytes: int) -> None:
+        self.base, self.history_bytes = base, history_bytes
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._writing, self._reading = (PageTable(state_dir / "pages.sqlite") for _ in range(2))
+        self._lock = threading.Lock()
+        self._applied = threading.Condition(self._lock)
+        self._segments: list[BlockIndex] = []
+        self._records: RecordReader | None = None
+        self._failed: str | None = None
+        self._open()
+        self.wal = ReceivedWal(state_dir / "wal", base.segment_bytes)
+        self._files = LocalFiles(self.wal.root)
+        self._reader = SegmentReader(self._files)
+        self._recover()
+
+    def _open(self) -> None:
+        """What the state says, or its beginning."""
+        table, base = self._writing, self.base
+        begun = table.get("system_id")
+        if begun is None:
+            with table.change():
+                table.set("system_id", base.system_id)
+                table.set("redo_lsn", base.redo_lsn)
+                table.set("horizon_lsn", base.redo_lsn)
+                if not base.ends_in_wal:
+                    table.set("consistent_lsn", base.consistent_lsn)
+        elif (int(begun), int(table.get("redo_lsn") or 0)) != (base.system_id, base.redo_lsn):
+            raise HistoryError(
+                f"{base.shown}: another base backup than the one this data directory was begun "
+                f"with (system {begun}, redo {Lsn(int(table.get('redo_lsn') or 0))}); name that "
+                "one, or begin with an empty --data-dir"
+            )
+        self.horizon_lsn = self.applied_lsn = int(table.get("horizon_lsn") or 0)
+        known = table.get("consistent_lsn")
+        self._consistent_lsn = None if known is None else int(known)
+
+    def _recover(self) -> None:
+        """What is whole of the received WAL is applied again; a torn end is received again."""
+        self.wal.remove_before(self.horizon_lsn)
+        first, end = self.wal.first_lsn, self.wal.end_lsn
+        if end is None or first is None or first > self.horizon_lsn or end < self.horizon_lsn:
+            self.wal.cut(0)
+            return
+        self.apply()
+        self.wal.cut(self.applied_lsn)
+
+    @property
+    def start_lsn(self) -> int:
+        """From where on WAL is wanted next."""
+        if self.wal.end_lsn is not None:
+            return self.wal.end_lsn
+        return self.horizon_lsn // self.wal.segment_bytes * self.wal.segment_bytes
+
+    def close(self) -> None:
+        self.wal.close()
+        self._writing.close()
+        self._reading.close()
+
+    # The log
+
+    def apply(self) -> None:
+        """Whole records that were received become pages' history."""
+        self.wal.sync()
+        if self.wal.end_lsn is None or self.wal.end_lsn <= self.applied_lsn:
+            return
+        try:
+            self._apply()
+        except DamagedWal as error:  # a file may have grown between two looks at it
+            if self._failed == str(error):
+                raise
+            self._failed = str(error)
+        else:
+            self._failed = None
+
+    def _plan(self, begin: int) -> Plan:
+        # The last record's segment is there even where the next one's is not yet.
+        return make_plan(self._files, start_lsn=max(begin - 1, 0))
+
+    def _apply(self) -> None:
+        plan = self._plan(self.applied_lsn)
+        if self.base.system_id != plan.system_id:
+            raise HistoryError(
+                f"{self.base.shown} is a backup of system {self.base.system_id}, the log is that "
+                f"of {plan.system_id}"
+            )
+        for index in range(len(plan.segments)):
+            begin = self.applied_lsn
+            reading = self._reader.read(plan.reachable, index)
+            for batch in reading:
+                self._take(batch)
+            for problem in reading.problems:
+                if problem.start_lsn is None or problem.start_lsn >= begin:
+                    raise_fatal(problem)
+
+    def _take(self, batch: Batch) -> None:
+        begin, end = batch.span()
+        if end <= self.applied_lsn:
+            return  # the record that ends where the plan begins
+        assert begin >= self.applied_lsn, f"{Lsn(begin)} {Lsn(self.applied_lsn)}"
+        with self._lock:
+            if self._records is None:
+                self._records = RecordReader(self.wal, batch.version)
+            first = batch.segment.first_lsn
+            if not self._segments or self._segments[-1].first_lsn != first:
+                self._segments.append(BlockIndex(first))
+            self._segments[-1].add(batch)
+            self._see_end_of_backup(batch)
+            self.applied_lsn = end
+            self._applied.notify_all()
+
+    def _see_end_of_backup(self, batch: Batch) -> None:
+        if self._consistent_lsn is not None:
+            return
+        records = batch.records
+        ends = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _BACKUP_END)
+        for row in np.flatnonzero(ends).tolist():
+            begin = int(records["main_offset"][row])
+            started = int(batch.payload[begin : begin + 8].view(np.uint64)[0])
+            if started == self.base.redo_lsn:
+                self._consistent_lsn = int(batch.end_lsn()[row])
+                logger.info("the base backup is consistent from %s on", Lsn(self._consistent_lsn))
+
+    # History
+
+    def trim(self) -> bool:
+        """One segment that is older than the history to keep becomes part of the horizon's pages;
+        whether there was one. Pages can be had meanwhile."""
+        with self._lock:
+            old = self._segments[0] if len(self._segments) > 1 else None
+        if old is None or self.applied_lsn - old.end_lsn < self.history_bytes:
+            return False
+        with ExitStack() as until_both_are_seen:
+            with self._writing.change():
+                fold_segment(self._batches_of(old), self._writing, self.base)
+                self._writing.set("horizon_lsn", old.end_lsn)
+                if self._consistent_lsn is not None:
+                    self._writing.set("consistent_lsn", self._consistent_lsn)
+                # Readers see either the old pages and all segments, or the new pages and the rest.
+                until_both_are_seen.enter_context(self._lock)
+            self.horizon_lsn = old.end_lsn
+            self._segments.pop(0)
+        self.wal.remove_before(self.horizon_lsn)
+        return True
+
+    def _batches_of(self, index: BlockIndex) -> Iterator[Batch]:
+        plan = self._plan(self.horizon_lsn)
+        assert plan.segments[0].first_lsn <= index.first_lsn, f"{plan.segments[0]} {index}"
+        for number, segment in enumerate(plan.segments):
+            if segment.first_lsn <= index.first_lsn:
+                reading = self._reader.read(plan.reachable, number)
+                yield from (each for each in reading if each.span()[1] > self.horizon_lsn)
+                for problem in reading.problems:
+                    if problem.start_lsn is not None and problem.start_lsn < index.end_lsn:
+                        raise_fatal(problem)
+
+    def state(self) -> PagerState:
+        with self._lock:
+            return PagerState(
+                self.base.system_id, self.wal.timeline, Lsn(self.horizon_lsn),
+                Lsn(self.applied_lsn), Lsn(self.wal.end_lsn or self.start_lsn),
+                self._is_consistent(), self.history_bytes,
+                sum(each.row_count for each in self._segments),
+            )  # fmt: skip
+
+    def _is_consistent(self) -> bool:
+        return self._consistent_lsn is not None and self.applied_lsn >= self._consistent_lsn
+
+    # Pages
+
+    def page(
+        self, place: Place, block: int, lsn: int | None = None, timeout_s: float = 0.0
+    ) -> tuple[bytes, int]:
+        """(the page, the LSN it is of): with every record that ends at or below `lsn`, by default
+        all that was applied. Waits for an LSN that is still to come. PageError otherwise."""
+        if place.fork not in FORKS_KEPT:
+            raise NotReplayed(f"{place}: WAL does not describe this fork in full; main and init")
+        if not 0 <= block <= BLOCK_MAX:
+            raise NotAPlace(f"{block} is not a block's number")
+        if lsn is not None:
+            lsn = self._behind_record(lsn)
+        with self._applied:
+            self._wait(lsn, timeout_s)
+            at = self.applied_lsn if lsn is None else lsn
+            oldest = max(self.horizon_lsn, self._consistent_lsn or 0)
+            if at < oldest:
+                raise BeforeHorizon(
+                    f"{Lsn(at)} is before the history that is kept, which begins at {Lsn(oldest)}; "
+                    "--history keeps more of what is to come"
+                )
+            return self._found(self._page_at(place, block, at), place, block, at), at
+
+    def _behind_record(self, lsn: int) -> int:
+        """A server that has written a page of WAL to its end names the place behind the next
+        page's header; the record before ends at the page's start."""
+        header = (
+            LONG_HEADER_BYTES
+            if lsn % self.wal.segment_bytes < WAL_PAGE_BYTES
+            else (SHORT_HEADER_BYTES)
+        )
+        return lsn - header if lsn % WAL_PAGE_BYTES == header else lsn
+
+    def _wait(self, lsn: int | None, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+
+        def is_there() -> bool:
+            return self._is_consistent() and (lsn is None or self.applied_lsn >= lsn)
+
+        while not is_there():
+            left_s = deadline_s - time.monotonic()
+            if left_s > 0:
+                self._applied.wait(left_s)
+                continue
+            text = f"applied up to {Lsn(self.applied_lsn)} only"
+            if lsn is not None and self.applied_lsn < lsn:
+                text = f"{Lsn(lsn)} is still to come: {text}"
+            if self._consistent_lsn is None:
+                text += "; the end of the base backup is still to come"
+            raise NotApplied(f"{text} (waited {timeout_s:g} s)")
+
+    def _page_at(self, place: Place, block: int, lsn: int) -> PageState:
+        """Of what is kept; the caller holds the lock."""
+        events: list[tuple[int, Step | Change]] = []
+        for index in self._segments:
+            events += [(step.end_lsn, step) for step in index.steps(place, block, lsn)]
+            events += [
+                (end, change)
+                for end, change in index.changes
+                if end <= lsn and touches(change, place, block)
+            ]
+        events.sort(key=lambda event: event[0])
+        resets = [n for n, (_, each) in enumerate(events) if resets_page(each)]
+        page: PageState | None = None
+        if resets:
+            end, what = events[resets[-1]]
+            if isinstance(what, CopyDatabase):
+                page = self._page_at(source_of(what, place), block, end)
+                events = events[resets[-1] + 1 :]
+            elif isinstance(what, Drop):
+                page = PageState(GONE, _empty())
+                events = events[resets[-1] + 1 :]
+            else:
+                page = PageState(UNKNOWN, _empty())
+                events = events[resets[-1] :]
+        if page is None:
+            page = current(self._reading, self.base, place, block)
+        steps = [step for _, step in events if isinstance(step, Step)]
+        if steps:
+            assert self._records is not None, f"{steps=}"
+            self._records.bring(page, place, block, steps)
+        return page
+
+    def _found(self, page: PageState, place: Place, block: int, lsn: int) -> bytes:
+        if page.state == KNOWN:
+            return page.image.tobytes()
+        if page.state in (NOT_REPLAYED, BROKEN):
+            raise NotReplayed(f"block {block} of {place} as of {Lsn(lsn)}: {page.why}")
+        raise NoSuchPage(f"block {block} of {place} is not there as of {Lsn(lsn)}")
+
+
+def touches(change: Change, place: Place, block: int) -> bool:
+    """Whether it says something of this page."""
+    match change:
+        case Drop(_, (tablespace, database, node), from_block):
+            own = (tablespace, database) == (place.tablespace, place.database)
+            cut = block >= from_block and (place.fork == 0 or from_block == 0)
+            return own and node in (0, place.relfilenode) and cut
+        case CopyDatabase(_, database, tablespace):
+            return (tablespace, database) == (place.tablespace, place.database)
+        case _:
+            return False
+
+
+def resets_page(event: Step | Change) -> bool:
+    return event.is_whole if isinstance(event, Step) else True
+
+
+def source_of(copy: CopyDatabase, place: Place) -> Place:
+    return Place(copy.source_tablespace, copy.source, place.relfilenode, place.fork)
+
+
+def _empty() -> Bytes:
+    image: Bytes = np.zeros(PAGE_BYTES, np.uint8)
+    return image

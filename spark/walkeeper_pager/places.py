@@ -1,0 +1,99 @@
+"""Which page is meant, and why one cannot be given. Pure.
+
+    Place.parse("1663/5/16384"), Place.parse("base/5/16384_init")
+
+Every error is a PageError with its `kind`, which programs go by (docs/pager.md), and a text that
+says what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walkeeper_history.errors import HistoryError
+
+FORKS = {"main": 0, "fsm": 1, "vm": 2, "init": 3}
+DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
+BLOCK_MAX = (1 << 32) - 2
+_NUMBERS = re.compile(r"(\d+)/(\d+)/(\d+)")
+_FILE = re.compile(
+    r"(?:base/(?P<base>\d+)|(?P<globally>global)|pg_tblspc/(?P<space>\d+)/PG_[^/]+/(?P<inner>\d+))"
+    r"/(?P<node>\d+)(?:_(?P<fork>fsm|vm|init))?"
+)
+
+
+class PageError(HistoryError):
+    """A page that cannot be given."""
+
+    kind: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+
+
+class NotAPlace(PageError):
+    """What was asked for is no relation, fork, block or LSN."""
+
+    kind, http_status = "usage", 400
+
+
+class NoSuchPage(PageError):
+    """The relation, or this block of it, is not there as of that LSN."""
+
+    kind, http_status = "no_such_page", 404
+
+
+class BeforeHorizon(PageError):
+    """Older than the history that is kept."""
+
+    kind, http_status = "before_horizon", 410
+
+
+class NotReplayed(PageError):
+    """A record has changed the page that this redo does not know; or it did not fit the page."""
+
+    kind, http_status = "not_replayed", 501
+
+
+class NotApplied(PageError):
+    """Later than what has been applied, and the time to wait is over."""
+
+    kind, http_status = "not_applied", 504
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A fork of a relation, as WAL names it."""
+
+    tablespace: int
+    database: int
+    relfilenode: int
+    fork: int = 0
+
+    @classmethod
+    def parse(cls, text: str, fork: str | None = None) -> Place:
+        """`tablespace/database/relfilenode`, or what pg_relation_filepath() prints."""
+        if fork is not None and fork not in FORKS:
+            raise NotAPlace(f"{fork!r} is not a fork: {', '.join(FORKS)}")
+        if found := _NUMBERS.fullmatch(text):
+            numbers, named = (int(found[1]), int(found[2]), int(found[3])), None
+        elif found := _FILE.fullmatch(text):
+            named = found["fork"]
+            if found["globally"]:
+                numbers = (GLOBAL_TABLESPACE, 0, int(found["node"]))
+            elif found["base"]:
+                numbers = (DEFAULT_TABLESPACE, int(found["base"]), int(found["node"]))
+            else:
+                numbers = (int(found["space"]), int(found["inner"]), int(found["node"]))
+        else:
+            raise NotAPlace(
+                f"{text!r} is not a relation's file: tablespace/database/relfilenode, or what "
+                "pg_relation_filepath() prints, such as base/5/16384"
+            )
+        if max(numbers) >= 1 << 32:
+            raise NotAPlace(f"{text!r}: numbers are below 2^32")
+        return cls(*numbers, FORKS[fork or named or "main"])
+
+    def __str__(self) -> str:
+        shown = f"{self.tablespace}/{self.database}/{self.relfilenode}"
+        return shown if not self.fork else f"{shown} ({list(FORKS)[self.fork]})"

@@ -1,0 +1,167 @@
+"""Pages that the pager makes are those of the server, byte for byte, folded or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.installations import Unavailable, binaries
+from tests.pager.pages import compare_all, files_of, masked
+from tests.postgres_server import PostgresServer, initialised_directory, installation
+from tests.replay.schemas import Schemas
+from tests.replay.seeds import drawn_seed
+from tests.replay.workload import SETTINGS, fill
+from walkeeper_common.lsn import Lsn, parse_segment_name
+from walkeeper_pager.base_pages import BasePages
+from walkeeper_pager.pager import Pager
+from walkeeper_pager.places import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place
+
+pytestmark = pytest.mark.postgres
+DEBIANS = 15
+SEGMENT = "--wal-segsize=1"
+MB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stopped server, and the directory that it began as."""
+
+    major: int
+    data: Path
+    base: Path
+    seed: int
+
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest) -> Iterator[Made]:
+    with ExitStack() as stack:
+        if request.param != DEBIANS:
+            try:
+                stack.enter_context(installation(binaries(request.param)))
+            except Unavailable as error:
+                pytest.skip(f"PostgreSQL {request.param}: {error}")
+        settings = {**SETTINGS, "wal_consistency_checking": ""}
+        server = stack.enter_context(PostgresServer.create(settings, initdb_options=[SEGMENT]))
+        seed = drawn_seed()
+        with server.connect(options="-c statement_timeout=120s") as connection:
+            fill(connection, seed, 400)
+            connection.execute(b"SET search_path = public")
+            work = Schemas(connection, seed)
+            work.create()
+            work.play(1, lambda: None)
+        server.stop()
+        yield Made(request.param, server.data, initialised_directory((SEGMENT,)), seed)
+
+
+def segments(made: Made, begin: int) -> Iterator[tuple[int, bytes]]:
+    """Of the server's pg_wal from `begin` on, as long as they are WAL of their place."""
+    for file in sorted((made.data / "pg_wal").glob("0000*")):
+        _, first = parse_segment_name(file.name, MB)
+        data = file.read_bytes()
+        if int(first) < begin:
+            continue
+        if int.from_bytes(data[8:16], "little") != int(first):
+            return
+        yield int(first), data
+
+
+def feed(pager: Pager, made: Made, piece: int = MB, limit: int | None = None) -> None:
+    """All that is there, applied and trimmed piece by piece."""
+    for first, data in segments(made, pager.start_lsn // MB * MB):
+        while (at := pager.start_lsn - first) < MB:
+            pager.wal.write(1, first + at, data[at : at + piece])
+            pager.apply()
+            while pager.trim():
+                pass
+            if limit is not None and first + at >= limit:
+                return
+
+
+def opened(made: Made, state: Path, history_bytes: int) -> Pager:
+    return Pager(state, BasePages(str(made.base)), history_bytes=history_bytes)
+
+
+@pytest.mark.parametrize("made", [13, DEBIANS, 18], indirect=True)
+def test_every_page_is_that_of_the_server(made: Made, tmp_path: Path) -> None:
+    """Redo of single records is compared on every version in tests/replay."""
+    pager = opened(made, tmp_path, MB)
+    feed(pager, made)
+    assert pager.horizon_lsn > pager.applied_lsn - 4 * MB
+    counts = compare_all(pager, made.data)
+    assert counts["heap"] > 1000, counts
+    assert counts["other"] > 10 * counts["refused"], counts
+    files = list((tmp_path / "wal").iterdir())
+    assert len(files) < 6, files
+    pager.close()
+
+
+@pytest.mark.parametrize("made", [DEBIANS], indirect=True)
+def test_pages_of_the_past_are_the_same_before_and_after_the_horizon_moved(
+    made: Made, tmp_path: Path
+) -> None:
+    whole, stopped = opened(made, tmp_path / "a", 1 << 40), opened(made, tmp_path / "b", 0)
+    feed(whole, made)
+    draw = random.Random(made.seed)
+    limit = draw.randrange(whole.base.redo_lsn + 2 * MB, whole.applied_lsn)
+    feed(stopped, made, limit=limit)
+    lsn = stopped.applied_lsn
+    assert lsn < whole.applied_lsn
+    compared = 0
+    for place, pages in files_of(made.data):
+        for block in range(len(pages)):
+            answers = []
+            for pager, at in ((whole, lsn), (stopped, None)):
+                try:
+                    answers.append(masked(pager.page(place, block, at)[0], block))
+                except (NoSuchPage, NotReplayed) as refused:
+                    answers.append(type(refused).__name__.encode())
+            assert answers[0] == answers[1], f"{place} {block} at {Lsn(lsn)}"
+            compared += 1
+    assert compared > 1000
+    with pytest.raises(BeforeHorizon, match="before the history that is kept"):
+        stopped.page(Place.parse("global/1262"), 0, stopped.horizon_lsn - 8)
+    with pytest.raises(NotApplied, match="still to come"):
+        stopped.page(Place.parse("global/1262"), 0, lsn + 8, timeout_s=0.05)
+    whole.close()
+    stopped.close()
+
+
+@pytest.mark.parametrize("made", [DEBIANS], indirect=True)
+def test_a_pager_that_is_killed_anywhere_goes_on_without_gap_or_repeat(
+    made: Made, tmp_path: Path
+) -> None:
+    """Each life takes another odd piece; of what it received last the end is torn off or bent."""
+    state, draw = tmp_path / "state", random.Random(made.seed)
+    end = max(first for first, _ in segments(made, 0)) + MB
+    lives, torn = 0, 0
+    while True:
+        pager = opened(made, state, 2 * MB)
+        begin = pager.start_lsn
+        applied = pager.applied_lsn
+        assert begin in (applied, applied // MB * MB), f"{Lsn(begin)} {Lsn(applied)}"
+        feed(pager, made, piece=8192 * 7 + 8, limit=begin + draw.randrange(3 * MB))
+        received = pager.wal.end_lsn
+        pager.close()  # what is not durable is lost below, as in a crash
+        lives += 1
+        if received is None or received >= end:
+            break
+        last = sorted((state / "wal").glob("0000*"))[-1]
+        size = last.stat().st_size
+        cut = draw.randrange(max(size - 50_000, 0), size)
+        data = bytearray(last.read_bytes())
+        data[cut:] = bytes(len(data) - cut) if lives % 2 else b""
+        last.write_bytes(data)
+        torn += 1
+    assert lives > 5
+    pager = opened(made, state, 2 * MB)
+    whole = opened(made, tmp_path / "whole", 1 << 40)
+    feed(whole, made)
+    assert pager.applied_lsn == whole.applied_lsn
+    assert compare_all(pager, made.data) == compare_all(whole, made.data)
+    pager.close()
+    whole.close()
