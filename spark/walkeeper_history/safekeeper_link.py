@@ -156,13 +156,11 @@ class SafekeeperLink:
             if self._poll.poll(left_s * 1000):
                 self._take_in()
 
-    def report(self, flush_lsn: int, replay_lsn: int) -> None:
+    def report(self, write_lsn: int, flush_lsn: int, replay_lsn: int) -> None:
         """How far the reader is; asks for a sign of life."""
-        flush, replay = Lsn(flush_lsn), Lsn(replay_lsn)
+        lsns = Lsn(write_lsn), Lsn(flush_lsn), Lsn(replay_lsn)
         try:
-            self._pg.put_copy_data(
-                StandbyStatus(flush, flush, replay, 0, reply_requested=True).pack()
-            )
+            self._pg.put_copy_data(StandbyStatus(*lsns, 0, reply_requested=True).pack())
             self._pg.flush()
         except pg_errors.Error as error:
             raise self._broken(str(error)) from error

@@ -62,8 +62,6 @@ class Following:
                 raise
             except HistoryError as error:
                 self._left(address, str(error))
-            if self.pager.wal.end_lsn is not None:
-                self.pager.wal.sync()
             self.source = ""
             self._turn += 1
             if len(self._reasons) >= len(self.addresses):
@@ -158,7 +156,7 @@ class Following:
                 quiet_since_s = now_s
             if now_s - reported_s >= REPORT_S:
                 reported_s = now_s
-                link.report(at, self.pager.applied_lsn)
+                link.report(at, wal.synced_lsn, self.pager.applied_lsn)
 
     def _look_around(self, address: str, at: int) -> None:
         """Nothing came for a while: is there more elsewhere?"""

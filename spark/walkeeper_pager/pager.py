@@ -135,7 +135,6 @@ class Pager:
 
     def apply(self) -> None:
         """Whole records that were received become pages' history."""
-        self.wal.sync()
         if self.wal.end_lsn is None or self.wal.end_lsn <= self.applied_lsn:
             return
         try:
@@ -204,6 +203,7 @@ class Pager:
             old = self._segments[0] if len(self._segments) > 1 else None
         if old is None or self.applied_lsn - old.end_lsn < self.history_bytes:
             return False
+        self.wal.sync()
         with ExitStack() as until_both_are_seen:
             with self._writing.change():
                 fold_segment(self._batches_of(old), self._writing, self.base)

@@ -37,6 +37,8 @@ class ReceivedWal:
             if SEGMENT_NAME.fullmatch(name):
                 _, begin = parse_segment_name(name, segment_bytes)
                 self._names[int(begin)] = name  # sorted: of two timelines the newer one's stays
+        self.synced_lsn = 0
+        """Everything below is durable here."""
         self.end_lsn: int | None = None
         if self._names:
             last = max(self._names)
@@ -84,10 +86,14 @@ class ReceivedWal:
         """All that was written is durable then."""
         with self._lock:
             waiting, self._unsynced = self._unsynced, set()
-            for name in waiting:
-                os.fsync(self._descriptor(name))
+            end = self.end_lsn or 0
+            descriptors = [os.dup(self._descriptor(name)) for name in waiting]
+        for descriptor in descriptors:  # reading goes on meanwhile
+            os.fsync(descriptor)
+            os.close(descriptor)
         if waiting:
             _sync_directory(self.root)
+        self.synced_lsn = end
 
     def read(self, begin: int, end: int) -> bytes:
         """[begin, end) as it lies in the files, page headers and all."""

@@ -144,7 +144,7 @@ def test_a_pager_that_is_killed_anywhere_goes_on_without_gap_or_repeat(
         begin = pager.start_lsn
         applied = pager.applied_lsn
         assert begin in (applied, applied // MB * MB), f"{Lsn(begin)} {Lsn(applied)}"
-        feed(pager, made, piece=8192 * 7 + 8, limit=begin + draw.randrange(3 * MB))
+        feed(pager, made, piece=8192 * 29 + 8, limit=begin + draw.randrange(3 * MB))
         received = pager.wal.end_lsn
         pager.close()  # what is not durable is lost below, as in a crash
         lives += 1

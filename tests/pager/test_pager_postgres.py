@@ -1,0 +1,223 @@
+"""`walkeeper pager` beside a real cluster, as an operator would run it."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.pager.pages import masked
+from tests.postgres_server import PostgresServer, program, server_environment
+from tests.replay.seeds import drawn_seed
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
+from walkeeper_common.lsn import Lsn
+from walkeeper_pager.page_requests import fetch_page, fetch_status
+from walkeeper_pager.places import NoSuchPage, NotReplayed
+
+pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+SEGMENT = "--wal-segsize=1"
+HISTORY = "3MB"
+MEMORY_MB_MAX = 500
+TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
+INDEX = "pgbench_accounts_pkey"
+
+
+class Pages:
+    """A pager of a cluster, and what its primary says of the same pages."""
+
+    def __init__(self, cluster: Cluster, base: Path) -> None:
+        self.cluster, self.base = cluster, base
+        self.daemon = self.new_daemon("pager", cluster.addresses)
+
+    def new_daemon(self, name: str, addresses: str) -> Daemon:
+        where = self.cluster.directory
+        return Daemon(
+            name,
+            (
+                *("pager", "--safekeepers", addresses, "--base", str(self.base)),
+                *("--data-dir", str(where / name), "--history", HISTORY, "--http", "127.0.0.1:0"),
+            ),
+            where / f"{name}.log",
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        line = next(x for x in self.daemon.output().splitlines() if x.startswith("ready: "))
+        host, _, port = line.split()[-1].rpartition(":")
+        return host, int(port)
+
+    def compare(self, sql: psycopg.Connection[object], relation: str, block: int) -> str:
+        """At an LSN at which the server's page is what it was read as: what the pager said."""
+        file, before = sql.execute(
+            "SELECT pg_relation_filepath(%s::regclass), pg_current_wal_insert_lsn()::text",
+            (relation,),
+        ).fetchone()  # type: ignore[misc]
+        page = bytes(sql.execute("SELECT get_raw_page(%s, %s)", (relation, block)).fetchone()[0])  # type: ignore[index]
+        changed = int.from_bytes(page[:4], "little") << 32 | int.from_bytes(page[4:8], "little")
+        lsn = Lsn(max(lsn_of(before), changed))
+        sql.execute("SELECT pg_switch_wal()" if block % 50 == 7 else "SELECT txid_current()")
+        try:
+            found, at = fetch_page(self.address, file, block, lsn=lsn, timeout_s=30)
+        except NotReplayed:
+            return "refused"
+        except NoSuchPage:
+            assert not any(page), f"{relation} {block} at {lsn}"
+            return "empty"
+        assert lsn - 40 <= at <= lsn
+        assert masked(found, block) == masked(page, block), f"{relation} {block} at {lsn}"
+        return "equal"
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Pages]:
+    """History is short, so that the horizon moves all the time."""
+    with (
+        PostgresServer.create(initdb_options=[SEGMENT]) as server,
+        Cluster.create(server) as cluster,
+    ):
+        server.sql("CREATE EXTENSION pageinspect")
+        subprocess.run(
+            [program("pgbench"), "-iq", "-s", "1", server.dsn()],
+            env=server_environment(), check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+        backup = server.base_backup()
+        made = Pages(cluster, backup.data)
+        try:
+            made.daemon.start()
+            yield made
+        finally:
+            made.daemon.kill()
+            backup.delete()
+
+
+def pgbench(pages: Pages, seconds: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [program("pgbench"), "-n", "-c", "2", "-T", str(seconds), pages.cluster.primary.dsn()],
+        env=server_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_pages_are_the_primarys_while_pgbench_runs_and_safekeepers_are_killed(
+    pages: Pages,
+) -> None:
+    draw = random.Random(drawn_seed())
+    cluster, answers = pages.cluster, Counter[str]()
+    followed = set()
+    load = pgbench(pages, 60)
+    try:
+        with cluster.primary.connect() as sql:
+
+            def compare_some(count: int) -> None:
+                for _ in range(count):
+                    relation = draw.choice((*TABLES, INDEX))
+                    size = sql.execute(
+                        "SELECT pg_relation_size(%s::regclass) / 8192", (relation,)
+                    ).fetchone()
+                    block = draw.randrange(size[0]) if size and size[0] else 0  # type: ignore[index]
+                    kind = "index" if relation == INDEX else "heap"
+                    answers[f"{kind} {pages.compare(sql, relation, block)}"] += 1
+
+            compare_some(40)
+            for safekeeper in cluster.safekeepers:
+                followed.add(fetch_status(pages.address)["safekeeper"])
+                safekeeper.kill()
+                compare_some(30)
+                safekeeper.start()
+            pages.daemon.kill()
+            compare_later = pages.cluster.primary.sql("SELECT pg_current_wal_insert_lsn()")
+            pages.daemon.start()
+            wait_until(lambda: applied(pages) >= lsn_of(compare_later), 30)
+            compare_some(40)
+    finally:
+        load.terminate()
+        load.wait(20)
+    sys.stderr.write(f"{dict(answers)}\n")
+    assert answers["heap equal"] > 80, answers
+    assert answers["heap refused"] == 0, answers
+    assert len(followed - {None}) > 1, f"it moved from one safekeeper to another: {followed}"
+    assert pages.daemon.most_memory_mb() < MEMORY_MB_MAX
+
+
+def applied(pages: Pages) -> int:
+    return lsn_of(str(fetch_status(pages.address)["applied_lsn"]))
+
+
+def test_files_that_are_made_emptied_and_dropped_are_so_in_the_pager(pages: Pages) -> None:
+    primary = pages.cluster.primary
+    statements = (
+        "CREATE TABLE past (id int, t text)",
+        "INSERT INTO past SELECT i, repeat('p', 500) FROM generate_series(1, 200) i",
+    )
+    primary.sql(*statements)
+    file = primary.sql("SELECT pg_relation_filepath('past')")
+    full = lsn_now(pages)
+    expected = bytes(primary.sql("SELECT get_raw_page('past', 3)", dbname="postgres"))
+    primary.sql("DELETE FROM past WHERE id > 20", "VACUUM past")
+    cut = lsn_now(pages)
+    primary.sql("DROP TABLE past")
+    dropped = lsn_now(pages)
+    found, _ = fetch_page(pages.address, file, 3, lsn=full, timeout_s=30)
+    assert masked(found, 3) == masked(expected, 3)
+    assert fetch_page(pages.address, file, 0, lsn=cut, timeout_s=30)
+    for block, lsn in ((3, cut), (0, dropped), (99, full)):
+        with pytest.raises(NoSuchPage, match=f"block {block} of .* is not there as of {lsn}"):
+            fetch_page(pages.address, file, block, lsn=lsn, timeout_s=30)
+
+
+def lsn_now(pages: Pages) -> Lsn:
+    """Of what is committed; a transaction behind it lets the pager reach it."""
+    primary = pages.cluster.primary
+    lsn = Lsn(lsn_of(primary.sql("SELECT pg_current_wal_insert_lsn()")))
+    primary.sql("SELECT txid_current()")
+    return lsn
+
+
+def test_the_command_gets_a_page_or_says_why_not(pages: Pages, tmp_path: Path) -> None:
+    at = ("--at", f"127.0.0.1:{pages.address[1]}")
+    catalog = pages.cluster.primary.sql("SELECT pg_relation_filepath('pg_class')")
+    done = walkeeper("pager", "get", catalog, "0", *at, "-o", str(tmp_path / "page"))
+    assert done.returncode == 0, done
+    assert len((tmp_path / "page").read_bytes()) == 8192
+    status = json.loads(walkeeper("pager", "status", *at, "--json").stdout)
+    assert status["consistent"] and status["safekeeper"] in pages.cluster.addresses
+    for arguments, said in (
+        ((catalog, "0", "--lsn", "0/1000028"), "is before the history that is kept, which begins"),
+        ((catalog, "0", "--lsn", "F/0", "--timeout", "100ms"), "F/0 is still to come: applied up"),
+        ((catalog, "0", "--fork", "vm"), "'vm' is not one of 'main', 'init'"),
+        (("base/5/1", "7"), "block 7 of 1663/5/1 is not there as of"),
+        (("accounts", "0"), "'accounts' is not a relation's file: tablespace/database/relfile"),
+    ):
+        done = walkeeper("pager", "get", *arguments, *at)
+        assert done.returncode in (1, 2), done
+        assert said in done.stderr, done
+    pages.daemon.terminate()
+    done = walkeeper("pager", "status", *at)
+    assert done.returncode == 1
+    assert "is a pager there?" in done.stderr
+    pages.daemon.start()
+
+
+def test_another_base_or_a_second_pager_is_refused(pages: Pages) -> None:
+    second = pages.new_daemon("pager", pages.cluster.addresses)
+    second.start(wait=False)
+    assert second.ended() == 1
+    assert "another pager is running in" in second.output()
+    third = pages.new_daemon("pager", pages.cluster.addresses)
+    pages.daemon.terminate()
+    other = pages.cluster.primary.base_backup()
+    try:
+        third.start("--base", str(other.data), wait=False)
+        assert third.ended() == 1
+        assert "another base backup than the one this data directory was begun" in third.output()
+    finally:
+        other.delete()
+    pages.daemon.start()
