@@ -89,7 +89,7 @@ class Following:
                         "begin with a newer base backup and an empty --data-dir"
                     )
                 timeline = self._timeline_at(link, state, begin)
-                self._stream(link, address, begin, timeline, stop)
+                self._stream(link, address, self.pager.start_lsn, timeline, stop)
         finally:
             link.close()
 
@@ -102,7 +102,8 @@ class Following:
             )
         if state.segment_bytes != pager.wal.segment_bytes:
             raise Foreign(f"{address}: segments of {state.segment_bytes} bytes")
-        if state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None:
+        is_behind = state.commit_lsn < pager.start_lsn and pager.wal.end_lsn is not None
+        if is_behind and state.timeline == pager.wal.timeline:
             raise Unavailable(
                 f"{address}: has the log up to {Lsn(state.commit_lsn)}, less than is here"
             )
@@ -115,18 +116,20 @@ class Following:
             history = link.history(state.timeline)
             name = f"{state.timeline:08X}.history"
             path = parse_history(history.decode(errors="replace"), state.timeline, name)
-        timeline = next(each.timeline for each in path if lsn < each.end_lsn)
         ours = self.pager.wal.timeline
-        if ours is not None and timeline != ours:
-            left = next((each.end_lsn for each in path if each.timeline == ours), None)
-            if left is None or left < lsn:
-                raise Foreign(
-                    f"{link.address}: the log's timeline {state.timeline} left timeline {ours} "
-                    f"before {Lsn(lsn)}, up to which it was received"
-                )
-            own = history if timeline == state.timeline else link.history(timeline)
-            self.pager.wal.switch(timeline, own)
-        elif timeline > 1 and ours is None:
+        left = next((each.end_lsn for each in path if each.timeline == ours), -1)
+        if ours is not None and left < self.pager.applied_lsn:
+            where = f"left {ours} at {Lsn(left)}" if left >= 0 else f"has not been on {ours}"
+            raise Foreign(
+                f"{link.address}: the log is on timeline {state.timeline} now, and {where}; here "
+                f"it was applied up to {Lsn(self.pager.applied_lsn)}"
+            )
+        if ours is not None and left < lsn:
+            # A record that the lost primary never finished: the new timeline begins before it.
+            self.pager.wal.cut(left)
+            lsn = left
+        timeline = next(each.timeline for each in path if lsn < each.end_lsn)
+        if timeline not in (1, ours):
             own = history if timeline == state.timeline else link.history(timeline)
             self.pager.wal.switch(timeline, own)
         return timeline

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -18,9 +19,10 @@ from tests.postgres_server import PostgresServer, program, server_environment
 from tests.replay.seeds import drawn_seed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
+from tests.with_postgres.standbys import fail_over, standby_of
 from walkeeper_common.lsn import Lsn
 from walkeeper_pager.page_requests import fetch_page, fetch_status
-from walkeeper_pager.places import NoSuchPage, NotReplayed
+from walkeeper_pager.places import NoSuchPage, NotReplayed, PageError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -29,6 +31,14 @@ HISTORY = "3MB"
 MEMORY_MB_MAX = 500
 TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
 INDEX = "pgbench_accounts_pkey"
+
+
+def one_row(
+    sql: psycopg.Connection[Any], query: LiteralString, values: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = sql.execute(query, values).fetchone()
+    assert row is not None, query
+    return row
 
 
 class Pages:
@@ -55,13 +65,14 @@ class Pages:
         host, _, port = line.split()[-1].rpartition(":")
         return host, int(port)
 
-    def compare(self, sql: psycopg.Connection[object], relation: str, block: int) -> str:
+    def compare(self, sql: psycopg.Connection[Any], relation: str, block: int) -> str:
         """At an LSN at which the server's page is what it was read as: what the pager said."""
-        file, before = sql.execute(
-            "SELECT pg_relation_filepath(%s::regclass), pg_current_wal_insert_lsn()::text",
-            (relation,),
-        ).fetchone()  # type: ignore[misc]
-        page = bytes(sql.execute("SELECT get_raw_page(%s, %s)", (relation, block)).fetchone()[0])  # type: ignore[index]
+        file, before, page = one_row(
+            sql,
+            "SELECT pg_relation_filepath(%s::regclass), pg_current_wal_insert_lsn()::text, "
+            "get_raw_page(%s, %s)",
+            (relation, relation, block),
+        )
         changed = int.from_bytes(page[:4], "little") << 32 | int.from_bytes(page[4:8], "little")
         lsn = Lsn(max(lsn_of(before), changed))
         sql.execute("SELECT pg_switch_wal()" if block % 50 == 7 else "SELECT txid_current()")
@@ -69,7 +80,9 @@ class Pages:
             found, at = fetch_page(self.address, file, block, lsn=lsn, timeout_s=30)
         except NotReplayed:
             return "refused"
-        except NoSuchPage:
+        except PageError as error:
+            assert self.daemon.is_running, f"{error}\n{self.daemon.output()}"
+            assert isinstance(error, NoSuchPage), error
             assert not any(page), f"{relation} {block} at {lsn}"
             return "empty"
         assert lsn - 40 <= at <= lsn
@@ -119,13 +132,14 @@ def test_pages_are_the_primarys_while_pgbench_runs_and_safekeepers_are_killed(
             def compare_some(count: int) -> None:
                 for _ in range(count):
                     relation = draw.choice((*TABLES, INDEX))
-                    size = sql.execute(
-                        "SELECT pg_relation_size(%s::regclass) / 8192", (relation,)
-                    ).fetchone()
-                    block = draw.randrange(size[0]) if size and size[0] else 0  # type: ignore[index]
+                    query = "SELECT pg_relation_size(%s::regclass) / 8192"
+                    block = draw.randrange(one_row(sql, query, (relation,))[0])
                     kind = "index" if relation == INDEX else "heap"
                     answers[f"{kind} {pages.compare(sql, relation, block)}"] += 1
 
+            wait_until(
+                lambda: cluster.primary.sql("SELECT count(*) FROM pgbench_history") > 500, 60
+            )
             compare_some(40)
             for safekeeper in cluster.safekeepers:
                 followed.add(fetch_status(pages.address)["safekeeper"])
@@ -221,3 +235,31 @@ def test_another_base_or_a_second_pager_is_refused(pages: Pages) -> None:
     finally:
         other.delete()
     pages.daemon.start()
+
+
+def test_the_pager_follows_a_promoted_standby_onto_its_timeline() -> None:
+    rows = "SELECT i, repeat('t', 90) FROM generate_series(%d, %d) i"
+    with PostgresServer.create() as primary, Cluster.create(primary) as cluster:
+        primary.sql("CREATE EXTENSION pageinspect", "CREATE TABLE t (id int, t text)")
+        backup = primary.base_backup()
+        pages = Pages(cluster, backup.data)
+        try:
+            with standby_of(primary, cluster.ports[0]) as standby:
+                primary.sql(f"INSERT INTO t {rows % (1, 5000)}")
+                pages.daemon.start()
+                assert lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()")) > 0
+                primary.kill()
+                fail_over(cluster, standby)
+                cluster.proposer.kill()
+                standby.sql(f"INSERT INTO t {rows % (5001, 6000)}", "UPDATE t SET id = -id")
+                with standby.connect() as sql:
+                    blocks = standby.sql("SELECT pg_relation_size('t') / 8192")
+                    answers = {pages.compare(sql, "t", block) for block in range(0, blocks, 5)}
+                    pages.daemon.kill()
+                    pages.daemon.start()
+                    answers |= {pages.compare(sql, "t", block) for block in range(1, blocks, 5)}
+                assert answers == {"equal"}
+                assert fetch_status(pages.address)["timeline"] == 2
+        finally:
+            pages.daemon.kill()
+            backup.delete()
