@@ -37,10 +37,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class NameSource:
-    """Where names of relations come from; neither is a must."""
+    """Where names of relations come from; none is a must."""
 
     catalogs: tuple[str, ...] = ()
     dsn: str | None = None
+    base: str | None = None
 
 
 class LsnText(ParamType):
@@ -136,11 +137,13 @@ def source_options(function: Function) -> Callable[..., Any]:
 
 
 def names_options(function: Function) -> Callable[..., Any]:
-    """--catalog and --dsn, handed over as one `named`."""
+    """--catalog, --dsn and --base, handed over as one `named`."""
 
     @functools.wraps(function)
-    def gathered(catalogs: tuple[str, ...], dsn: str | None, **values: Any) -> Any:
-        return function(named=NameSource(catalogs, dsn), **values)
+    def gathered(
+        catalogs: tuple[str, ...], dsn: str | None, base: str | None, **values: Any
+    ) -> Any:
+        return function(named=NameSource(catalogs, dsn, base), **values)
 
     catalog = option(
         "--catalog", "catalogs", multiple=True, metavar="FILE",
@@ -148,4 +151,9 @@ def names_options(function: Function) -> Callable[..., Any]:
         help="Names of relations that `history catalog` wrote; may be repeated.",
     )  # fmt: skip
     dsn = option("--dsn", metavar="DSN", help="Names as this server has them now.")
-    return catalog(dsn(gathered))
+    base = option(
+        "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+        help="Names as a base backup (plain format) and the WAL since then have them; also of what "
+        "was dropped.",
+    )  # fmt: skip
+    return catalog(dsn(base(gathered)))

@@ -57,6 +57,11 @@ class Archive:
         """HistoryError if they are those of another cluster."""
         names = relation_names(named)
         names.check(self.plan.system_id)
+        if named.base is not None:
+            from walkeeper_cli.history_replayed_names import replayed_names
+
+            for each in replayed_names(self.files, self.plan, named.base, self.on_problem):
+                names.add(each)
         return names
 
     @property

@@ -40,6 +40,8 @@ class BaseDirectory:
         if not (self.root / "PG_VERSION").is_file():
             raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
         self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
+        control = (self.root / "global" / "pg_control").read_bytes()
+        self.system_id = int(unpack_from("<Q", control)[0])
         self.redo_lsn = self._redo_lsn()
 
     def _redo_lsn(self) -> int:

@@ -168,6 +168,10 @@ def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> No
         raise HistoryError(f"the WAL ends in the segment before {Lsn(end)}, so before {Lsn(lsn)}")
     if base is None:
         return
+    if plan.system_id not in (None, base.system_id):
+        raise HistoryError(
+            f"{base.root} is of cluster {base.system_id}, the WAL is of {plan.system_id}"
+        )
     if lsn is not None and lsn < base.redo_lsn:
         raise HistoryError(f"the base backup is of {Lsn(base.redo_lsn)}, after {Lsn(lsn)}")
     first = plan.segments[0]

@@ -16,6 +16,7 @@ import pytest
 from tests.postgres_server import PostgresServer, program, server_environment
 from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
+from walkeeper_replay.base import BaseDirectory
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
@@ -163,3 +164,27 @@ def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> No
     assert code == 2 and "--table" in text
     code, text = failed(capsys, "table-at", "orders", "--path", shop.wal, "--lsn", "FF/0")
     assert code == 1 and "the WAL ends" in text
+
+
+def test_find_has_names_from_a_base_backup_and_the_wal_since(shop: Shop, capsys: Output) -> None:
+    shop.run('CREATE TABLE "Kept" (id int, t text)', "INSERT INTO orders (id) VALUES (77777)")
+    backup = shop.server.base_backup()
+    try:
+        shop.run("CREATE TABLE later (id int)", 'DROP TABLE later, "Kept"', "SELECT txid_current()")
+        where = ("--path", shop.wal, "--base", str(backup.data))
+        begin = Lsn(BaseDirectory(str(backup.data)).redo_lsn)
+        text = done(capsys, "find", "drop", *where, "--start-lsn", str(begin))
+        assert "postgres.public.later (1663/" in text
+        assert 'postgres.public."Kept" (1663/' in text
+        assert 'TOAST of public."Kept" (1663/' in text
+        one = done(capsys, "find", "drop", *where, "--relation", "public.later")
+        assert "transaction" in one
+        code, said = failed(capsys, "find", "drop", *where, "--relation", "public.never")
+        assert code == 2 and "no relation has that name" in said
+        control = backup.data / "global" / "pg_control"  # begins with the system's identifier
+        control.write_bytes(bytes(8) + control.read_bytes()[8:])
+        for command in (("find", "drop"), ("table-at", "orders")):
+            code, said = failed(capsys, *command, *where)
+            assert code == 1 and "is of cluster 0, the WAL is of" in said
+    finally:
+        backup.delete()

@@ -112,7 +112,7 @@ def tables(
     "--relation",
     metavar="[[TABLESPACE/]DATABASE/]RELFILENODE|NAME",
     help="Only what was done to this file: as in pg_relation_filepath, or its last number; or to "
-    "the relation that --catalog or --dsn has under this name.",
+    "the relation that --catalog, --dsn or --base has under this name.",
 )
 @names_options
 @option("--min-rows", type=click.IntRange(1), default=1, metavar="N", help="Of deletes: from N on.")
@@ -138,7 +138,8 @@ def find(
 
     What PostgreSQL keeps of a relation in WAL is the number of its file: SELECT
     pg_relation_filenode('t') tells it in a backup that has the table still, and so does a file
-    that `walkeeper history catalog` wrote while the table was there.
+    that `walkeeper history catalog` wrote while the table was there. --base takes the names from
+    a base backup and the WAL since then.
     """
     from walkeeper_cli.history_find import document, lines, search
     from walkeeper_cli.history_reading import opened

@@ -1,0 +1,66 @@
+"""Names of relations from the WAL itself: catalogs replayed over a base backup, `--base`.
+
+Contract: names through time, of every file that pg_class named between the backup and the end of
+the plan, those that were dropped included; the WAL has to go back to where the backup began.
+"""
+
+from __future__ import annotations
+
+import re
+
+from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.relation_names import NamedRelation, RelationNames
+from walkeeper_history.sweep import OnProblem
+from walkeeper_history.wal_files import WalFiles
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog_history import CatalogHistory, Named
+from walkeeper_replay.table_at import refuse_before
+from walkeeper_replay.written import quoted_name
+
+_TOAST_SCHEMA, _INDEX = "pg_toast", "i"
+_PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")
+_GLOBAL_TABLESPACE = 1664
+
+
+def replayed_names(
+    files: WalFiles, plan: Plan, base_directory: str, on_problem: OnProblem
+) -> RelationNames:
+    """Costs one walk over the WAL from the backup on."""
+    base = BaseDirectory(base_directory)
+    whole = make_plan(files, timeline=plan.timeline, start_lsn=base.redo_lsn)
+    refuse_before(base, whole, None)
+    until = plan.segments[-1].end_lsn
+    history = CatalogHistory.read(
+        files, whole, base=base, until=until, keeps_commits=False, on_problem=on_problem
+    )
+    databases = {oid: each.name for oid, each in history.databases(history.end_lsn).items()}
+    named = history.names()
+    owners = {
+        (file[1], each.oid): each for file, through_time in named.items() for each in through_time
+    }
+    names = RelationNames(plan.system_id)
+    for (tablespace, database, relfilenode), through_time in named.items():
+        last = through_time[-1]
+        shared = tablespace == _GLOBAL_TABLESPACE
+        names.add(
+            NamedRelation(
+                tablespace, database, relfilenode, last.oid,
+                "" if shared else databases.get(database, str(database)),
+                _shown(last, owners, database),
+            )
+        )  # fmt: skip
+    return names
+
+
+def _shown(named: Named, owners: dict[tuple[int, int], Named], database: int) -> str:
+    """As `history catalog` writes it."""
+    if named.schema != _TOAST_SCHEMA:
+        return ".".join(
+            part if _PLAIN.fullmatch(part) else quoted_name(part)
+            for part in (named.schema, named.name)
+        )
+    if named.kind == _INDEX:
+        return f"TOAST index {named.name}"
+    number = named.name.removeprefix("pg_toast_")
+    owner = owners.get((database, int(number))) if number.isdigit() else None
+    return "TOAST of " + ("?" if owner is None else _shown(owner, owners, database))
