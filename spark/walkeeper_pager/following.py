@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.safekeeper_link import LogState, SafekeeperLink, Unavailable
@@ -196,11 +197,18 @@ class Following:
                 data = self.archive.read(segment.path)
                 if len(data) != wal.segment_bytes:
                     break
-                if wal.timeline is not None and segment.timeline != wal.timeline:
-                    name = f"{segment.timeline:08X}.history"
-                    wal.switch(segment.timeline, self.archive.read(name).tobytes())
+                if segment.timeline not in (1, wal.timeline):
+                    wal.switch(segment.timeline, self._archived_history(segment.timeline))
                 wal.write(segment.timeline, at, data[at - segment.first_lsn :].tobytes())
                 self.on_wal()
                 logger.info("%s from the archive", segment.name)
         except HistoryError as error:
             self._left("archive", str(error))
+
+    def _archived_history(self, timeline: int) -> bytes:
+        assert self.archive is not None, f"{timeline=}"
+        for path, size in self.archive.list_files():
+            file = archived_file(path, size)
+            if file is not None and file.segment is None and file.timeline == timeline:
+                return self.archive.read(path).tobytes()
+        raise HistoryError(f"{self.archive.shown('')}: no {timeline:08X}.history in it")

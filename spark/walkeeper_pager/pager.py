@@ -54,6 +54,7 @@ logger = logging.getLogger("walkeeper.pager")
 
 _XLOG, _BACKUP_END = 0, 0x50
 FORKS_KEPT = (0, 3)
+FOLD_BYTES_MAX = 32 << 20  # of WAL, whose pages one transaction writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,36 +198,38 @@ class Pager:
     # History
 
     def trim(self) -> bool:
-        """One segment that is older than the history to keep becomes part of the horizon's pages;
-        whether there was one. Pages can be had meanwhile."""
+        """Segments that are older than the history to keep become part of the horizon's pages, up
+        to FOLD_BYTES_MAX of them; whether there was one. Pages can be had meanwhile."""
         with self._lock:
-            old = self._segments[0] if len(self._segments) > 1 else None
-        if old is None or self.applied_lsn - old.end_lsn < self.history_bytes:
+            limit = self.applied_lsn - self.history_bytes
+            old = [each for each in self._segments[:-1] if each.end_lsn <= limit]
+        old = old[: max(FOLD_BYTES_MAX // self.wal.segment_bytes, 1)]
+        if not old:
             return False
         self.wal.sync()
         with ExitStack() as until_both_are_seen:
             with self._writing.change():
-                fold_segment(self._batches_of(old), self._writing, self.base)
-                self._writing.set("horizon_lsn", old.end_lsn)
+                for segment in old:
+                    fold_segment(self._batches_of(segment), self._writing, self.base)
+                self._writing.set("horizon_lsn", old[-1].end_lsn)
                 if self._consistent_lsn is not None:
                     self._writing.set("consistent_lsn", self._consistent_lsn)
                 # Readers see either the old pages and all segments, or the new pages and the rest.
                 until_both_are_seen.enter_context(self._lock)
-            self.horizon_lsn = old.end_lsn
-            self._segments.pop(0)
+            self.horizon_lsn = old[-1].end_lsn
+            del self._segments[: len(old)]
         self.wal.remove_before(self.horizon_lsn)
         return True
 
     def _batches_of(self, index: BlockIndex) -> Iterator[Batch]:
+        """The segment's records behind the horizon, once more."""
         plan = self._plan(self.horizon_lsn)
-        assert plan.segments[0].first_lsn <= index.first_lsn, f"{plan.segments[0]} {index}"
-        for number, segment in enumerate(plan.segments):
-            if segment.first_lsn <= index.first_lsn:
-                reading = self._reader.read(plan.reachable, number)
-                yield from (each for each in reading if each.span()[1] > self.horizon_lsn)
-                for problem in reading.problems:
-                    if problem.start_lsn is not None and problem.start_lsn < index.end_lsn:
-                        raise_fatal(problem)
+        number = next(n for n, s in enumerate(plan.segments) if s.first_lsn == index.first_lsn)
+        reading = self._reader.read(plan.reachable, number)
+        yield from (batch for batch in reading if batch.span()[1] > self.horizon_lsn)
+        for problem in reading.problems:
+            if problem.start_lsn is not None and problem.start_lsn < index.end_lsn:
+                raise_fatal(problem)
 
     def state(self) -> PagerState:
         with self._lock:

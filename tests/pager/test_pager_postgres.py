@@ -213,7 +213,7 @@ def test_the_command_gets_a_page_or_says_why_not(pages: Pages, tmp_path: Path) -
         done = walkeeper("pager", "get", *arguments, *at)
         assert done.returncode in (1, 2), done
         assert said in done.stderr, done
-    pages.daemon.terminate()
+    assert pages.daemon.terminate() == 0
     done = walkeeper("pager", "status", *at)
     assert done.returncode == 1
     assert "is a pager there?" in done.stderr
