@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
 from walkeeper_pager.places import NotAPlace, PageError, Place
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ def page_handler(pager: Pager) -> Callable[[web.Request], Awaitable[web.Response
             page, lsn = await asyncio.to_thread(
                 pager.page, asked.place, asked.block, asked.lsn, asked.timeout_s
             )
-        except PageError as error:
+        except HistoryError as error:
+            named = error if isinstance(error, PageError) else PageError(str(error))
             return web.json_response(
-                {"error": error.kind, "message": str(error)}, status=error.http_status
+                {"error": named.kind, "message": str(named)}, status=named.http_status
             )
         return web.Response(
             body=page,
