@@ -59,6 +59,19 @@ def prune(cluster: ArchivingCluster, url: str) -> tuple[int, str]:
     return done.returncode, done.stdout + ("" if done.returncode == 0 else done.stderr)
 
 
+def segments_read(port: int, *, before: Lsn) -> list[str]:
+    """What pg_receivewal gets from the start of the last segment on; it ends behind --endpos."""
+    end_lsn = str(Lsn(before - 1))
+    received = make_directory("walkeeper_received_")
+    try:
+        own(received)
+        where = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
+        run_as_server_user([program("pg_receivewal"), *where, "--endpos", end_lsn, "--no-loop"])
+        return [path.name for path in received.iterdir()]
+    finally:
+        shutil.rmtree(received)
+
+
 def test_archive_safekeepers_and_primary_agree_byte_for_byte(
     primary: PostgresServer, url: str, tmp_path: Path
 ) -> None:
@@ -201,6 +214,8 @@ def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
             where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
             asked = [program("psql"), where + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
             assert subprocess.run(asked, capture_output=True, timeout=20).returncode == 0
+            readable = Lsn.parse(cluster.status()["safekeepers"][0]["commit_lsn"])
+            assert segments_read(cluster.ports[0], before=readable)
             (tmp_path / "not-mounted").mkdir()
             assert cluster.proposer.ended() == 1, "settle has deposed it"
             cluster.proposer.start()
