@@ -26,6 +26,12 @@ logger = logging.getLogger("walkeeper.primary")
 
 BATCH_BYTES_MAX = 128 << 10
 PLUGIN = "pgoutput"
+# Values are kept as text, so it must not depend on the server's, the role's or the database's
+# settings, nor change with them in the middle of a log: as a subscription asks, and times in UTC.
+TEXT_FORMS = (
+    "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; "
+    "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'"
+)
 
 
 def create_slot_command(slot: str, version: int) -> str:
@@ -127,9 +133,16 @@ class LogicalPrimary(Primary):
         self._identity: LogicalIdentity
 
     async def _open(self) -> ReplicationConnection:
-        return await ReplicationConnection.open(
+        connection = await ReplicationConnection.open(
             self._dsn, self._application_name, replication="database"
         )
+        try:
+            for each in TEXT_FORMS.split("; "):
+                await connection.query(each)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     async def _identify(self, connection: ReplicationConnection) -> PrimaryIdentity:
         self._identity = await identify_logical(connection, self._slot, self._publications)

@@ -438,3 +438,41 @@ def test_a_consumer_gets_what_the_primary_itself_would_send(
     kept = receive(cluster.ports[1], "feed", end_lsn)
     assert transactions(kept) == transactions(direct)
     assert set(kept.split(b"\n")) == set(direct.split(b"\n"))
+
+
+def test_values_are_kept_in_one_text_form_whatever_the_server_prints(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    primary.configure(
+        {
+            "datestyle": "German",
+            "intervalstyle": "sql_standard",
+            "timezone": "Asia/Kolkata",
+            "extra_float_digits": "-10",
+            "bytea_output": "escape",
+            "client_encoding": "LATIN1",
+        }
+    )
+    primary.reload()
+    wait_until(lambda: "German" in primary.sql("SHOW datestyle"))
+    cluster.proposer.kill()
+    cluster.proposer.start()
+    create_slot(cluster.ports[0], "feed")
+    primary.sql(
+        "SET client_encoding = 'UTF8'",
+        "CREATE TABLE forms (d date, t timestamptz, i interval, f float8, b bytea, v text)",
+        "SET datestyle = 'ISO'",
+        "INSERT INTO forms VALUES ('2024-05-31', '2024-05-31 12:00:00+02', '1 day 02:03:04', "
+        "0.1::float8 + 0.2, '\\x00ff', 'größer')",
+    )
+    found = transactions(receive(cluster.ports[0], "feed", cluster.end_lsn()))
+    assert list(inserts(found, "public.forms")) == [
+        {
+            "d": "2024-05-31",
+            "t": "2024-05-31 10:00:00+00",
+            "i": "1 day 02:03:04",
+            "f": "0.30000000000000004",
+            "b": "\\x00ff",
+            "v": "größer",
+        }
+    ]
