@@ -243,6 +243,7 @@ def test_commands_answer_as_a_walsender_does():
             "application_name": "a?b",
             "TimeZone": "UTC",
             "walkeeper.first_lsn": str(only(catalog).first_lsn),
+            "walkeeper.kind": "physical",
         }.items():
             found = await client.query(f"SHOW {setting}")
             assert (row(found), completed(found)) == ([value], ["SHOW"])

@@ -16,6 +16,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from walkeeper_cli.history_logged import is_entry_log, logged
 from walkeeper_cli.history_options import Source
 from walkeeper_cli.history_reading import Archive
 from walkeeper_cli.history_server_catalog import catalog_of_server
@@ -156,12 +157,15 @@ def changes(
     source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
 ) -> int:
     """A row for each change, in the order of commits."""
-    archive = Archive(source)
-    base = opened_base(archive, asked)
-    found, database = _changes(archive, asked, tables, base)
+    if is_entry_log(source.path):
+        exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
+    else:
+        archive = Archive(source)
+        found, database = _changes(archive, asked, tables, opened_base(archive, asked))
+        exit_code, name = archive.exit_code, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
-    made = pa.Table.from_batches(batches(found, database.name), SCHEMA)
+    made = pa.Table.from_batches(batches(found, name), SCHEMA)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
             parquet.write_table(made, file)
@@ -170,7 +174,7 @@ def changes(
         else:
             file.writelines(line + "\n" for line in change_lines(found))
     click.echo(f"walkeeper: {len(found)} changes", err=True)
-    return archive.exit_code
+    return exit_code
 
 
 def _condition(text: str) -> tuple[str, str]:

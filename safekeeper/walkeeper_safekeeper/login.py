@@ -1,9 +1,10 @@
 """Who a PostgreSQL client is and which log it wants, from its startup packet. Pure.
 
 Every user is accepted as given (no authentication yet). The cluster is `-c walkeeper.cluster=NAME`
-in `options`, else a dbname other than `replication`, else the only one. libpq sends the user's
-name as dbname when none is given, so a dbname that equals the user and names no cluster counts as
-not given. Unknown parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
+in `options`, else a dbname other than `replication`, else the only one. `-c walkeeper.entries=on`
+asks for a logical log as it lies in its segments (docs/logical.md). libpq sends the user's name as
+dbname when none is given, so a dbname that equals the user and names no cluster counts as not
+given. Unknown parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from walkeeper_common.replication_commands import parse_boolean
 
 APPLICATION_NAME_MAX = 63
 CLUSTER_OPTION = "walkeeper.cluster"
+ENTRIES_OPTION = "walkeeper.entries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Login:
     cluster: str
     replication: bool
     logical: bool = False  # replication=database: SQL and logical replication
+    entries: bool = False  # a logical log's bytes as they lie there, by position
 
 
 def parse_login(
@@ -59,7 +62,13 @@ def parse_login(
         cluster=choose_cluster(parameters, clusters),
         replication=replication,
         logical=logical,
+        entries=_wants_entries(parameters),
     )
+
+
+def _wants_entries(parameters: Mapping[str, str]) -> bool:
+    value = parse_options(parameters.get("options", "")).get(ENTRIES_OPTION, "off")
+    return parse_boolean(value, f'parameter "{ENTRIES_OPTION}" requires a Boolean value')
 
 
 def no_logical_log() -> SqlRefused:

@@ -42,6 +42,7 @@ from walkeeper_common.pgwire import (
     ready_for_query,
 )
 from walkeeper_common.replication_commands import (
+    Command,
     CreateLogicalSlot,
     CreateSlot,
     DropSlot,
@@ -248,7 +249,7 @@ class _Commands:
         command = parse_command(text)
         if not login.replication and not isinstance(command, Show):
             command = SqlCommand(text.strip())
-        if log.logical is not None:
+        if log.logical is not None and not (login.entries and _is_for_entries(command)):
             session = LogicalSession(
                 log.logical, self._client, login, self._pid, self._limits, self._now
             )
@@ -308,6 +309,17 @@ class _Commands:
         finally:
             if asked.slot is not None:
                 log.slots.release(asked.slot, pid=self._pid)
+
+
+def _is_for_entries(command: Command) -> bool:
+    """What reads a logical log's bytes by position; no slot keeps them."""
+    match command:
+        case IdentifySystem() | Show():
+            return True
+        case StartReplication(slot=None):
+            return True
+        case _:
+            return False
 
 
 def _describe(reader: Reader, timeline: int) -> str:

@@ -89,6 +89,8 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
             return log.cluster
         case "walkeeper.first_lsn":  # where the oldest segment starts that is kept
             return str(log.first_lsn)
+        case "walkeeper.kind":
+            return "physical" if log.logical is None else "logical"
     if known not in FIXED_SETTINGS:
         raise SqlRefused(
             "42704",

@@ -52,6 +52,7 @@ OPTIONS = (
     "catalog", "index", "engine",
 )  # fmt: skip
 PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.past
+LOGGED_TABLES = ("changes", "row_history")  # of a logical log as well: pyspark_pgwal.logged
 MAX_FILES_PER_TRIGGER = 64
 
 
@@ -201,12 +202,28 @@ class PgWalSource(DataSource):
 
     def _past_schema(self) -> StructType:
         """Of what needs replay; catalogs once, since this object goes on to the reader."""
+        if self._is_logged():
+            from walkeeper_replay.changes import SCHEMA
+
+            return from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)
         from pyspark_pgwal.past import past_schema
 
         arrow, self._past = past_schema(self.options)
         return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
 
+    def _is_logged(self) -> bool:
+        """Whether changes are asked for of a log that has them (docs/logical.md)."""
+        if self.options.get("table") not in LOGGED_TABLES or not self.options.get("path"):
+            return False
+        from walkeeper_history.entry_files import is_entry_log
+
+        return is_entry_log(self.options["path"])
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._is_logged():
+            from pyspark_pgwal.logged import LoggedOptions, LoggedReader
+
+            return LoggedReader(LoggedOptions.parse(self.options))
         if self.options.get("table") in PAST_TABLES:
             from pyspark_pgwal.past import past_reader
 
@@ -217,6 +234,15 @@ class PgWalSource(DataSource):
         return PushdownReader(options) if options.pushdown else PgWalReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self._is_logged():
+            from pyspark_pgwal.logged import LoggedOptions, LoggedStreamReader
+
+            return LoggedStreamReader(LoggedOptions.parse(self.options))
+        if self.options.get("table") in PAST_TABLES:
+            raise HistoryError(
+                f"table {self.options['table']} of WAL can be read in batch only; changes stream "
+                "from a logical log (docs/logical.md)"
+            )
         from pyspark_pgwal.stream import PgWalStreamReader
 
         return PgWalStreamReader(self._parsed())

@@ -67,7 +67,11 @@ class LiveFiles:
 
     def __reduce__(self) -> tuple[type[LiveFiles], tuple[str]]:
         """Sent to another process, it makes connections of its own there."""
-        return LiveFiles, (self._url,)
+        return type(self), (self._url,)
+
+    def is_logical(self) -> bool:
+        """Whether the log has decoded changes instead of WAL (walkeeper_history.entry_files)."""
+        return self._first_of("", lambda link: link.is_logical())
 
     # The tree
 
@@ -227,6 +231,9 @@ class LiveFiles:
         in_order = list(dict.fromkeys(turned))
         yield from sorted(in_order, key=lambda each: self._silent_until_s.get(each, 0) > now_s)
 
+    def _open(self, address: str) -> SafekeeperLink:
+        return SafekeeperLink.open(address, self._cluster)
+
     def _asked(self, address: str, ask: Callable[[SafekeeperLink], Answer]) -> Answer:
         """By this thread's connection. One that was lost while it was idle is made again once."""
         links: dict[str, SafekeeperLink] = vars(self._own).setdefault("links", {})
@@ -237,7 +244,7 @@ class LiveFiles:
                 except Unavailable:
                     if links[address].is_open:
                         raise
-            links[address] = SafekeeperLink.open(address, self._cluster)
+            links[address] = self._open(address)
             return ask(links[address])
         except Unavailable:
             if not (address in links and links[address].is_open):

@@ -56,14 +56,19 @@ class SafekeeperLink:
         self._heard_s = time.monotonic()
 
     @classmethod
-    def open(cls, address: str, cluster: str) -> SafekeeperLink:
-        """`cluster` may be empty where the safekeeper has only one."""
+    def open(cls, address: str, cluster: str, *, entries: bool = False) -> SafekeeperLink:
+        """`cluster` may be empty where the safekeeper has only one.
+
+        `entries`: a logical log, whose positions then take the place of LSNs.
+        """
         host, _, port = address.rpartition(":")
+        options = f"-c walkeeper.cluster={cluster}" if cluster else ""
+        options += " -c walkeeper.entries=on" if entries else ""
         text = conninfo.make_conninfo(
             host=host.strip("[]"), port=port, user=os.environ.get("PGUSER", USER),
             dbname="replication", replication="true", application_name="walkeeper history",
             keepalives_idle=10, tcp_user_timeout=20000,
-            **({"options": f"-c walkeeper.cluster={cluster}"} if cluster else {}),
+            **({"options": options} if options else {}),
         )  # fmt: skip
         pg = pq.PGconn.connect_start(text.encode())
         # Not PQconnectdb, which would keep the interpreter's lock while it waits.
@@ -96,6 +101,10 @@ class SafekeeperLink:
             int(system_id), int(timeline), int(size[:-2]) * _UNITS[size[-2:]],
             int(Lsn.parse(first)), int(Lsn.parse(commit.decode())),
         )  # fmt: skip
+
+    def is_logical(self) -> bool:
+        """Whether the log has decoded changes instead of WAL."""
+        return self._row("SHOW walkeeper.kind")[0] == b"logical"
 
     def history(self, timeline: int) -> bytes:
         """A timeline's .history file."""

@@ -77,7 +77,7 @@ class Change:
 
     start_lsn: int
     commit: Commit
-    xid: int
+    xid: int | None  # the subtransaction's; None where that is not known
     table: Table
     operation: str
     old: dict[str, str | None] | None = None

@@ -1,0 +1,33 @@
+"""`walkeeper history changes` of a logical log: read, not replayed (docs/logical.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from walkeeper_cli.history_options import Source
+from walkeeper_history.entry_files import EntryFiles, is_entry_log
+from walkeeper_history.errors import HistoryError
+from walkeeper_replay.changes import Change
+from walkeeper_replay.logged_changes import LoggedChanges, selected
+
+__all__ = ["is_entry_log", "logged"]
+
+
+def logged(
+    source: Source, tables: Sequence[str], database: str | None, base: str | None
+) -> tuple[list[Change], str]:
+    """(changes, database) of a logical log, which has them as they were decoded."""
+    for name, value in (("--base", base), ("--timeline", source.timeline),
+                        ("--start-time", source.start_time), ("--end-time", source.end_time),
+                        ("--spark", source.spark)):  # fmt: skip
+        if value:
+            raise click.UsageError(f"{source.path} is a logical log: {name} is for WAL")
+    files = EntryFiles.open(source.path)
+    begin = files.first if source.start_lsn is None else files.start_for(source.start_lsn)
+    log = LoggedChanges(files, tables)
+    found = list(selected(log.read(begin, files.end), source.start_lsn, source.end_lsn))
+    if database not in (None, log.database):
+        raise HistoryError(f"{source.path} is of database {log.database}, not {database}")
+    return found, log.database

@@ -1,0 +1,186 @@
+"""`changes` and `row_history` of a logical log, in batch and as a stream. No logic of its own.
+
+    path                  a safekeeper's DIR/<cluster>/wal (at rest), or a live log:
+                          walkeeper://host:port,…/cluster
+    table                 changes, or row_history
+    relation              names or OIDs, separated by commas (all)
+    where                 of row_history: COLUMN=VALUE
+    startLsn, endLsn      changes whose records start in [startLsn, endLsn)
+    parts                 tasks, by default one a CPU
+    maxFilesPerTrigger    of a stream: segments in a micro-batch, by default 64
+
+An offset of a stream is {"position": "0/3000000"}: every transaction that lies below that place in
+the log has been read. It is always between two entries that a quorum has, so nothing is read twice
+and nothing is taken back, whichever of the safekeepers answer. Contract: an unknown option is an
+error; where the log no longer goes back to an offset, that is one, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from pyspark_pgwal.source import MAX_FILES_PER_TRIGGER, lsn_option
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.entry_files import EntryFiles
+from walkeeper_history.errors import HistoryError
+from walkeeper_replay.changes import Change, batches, is_of_row
+from walkeeper_replay.logged_changes import LoggedChanges, selected, stretches
+
+OPTIONS = (
+    "path", "table", "relation", "where", "startLsn", "endLsn", "parts", "maxFilesPerTrigger",
+)  # fmt: skip
+ROWS = 1 << 13
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOptions:
+    """The options, checked. Travels to the workers."""
+
+    values: dict[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> LoggedOptions:
+        known = {name.lower(): name for name in OPTIONS}
+        for name in given:
+            if name.lower() not in known:
+                raise HistoryError(
+                    f"changes of a logical log have no option {name}; they have: "
+                    f"{', '.join(OPTIONS)}"
+                )
+        made = cls({known[name.lower()]: value for name, value in given.items()})
+        if made.values["table"] == "row_history" and "=" not in made.values.get("where", ""):
+            raise HistoryError("row_history needs the option where, such as id=4711")
+        return made
+
+    @property
+    def path(self) -> str:
+        return self.values["path"]
+
+    def lsn(self, name: str) -> int | None:
+        return lsn_option(self.values, name)
+
+    def number(self, name: str, default: int) -> int:
+        text = self.values.get(name, str(default))
+        if not (text.isdigit() and int(text)):
+            raise HistoryError(f"option {name}: {text!r} is not a number above 0")
+        return int(text)
+
+    @property
+    def parts(self) -> int:
+        return self.number("parts", os.cpu_count() or 1)
+
+    def log(self) -> LoggedChanges:
+        names = self.values.get("relation", "").split(",")
+        return LoggedChanges(EntryFiles.open(self.path), [n.strip() for n in names if n.strip()])
+
+    def is_asked_for(self, change: Change) -> bool:
+        if self.values["table"] != "row_history":
+            return True
+        column, _, value = self.values["where"].partition("=")
+        return is_of_row(change, [(column.strip(), value)])
+
+
+@dataclass
+class Entries(InputPartition):
+    """Those that start at positions in [begin, end)."""
+
+    begin: int
+    end: int
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+
+
+def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
+    """Record batches of one task."""
+    assert isinstance(partition, Entries), f"{partition=}"
+    log = options.log()
+    found = log.read(partition.begin, partition.end)
+    held: list[Change] = []
+    for change in selected(found, options.lsn("startLsn"), options.lsn("endLsn")):
+        if options.is_asked_for(change):
+            held.append(change)
+        if len(held) >= ROWS:
+            yield from batches(held, log.database)
+            held = []
+    yield from batches(held, log.database)
+
+
+class LoggedReader(DataSourceReader):
+    def __init__(self, options: LoggedOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        files, start_lsn = EntryFiles.open(self._options.path), self._options.lsn("startLsn")
+        begin = files.first if start_lsn is None else files.start_for(start_lsn)
+        return [Entries(*each) for each in stretches(files, begin, files.end, self._options.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows(self._options, partition)
+
+
+class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Asks anew where the log ends for each micro-batch."""
+
+    def __init__(self, options: LoggedOptions) -> None:
+        self._options = options
+        self._segments_max = options.number("maxFilesPerTrigger", MAX_FILES_PER_TRIGGER)
+        self._target: Lsn | None = None
+
+    def initialOffset(self) -> Offset:
+        files, start_lsn = EntryFiles.open(self._options.path), self._options.lsn("startLsn")
+        return _offset(files.first if start_lsn is None else files.start_for(start_lsn))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxFiles(self._segments_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = _position(self.reportLatestOffset())
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        files, begin = EntryFiles.open(self._options.path), _position(start)
+        _refuse_removed(files, begin)
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else self._segments_max
+        end = min(files.end, (begin + most * files.segment_bytes).round_down(files.segment_bytes))
+        if self._target is not None:
+            end = min(end, self._target)
+        return _offset(max(begin, end))
+
+    def reportLatestOffset(self) -> Offset:
+        return _offset(EntryFiles.open(self._options.path).end)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        files = EntryFiles.open(self._options.path)
+        begin = _position(start)
+        _refuse_removed(files, begin)
+        pieces = stretches(files, begin, _position(end), self._options.parts)
+        return [Entries(*each) for each in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return rows(self._options, partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept here: Spark's checkpoint has the offset."""
+
+
+def _offset(position: int) -> Offset:
+    return {"position": str(Lsn(position))}
+
+
+def _position(offset: Offset) -> Lsn:
+    return Lsn.parse(offset["position"])
+
+
+def _refuse_removed(files: EntryFiles, begin: int) -> None:
+    if begin < files.first:
+        raise HistoryError(
+            f"{files.shown(files.first)}: changes before position {files.first} are gone, but they "
+            f"were read only up to {Lsn(begin)}: start a new checkpoint from a new snapshot"
+        )
