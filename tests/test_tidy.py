@@ -38,6 +38,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/restore/restoring.py",
     "cli/walkeeper_cli/restore/safekeeper.py",
     "cli/walkeeper_cli/restore/spool.py",
+    "cli/walkeeper_cli/snapshot.py",
     "spark/walkeeper_history/live.py",
     "spark/walkeeper_history/safekeeper_link.py",
     "spark/walkeeper_pager/daemon.py",

@@ -38,6 +38,7 @@ COMMANDS = (
     "archive",
     "history",
     "pager",
+    "snapshot",
 )
 INTERRUPTED = 130
 

@@ -9,6 +9,7 @@ quorum keeps (consumer_positions.py); what they hold back is limited (docs/logic
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 
@@ -64,8 +65,9 @@ class LogicalSession:
                 database = settings.database if self._login.logical else None
                 send(answers.identify_system(log, self._logical.end_lsn, database))
             case Show(setting):
-                if setting.lower() == "wal_level":
-                    send(result((Column("wal_level"),), [("logical",)], "SHOW"))
+                own = await self._own_setting(setting.lower())
+                if own is not None:
+                    send(result((Column(setting.lower()),), [(own,)], "SHOW"))
                 else:
                     send(answers.show(log, setting, login=self._login))
             case CreateLogicalSlot():
@@ -90,6 +92,18 @@ class LogicalSession:
                     hint="Consumers of changes connect with replication=database; standbys and "
                     "pg_receivewal need a physical log.",
                 )
+
+    async def _own_setting(self, name: str) -> str | None:
+        """What only a logical log has, or has otherwise."""
+        match name:
+            case "wal_level":
+                return "logical"
+            case "walkeeper.publications":  # of any names, hence as JSON
+                return json.dumps((await self._logical.known_settings()).publications)
+            case "walkeeper.database":
+                return (await self._logical.known_settings()).database
+            case _:
+                return None
 
     async def _sql(self, sql: str) -> bytes:
         if not self._login.logical:

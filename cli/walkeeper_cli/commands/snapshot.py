@@ -1,0 +1,69 @@
+"""`walkeeper snapshot`: where a consumer of changes begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from walkeeper_cli.options import (
+    Address,
+    Duration,
+    SlotName,
+    cluster_option,
+    config_option,
+    dsn_option,
+    option,
+    safekeepers_option,
+)
+
+
+@click.command("snapshot", short_help="Published tables as Parquet, joined to a logical log.")
+@safekeepers_option
+@dsn_option
+@cluster_option
+@option("--slot", type=SlotName(), required=True, help="The consumer's, in the log; it is made.")
+@option(
+    "--output", "-o", required=True, metavar="DIR", type=click.Path(file_okay=False),
+    help="A directory for the files; it is made, or empty.",
+)  # fmt: skip
+@option("--timeout", type=Duration(), default="60s", show_default=True, help="For the log.")
+@config_option
+def command(
+    safekeepers: tuple[Address, ...],
+    dsn: str,
+    cluster: str,
+    slot: str,
+    output: str,
+    timeout: float,
+) -> None:
+    """Copy the tables that a logical log publishes, as of one LSN, and make a slot in the log that
+    goes on from there: the files and then the slot's changes are the tables, without a gap and
+    without a repetition.
+
+    \b
+    Example:
+      walkeeper snapshot --safekeepers h1:5454,h2:5454,h3:5454 --cluster changes \\
+          --dsn 'host=db1 user=walkeeper dbname=shop' --slot feed --output /srv/shop
+      pg_recvlogical -d 'host=h1 port=5454 user=app dbname=shop' -S feed --start -f - \\
+          -o proto_version=1 -o publication_names=orders
+
+    DIR gets SCHEMA.TABLE.parquet for each table, then snapshot.json with the LSN and the tables'
+    keys: a directory without it is not complete. The role needs REPLICATION and SELECT. The slot
+    keeps changes while tables are copied, up to ten times --wal-keep-size of the safekeepers.
+    """
+    from walkeeper_cli.snapshot import SnapshotSettings, take_snapshot
+
+    settings = SnapshotSettings(
+        safekeepers=safekeepers,
+        dsn=dsn,
+        cluster=cluster,
+        slot=slot,
+        output=Path(output),
+        timeout_s=timeout,
+    )
+    taken = take_snapshot(settings, lambda text: click.echo(f"walkeeper: {text}", err=True))
+    click.echo(
+        f"snapshot of {taken.tables} tables, {taken.rows} rows, at {taken.lsn} in {output}; "
+        f"slot {slot} goes on from there"
+    )

@@ -1,0 +1,236 @@
+"""`walkeeper snapshot`: the published tables as Parquet, and a consumer's slot that goes on there.
+
+The order is what joins both without a gap and without a repetition:
+
+1. the consumer's slot is made in the log, so that what comes from here on is kept for it;
+2. a temporary slot at the primary exports a snapshot: everything committed below its LSN, L;
+3. the tables are copied in that snapshot;
+4. when a quorum has the log up to L, the consumer's slot is moved to L, and a quorum has that.
+
+A transaction is in the snapshot if its commit ends at or below L, else the log sends it. Nothing
+is left behind when it fails: the slot is dropped, and no `snapshot.json` is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg import pq
+
+from walkeeper_cli import status
+from walkeeper_cli.consumer_link import ConsumerLink
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_proposer.logical_primary import PLUGIN, TEXT_FORMS
+
+try:
+    from walkeeper_cli.table_copy import PublishedTable, copy_table, published_tables
+except ModuleNotFoundError as error:
+    if error.name not in ("numpy", "pyarrow"):
+        raise
+    raise WalkeeperError(
+        "walkeeper snapshot needs numpy and pyarrow: pip install 'walkeeper[spark]'"
+    ) from error
+
+DOCUMENT = "snapshot.json"
+POLL_S = 0.2
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """The command's flags."""
+
+    safekeepers: tuple[tuple[str, int], ...]
+    dsn: str
+    cluster: str
+    slot: str
+    output: Path
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is in the directory now."""
+
+    lsn: Lsn
+    tables: int
+    rows: int
+
+
+def take_snapshot(settings: SnapshotSettings, say: Say) -> Taken:
+    """Refused says what stands in the way."""
+    make_empty(settings.output)
+    link = ConsumerLink.open(settings.safekeepers, settings.cluster)
+    try:
+        publications = json.loads(link.show("walkeeper.publications"))
+        database = link.show("walkeeper.database")
+        link.create_slot(settings.slot)
+        try:
+            lsn, tables = copied(settings, publications, database, say)
+            wait_for_log(settings, lsn)
+            link.move_slot(settings.slot, lsn, publications)
+            wait_for_slot(settings, lsn)
+        except BaseException:
+            with suppress(WalkeeperError, psycopg.Error):
+                ConsumerLink.open(settings.safekeepers, settings.cluster).drop_slot(settings.slot)
+            raise
+    finally:
+        link.close()
+    document = {
+        "lsn": str(lsn),
+        "cluster": settings.cluster,
+        "slot": settings.slot,
+        "database": database,
+        "publications": publications,
+        "tables": tables,
+    }
+    partial = settings.output / f"{DOCUMENT}.partial"
+    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    partial.replace(settings.output / DOCUMENT)
+    return Taken(lsn, len(tables), sum(table["rows"] for table in tables))
+
+
+def make_empty(directory: Path) -> None:
+    """A directory of its own, so that nothing older is taken for a part of it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise Refused(f"{directory} is not empty; name another --output")
+    except OSError as error:
+        raise Refused(f"{directory}: {error.strerror or error}") from error
+
+
+def copied(
+    settings: SnapshotSettings, publications: Sequence[str], database: str, say: Say
+) -> tuple[Lsn, list[dict[str, Any]]]:
+    """(the snapshot's LSN, what was written of each table)."""
+    try:
+        connection = psycopg.connect(settings.dsn, autocommit=True)
+    except psycopg.Error as error:
+        raise Refused(f"--dsn: {' '.join(str(error).split())}") from error
+    with connection:
+        if connection.info.dbname != database:
+            raise Refused(
+                f"the log has changes of database {database}, --dsn names {connection.info.dbname}"
+            )
+        exporter = Exporter.open(settings.dsn)
+        try:
+            say("waiting for the transactions that run at the primary now")
+            lsn, name = exporter.export()
+            for each in TEXT_FORMS.split("; "):
+                connection.execute(each.encode())
+            connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
+        except psycopg.Error as error:
+            raise Refused(f"the primary: {' '.join(str(error).split())}") from error
+        finally:
+            exporter.close()  # and its slot, which would keep WAL; the snapshot is in use
+        say(f"snapshot at {lsn}")
+        return lsn, [
+            _copied(connection, table, settings.output, say)
+            for table in published_tables(connection, publications)
+        ]
+
+
+def _copied(
+    connection: psycopg.Connection[Any], table: PublishedTable, directory: Path, say: Say
+) -> dict[str, Any]:
+    name, begun_s = f"{quote(table.schema, '')}.{quote(table.name, '')}.parquet", time.monotonic()
+    try:
+        rows = copy_table(connection, table, directory / name)
+    except psycopg.Error as error:
+        raise Refused(f"table {table.shown}: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise Refused(f"{directory / name}: {error.strerror or error}") from error
+    say(f"{table.shown}: {rows} rows in {time.monotonic() - begun_s:.1f} s")
+    return {
+        "schema": table.schema,
+        "table": table.name,
+        "file": name,
+        "rows": rows,
+        "columns": [name for name, _ in table.columns],
+        "key": list(table.key),
+    }
+
+
+class Exporter:
+    """A temporary slot at the primary, for the snapshot that its creation exports."""
+
+    def __init__(self, connection: pq.abc.PGconn) -> None:
+        self._pg = connection
+
+    @classmethod
+    def open(cls, dsn: str) -> Exporter:
+        text = psycopg.conninfo.make_conninfo(
+            dsn, replication="database", application_name="walkeeper snapshot"
+        )
+        connection = pq.PGconn.connect(text.encode())
+        if connection.status != pq.ConnStatus.OK:
+            raise Refused(f"--dsn: {' '.join(pq.misc.error_message(connection).split())}")
+        return cls(connection)
+
+    def export(self) -> tuple[Lsn, str]:
+        """(everything committed below it is in the snapshot, the snapshot's name)."""
+        how = "(SNAPSHOT 'export')" if self._pg.server_version >= 150000 else "EXPORT_SNAPSHOT"
+        slot = f"walkeeper_snapshot_{os.getpid()}"
+        result = self._pg.exec_(
+            f'CREATE_REPLICATION_SLOT "{slot}" TEMPORARY LOGICAL {PLUGIN} {how}'.encode()
+        )
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            said = " ".join(pq.misc.error_message(result).split())
+            raise Refused(
+                f"the primary: {said} (a snapshot takes a replication slot and a walsender for a "
+                "moment; the role needs REPLICATION)"
+            )
+        lsn, name = result.get_value(0, 1), result.get_value(0, 2)
+        assert lsn is not None and name is not None, f"{lsn=} {name=}"
+        return Lsn.parse(lsn.decode()), name.decode()
+
+    def close(self) -> None:
+        self._pg.finish()
+
+
+def wait_for_log(settings: SnapshotSettings, lsn: Lsn) -> None:
+    """Until the safekeepers that answer, a quorum of them at least, have the log up to `lsn`."""
+    text = f"the log has not come to {lsn} within {settings.timeout_s:g} s; does the proposer run?"
+    _wait(settings, lambda line: line["end_lsn"], lsn, text)
+
+
+def wait_for_slot(settings: SnapshotSettings, lsn: Lsn) -> None:
+    """Until a quorum has it there, so that it survives the safekeeper that we asked."""
+
+    def place(line: dict[str, Any]) -> str | None:
+        found = [s["restart_lsn"] for s in line["slots"] if s["slot_name"] == settings.slot]
+        return found[0] if found else None
+
+    text = f"slot {settings.slot} was not moved to {lsn} within {settings.timeout_s:g} s"
+    _wait(settings, place, lsn, text)
+
+
+def _wait(
+    settings: SnapshotSettings, place: Callable[[dict[str, Any]], str | None], lsn: Lsn, text: str
+) -> None:
+    """Until `place` of so many safekeepers as an ack quorum has is at `lsn`."""
+    deadline_s = time.monotonic() + settings.timeout_s
+    while True:
+        document = asyncio.run(status.gather(settings.safekeepers, settings.cluster, 5.0))
+        quorum = document["cluster"]["ack_quorum"] or len(settings.safekeepers)
+        places = [place(line) for line in document["safekeepers"] if line["reachable"]]
+        there = sum(1 for each in places if each and Lsn.parse(each) >= max(lsn, ZERO_LSN))
+        if there >= quorum:
+            return
+        if time.monotonic() > deadline_s:
+            raise Refused(text)
+        time.sleep(POLL_S)
