@@ -133,6 +133,11 @@ def test_a_sealed_log_needs_resume() -> None:
     assert resumed.verdict is Verdict.PASSED
 
 
+def test_a_promoted_primary_is_what_the_seal_waits_for() -> None:
+    promoted = replace(PRIMARY, timeline=2, timeline_file=b"1\t0/200\tx\n")
+    assert check(promoted, made_log(), sealed=True).verdict is Verdict.PASSED
+
+
 def test_before_the_votes_a_slot_beyond_what_is_committed_is_not_judged_yet() -> None:
     log, ahead = made_log(), replace(PRIMARY, confirmed_lsn=Lsn(0x200))
     early = check(ahead, log, ballot=NO_BALLOT, record_lsn=log.end + 100)

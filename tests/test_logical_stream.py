@@ -21,7 +21,7 @@ from tests.entry_maker import (
 from walkeeper_common.entries import FRAME_BYTES_MAX
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
-from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.pgwire import SqlRefused, StandbyStatus
 from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_safekeeper.client_connection import ClientConnection
 from walkeeper_safekeeper.durable_slots import DurableSlots
@@ -161,6 +161,7 @@ async def consume(kept: Kept, start_lsn: int) -> bytes:
 def understood(sent: bytes) -> list[tuple[int, list[bytes]]]:
     """(end LSN, rows) of each transaction; each row's relation was described before it."""
     found, rows, known = list[tuple[int, list[bytes]]](), list[bytes](), set[int]()
+    is_inside = False
     for copy_data, message in MessageSplitter().feed(without_keepalives(sent)):
         kind = bytes(message[:1])
         assert copy_data[5:6] == b"w"
@@ -170,9 +171,12 @@ def understood(sent: bytes) -> list[tuple[int, list[bytes]]]:
             assert known.issuperset(relations_of(message)), "a row that cannot be understood"
             rows.append(bytes(message))
         elif kind == b"B":
-            rows = []
+            assert not is_inside, "the beginning of a transaction, and no end of it"
+            rows, is_inside = [], True
         elif kind == b"C":
+            is_inside = False
             found.append((int.from_bytes(message[10:18], "big"), rows))
+    assert not is_inside, "a part of a transaction"
     return found
 
 
@@ -243,6 +247,27 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
         assert await logical.segment_of(Lsn(made.transactions[-1][0])) is not None
 
     asyncio.run(look())
+
+
+def test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent() -> None:
+    made = Made(5, 10)
+
+    async def said() -> list[int | None]:
+        slots, found = made.slots.slots, list[int | None]()
+        await made.slots.create("s", temporary=False, restart_lsn=Lsn(0x100), pid=1)
+        slots.acquire("s", pid=1)
+        reader = LogicalReader(1, "u", "a", "", 0, Lsn(0x100), "s", sent_lsn=Lsn(0x180))
+        stream = LogicalStream(
+            made.served(), cast(ClientConnection, Client()), reader, START,
+            limits=StreamLimits(), now=lambda: 0.0,
+        )  # fmt: skip
+        for lsn in (0, 0x120, 0x110, 0x900):
+            status = StandbyStatus(Lsn(0x900), Lsn(lsn), Lsn(0x900), 0, reply_requested=False)
+            stream._on_feedback(status)
+            found.append(slots.get("s").restart_lsn)
+        return found
+
+    assert asyncio.run(said()) == [0x100, 0x120, 0x120, 0x180]
 
 
 def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,12 @@ def refusal(
     off = [n for n in ("fsync", "full_page_writes") if not getattr(primary, n)]
     if off and not waivers.unsafe_settings:
         return f"the primary runs with {' and '.join(off)} off and may lose WAL; switch it on"
-    if log.history[-1].sealed and not waivers.resume:
-        return "the log was sealed by `walkeeper settle --seal`; start with --resume to go on"
+    is_promoted = end.end_lsn > ZERO_LSN and primary.timeline > end.timeline
+    if log.history[-1].sealed and not is_promoted and not waivers.resume:
+        return (
+            "the log was sealed by `walkeeper settle --seal` for a failover; start the proposer at "
+            "the promoted server, or with --resume to go on here"
+        )
     if primary.missing_publications:
         names = ", ".join(primary.missing_publications)
         return (

@@ -6,6 +6,7 @@ from tests.mutants.appending import APPENDING
 from tests.mutants.electing import ELECTING
 from tests.mutants.failing import FAILING
 from tests.mutants.leading import LEADING
+from tests.mutants.logical import LOGICAL
 from tests.mutants.quorums import QUORUMS
 from tests.mutants.reading import READING
 from tests.mutants.replacing import REPLACEMENTS
@@ -22,4 +23,5 @@ MUTANTS = (
     *STORING,
     *LEADING,
     *REPLACEMENTS,
+    *LOGICAL,
 )

@@ -1,7 +1,9 @@
-"""The logical log with PostgreSQL 17 and 18: each part is killed once, and nothing is lost."""
+"""The logical log with PostgreSQL 17 and 18: each part is killed once, and nothing is lost; a
+standby with a synchronised failover slot is promoted, and the log goes on there."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -72,3 +74,77 @@ def test_a_stock_subscription_of_this_version_follows_the_log(
         subscriber.sql(f"{subscribe} WITH (copy_data = false)")
         primary.sql("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b' WHERE id = 1")
         wait_until(lambda: subscriber.rows("SELECT * FROM t") == [(1, "b")])
+
+
+@contextlib.contextmanager
+def failover_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """As PostgreSQL's manual has it (Logical Replication Failover): the walsender of the logical
+    slot waits for the standby, which keeps the slot in step."""
+    primary.sql("SELECT pg_create_physical_replication_slot('standby', true)")
+    primary.configure({"synchronized_standby_slots": "standby"})
+    standby = primary.base_backup()
+    try:
+        feed = f"host=127.0.0.1 port={primary.port} user=postgres dbname=postgres"
+        standby.configure(
+            {
+                "wal_level": "logical",
+                "primary_conninfo": feed,
+                "primary_slot_name": "standby",
+                "hot_standby_feedback": "on",
+                "sync_replication_slots": "on",
+                "synchronized_standby_slots": "",  # or its own walsender would wait, promoted
+                "wal_receiver_status_interval": "1s",
+            }
+        )
+        (standby.data / "standby.signal").touch()
+        standby.start()
+        primary.reload()
+        yield standby
+    finally:
+        standby.delete()
+
+
+def test_the_log_goes_on_at_a_promoted_standby_that_has_the_failover_slot(
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
+) -> None:
+    create_slot(cluster.ports[0], "feed")
+    with failover_standby(primary) as standby:
+        dsn = standby.dsn()
+        waiting = cluster.new_proposer(
+            "waiting", "--logical", "--publication", "p", "--follow", dsn=dsn
+        )
+        waiting.start()
+        seals = primary.sql("SHOW server_version").startswith("18")
+        synced = (
+            "SELECT synced AND NOT temporary AND invalidation_reason IS NULL "
+            "FROM pg_replication_slots WHERE slot_name = 'walkeeper_changes'"
+        )
+        with Journal(primary) as journal:
+            wait_until(lambda: standby.sql(synced), 60)
+            journal.wait_for_more(100)
+            primary.kill()
+        old = cluster.proposer
+        if seals:
+            cluster.settle("--seal")  # its proposer is alive elsewhere
+        else:
+            old.kill()
+        standby.promote()
+        with Journal(standby) as later:
+            later.wait_for_more(100)
+        assert cluster.status()["cluster"]["proposer"]["application_name"] == "walkeeper_changes"
+        standby.sql("CREATE TABLE fence (id int)", "INSERT INTO fence VALUES (1)")
+        end_lsn = standby.sql("SELECT pg_current_wal_flush_lsn()")
+        found = transactions(receive(cluster.ports[2], "feed", end_lsn))
+        ids = [int(row["id"]) for row in inserts(found, "public.journal")]
+        assert len(ids) == len(set(ids)), "a transaction is there twice"
+        acknowledged = {entry.id for entry in (*journal.entries, *later.entries)}
+        assert not acknowledged - set(ids)
+        assert sorted(ids) == [row[0] for row in standby.rows("SELECT id FROM journal ORDER BY 1")]
+        assert [one.end_lsn for one in found] == sorted({one.end_lsn for one in found})
+        for proposer in (waiting, old):
+            proposer.kill()
+        primary.start()
+        old.start(wait=False)
+        assert old.ended() == 1
+        assert "behind a promotion" in old.output()

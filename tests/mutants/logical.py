@@ -1,0 +1,169 @@
+"""A logical log's own: what is put into it, what is found in it, and what its consumers get.
+
+The simulator's logs are of WAL, so each of these is seen by a test (docs/logical.md).
+"""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
+
+CHANGE_STREAM = PROPOSER + "change_stream.py"
+ENTRIES = COMMON + "entries.py"
+LOGICAL_LOG = SAFEKEEPER + "logical_log.py"
+LOGICAL_STREAM = SAFEKEEPER + "logical_stream.py"
+
+STREAM_TEST = "tests/test_change_stream.py::"
+ENTRIES_TEST = "tests/test_entries.py::"
+CHECK_TEST = "tests/test_logical_check.py::"
+CONSUMER_TEST = "tests/test_logical_stream.py::"
+POSITIONS_TEST = "tests/test_consumer_positions.py::"
+
+
+def _mutant(name: str, removed: str, file: str, old: str, new: str, test: str) -> Mutant:
+    """Of one edit; its rule is its module's."""
+    rule = file.rsplit("/", 1)[1].removesuffix(".py")
+    return Mutant(name, rule, removed, (Edit(file, old, new),), turns_red=test)
+
+
+LOGICAL = (
+    _mutant(
+        "confirmed-before-the-quorum",
+        "PostgreSQL is told an entry's end when a quorum has it, and not before",
+        CHANGE_STREAM,
+        "while self._ends and self._ends[0][0] <= position:",
+        "while self._ends:",
+        STREAM_TEST + "test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed",
+    ),
+    _mutant(
+        "keepalives-are-dropped",
+        "a keepalive's position becomes an entry, so that commits that publish nothing return",
+        CHANGE_STREAM,
+        "        if not self._is_inside and self._progress_position is None:\n",
+        "        if self._is_inside and self._progress_position is None:\n",
+        STREAM_TEST + "test_keepalives_make_one_progress_entry_at_a_time",
+    ),
+    _mutant(
+        "what-the-log-has-comes-again",
+        "a transaction that the log has is dropped when PostgreSQL sends it again",
+        CHANGE_STREAM,
+        "Begin.unpack(message).final_lsn < self.end_lsn",
+        "Begin.unpack(message).final_lsn < ZERO_LSN",
+        STREAM_TEST + "test_what_the_log_has_is_dropped_but_its_relations_are_remembered",
+    ),
+    _mutant(
+        "segment-without-descriptions",
+        "each segment describes the relations that it uses",
+        CHANGE_STREAM,
+        "            self._descriptions.forget_valid()\n            self._write_settings",
+        "            self._write_settings",
+        STREAM_TEST + "test_every_segment_begins_with_settings_and_describes_what_it_uses",
+    ),
+    _mutant(
+        "slots-in-a-transaction",
+        "slots are written between transactions",
+        CHANGE_STREAM,
+        "in (None, self._slots) or self._is_inside:",
+        "in (None, self._slots):",
+        STREAM_TEST + "test_slots_wait_for_the_end_of_a_transaction",
+    ),
+    _mutant(
+        "cut-off-is-whole",
+        "a transaction whose connection was lost in the middle is marked as void",
+        PROPOSER + "entry_writer.py",
+        "        self._kind = EntryKind.ABANDONED\n",
+        "",
+        STREAM_TEST + "test_a_transaction_that_was_cut_off_comes_again_and_counts_once",
+    ),
+    _mutant(
+        "cut-inside-an-entry",
+        "a log ends with a whole entry: what follows it is no part of it",
+        ENTRIES,
+        "        limit = segment if walk.entry_start is None else walk.entry_start\n"
+        "    return RecordEnd(None, first_lsn)",
+        "        return RecordEnd(None, limit)\n    return RecordEnd(None, first_lsn)",
+        ENTRIES_TEST + "test_the_last_whole_entry_is_found_below_every_byte[1]",
+    ),
+    _mutant(
+        "frame-without-its-crc",
+        "a frame whose CRC is wrong is none",
+        ENTRIES,
+        "if crc32c(payload, crc32c(head[Frame.CHECKED :], size)) != crc:",
+        "if not crc32c(payload, crc):",
+        ENTRIES_TEST + "test_a_scan_ends_before_the_first_damaged_byte[0]",
+    ),
+    _mutant(
+        "frame-of-another-place",
+        "a frame counts in its own place alone",
+        ENTRIES,
+        "if position != at or size > FRAME_BYTES_MAX",
+        "if size > FRAME_BYTES_MAX",
+        ENTRIES_TEST + "test_a_frame_in_another_place_is_no_frame",
+    ),
+    _mutant(
+        "moved-slot-is-accepted",
+        "a slot beyond the log's end was moved, and what lies between is in no log",
+        PROPOSER + "logical_check.py",
+        "    if confirmed_lsn > end.end_lsn:\n",
+        "    if confirmed_lsn > end.end_lsn + (1 << 40):\n",
+        CHECK_TEST + "test_it_is_refused_with_what_to_do[begins at 0/141, the log ends at 0/140]",
+    ),
+    _mutant(
+        "parts-are-sent-at-once",
+        "of a large transaction nothing is sent before it is known to be whole",
+        LOGICAL_STREAM,
+        "self._is_wanted = await self._is_whole_and_new(frame)",
+        "self._is_wanted = True",
+        CONSUMER_TEST
+        + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[0]",
+    ),
+    _mutant(
+        "sent-twice",
+        "a consumer is not sent what lies below its position",
+        LOGICAL_STREAM,
+        "            self._is_wanted = frame.end_lsn > reader.sent_lsn\n",
+        "            self._is_wanted = True\n",
+        CONSUMER_TEST
+        + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[1]",
+    ),
+    _mutant(
+        "slot-ahead-of-feedback",
+        "a slot moves with what its consumer has flushed, and no further than what was sent",
+        LOGICAL_STREAM,
+        "self._log.slots.slots.confirm(reader.slot, reader.confirmed_lsn, pid=reader.pid)",
+        "self._log.slots.slots.confirm(reader.slot, reader.sent_lsn, pid=reader.pid)",
+        CONSUMER_TEST + "test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent",
+    ),
+    _mutant(
+        "slot-without-a-quorum",
+        "a slot's creation is answered when a quorum has it",
+        LOGICAL_LOG,
+        "            await self._until(lambda: name not in self.positions.wanted)\n",
+        "            assert self._until\n",
+        CONSUMER_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
+    ),
+    _mutant(
+        "no-limit-for-consumers",
+        "consumers hold back a limited part of the log",
+        LOGICAL_LOG,
+        "        return max(min(wanted), Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))\n",
+        "        return min(wanted)\n",
+        CONSUMER_TEST
+        + "test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit",
+    ),
+    _mutant(
+        "late-news-go-back",
+        "positions in the log only go forward",
+        COMMON + "consumer_slots.py",
+        "found[one.name] = max(one.lsn, found.get(one.name, one.lsn))",
+        "found[one.name] = one.lsn",
+        POSITIONS_TEST + "test_positions_only_go_forward",
+    ),
+    _mutant(
+        "late-news-revive-a-slot",
+        "a dropped slot is not made again by what its consumer said before",
+        COMMON + "consumer_slots.py",
+        "        elif one.name in found or one.is_new:\n",
+        "        else:\n",
+        POSITIONS_TEST + "test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it",
+    ),
+)
