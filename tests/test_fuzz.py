@@ -17,12 +17,12 @@ from tests.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.fuzz.mutation import search
 from tests.fuzz.statistics import Run, table
 from walkeeper_cli import configuration_file, standby_names
-from walkeeper_common import fields, framing, pgwire, replication_commands, walformat
+from walkeeper_common import entries, fields, framing, pgwire, replication_commands, walformat
 from walkeeper_common.lsn import Lsn
 from walkeeper_history import reading, timelines, walk
-from walkeeper_proposer import leadership
+from walkeeper_proposer import change_stream, leadership
 from walkeeper_proposer.wal_window import WalWindow
-from walkeeper_safekeeper import acceptor, answers, creation, slots
+from walkeeper_safekeeper import acceptor, answers, creation, logical_log, slots
 
 CORPUS_BYTES_MAX = 600_000
 TRIES = 4000
@@ -206,6 +206,31 @@ def takes_timelines_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(timelines, "parse_history", lambda *given: kept(*given)[::-1])
 
 
+def looks_at_no_frames_place(patch: pytest.MonkeyPatch) -> None:
+    kept = entries.EntryWalk._count
+
+    def count(self: entries.EntryWalk, frame: entries.Frame) -> None:
+        self.entry_start = self.entry_start if frame.is_first else self.position
+        kept(self, replace(frame, flags=frame.flags & ~entries.FIRST))
+
+    patch.setattr(entries.EntryWalk, "_count", count)
+    patch.setattr(entries.EntryWalk, "last_record", lambda self: [*self] and self.record)
+
+
+def takes_a_begin_inside_a_transaction(patch: pytest.MonkeyPatch) -> None:
+    kept = change_stream.ChangeStream._on_begin
+
+    def on_begin(self: change_stream.ChangeStream, message: memoryview) -> None:
+        self._is_inside = False
+        kept(self, message)
+
+    patch.setattr(change_stream.ChangeStream, "_on_begin", on_begin)
+
+
+def reads_lsns_without_a_net(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(logical_log, "ValueError", KeyError, raising=False)
+
+
 PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
@@ -217,6 +242,9 @@ PLANTED: list[tuple[str, Planted]] = [
     ("slots_file", takes_a_slot_twice),
     ("wal", trusts_the_previous_record),
     ("wal_story", ends_a_switch_at_its_record),
+    ("entries", looks_at_no_frames_place),
+    ("pgoutput", takes_a_begin_inside_a_transaction),
+    ("log_settings", reads_lsns_without_a_net),
     ("settings", quotes_nothing),
     ("configuration_file", hands_toml_on),
     ("acceptor", speaks_before_it_is_durable),

@@ -87,6 +87,8 @@ class SegmentHeader:
         crc = int.from_bytes(data[cls.LAYOUT.size : cls.BYTES], "big")
         if magic != SEGMENT_MAGIC or crc32c(body) != crc or at != position:
             raise InvalidWal(f"no segment header of position {position}", position)
+        if start >= at or (rest and not start) or (rest_end and not rest):
+            raise InvalidWal(f"the segment header of position {position} makes no sense", position)
         return cls(Lsn(at), rest, Lsn(start), Lsn(end), Lsn(rest_end), timeline)
 
 

@@ -93,7 +93,8 @@ def relation_name(message: memoryview) -> tuple[str, str]:
     words = bytes(message[_OID.size :]).split(b"\0", 2)
     if len(words) < 3:
         raise RemoteProtocolError(f"a Relation of {len(message)} bytes")
-    return words[0].decode() or "pg_catalog", words[1].decode()
+    schema, name = (word.decode(errors="replace") for word in words[:2])
+    return schema or "pg_catalog", name
 
 
 def pack_copy_data(payload: Buffer) -> bytes:

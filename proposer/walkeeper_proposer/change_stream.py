@@ -151,6 +151,9 @@ class ChangeStream:
         dropped, self._is_inside, self._is_dropping = self._is_dropping, False, False
         if dropped:
             return
+        if commit.end_lsn <= self.end_lsn:
+            self._is_inside = True  # for whoever connects again: it is abandoned
+            raise RemoteProtocolError(f"a commit that ends at {commit.end_lsn}: {self.end_lsn} was")
         self._end_entry(commit.end_lsn)
         if self._settled_segment is None:
             self._settle_segment()

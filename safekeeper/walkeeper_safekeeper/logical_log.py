@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
-from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.errors import CorruptWal, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pgoutput import Descriptions, MessageSplitter
 from walkeeper_common.pgwire import SqlRefused
@@ -43,17 +43,20 @@ class LogSettings:
 
     @classmethod
     def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
-        """`before` are those that came before: they have what these leave out."""
-        document = json.loads(bytes(payload))
-        tables = document.get("tables")
+        """`before` are those that came before: they have what these leave out. CorruptWal."""
         known = before.tables if before is not None else ()
-        return cls(
-            publications=tuple(document["publications"]),
-            database=document.get("database", ""),
-            options=document["options"],
-            slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
-            tables=known if tables is None else tuple((one[0], one[1]) for one in tables),
-        )
+        try:
+            document = json.loads(bytes(payload))
+            tables = document.get("tables")
+            return cls(
+                publications=tuple(document["publications"]),
+                database=document.get("database", ""),
+                options=document["options"],
+                slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
+                tables=known if tables is None else tuple((one[0], one[1]) for one in tables),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+            raise CorruptWal(f"a settings entry that cannot be read: {e!r}") from e
 
 
 @dataclass(slots=True)
