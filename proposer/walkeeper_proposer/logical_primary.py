@@ -32,6 +32,37 @@ TEXT_FORMS = (
     "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; "
     "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'"
 )
+# What pg_publication_tables says, without its locks: since 16 that view opens every table, and one
+# that a session has altered stays locked while the session's commit waits for this very proposer.
+PUBLISHED = """
+WITH RECURSIVE listed AS (
+  SELECT p.oid AS publication, p.pubviaroot, c.oid, c.relkind
+    FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_class c
+      ON c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+   WHERE p.pubname IN ({names}) AND (p.puballtables
+      OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r
+                  WHERE r.prpubid = p.oid AND r.prrelid = c.oid) {of_schemas})
+  UNION
+  SELECT l.publication, l.pubviaroot, c.oid, c.relkind
+    FROM listed l JOIN pg_catalog.pg_inherits i ON i.inhparent = l.oid AND l.relkind = 'p'
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid)
+SELECT DISTINCT n.nspname, c.relname
+  FROM listed l JOIN pg_catalog.pg_class c ON c.oid = l.oid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE CASE WHEN l.pubviaroot THEN NOT (c.relispartition AND EXISTS (
+            SELECT FROM pg_catalog.pg_inherits i JOIN listed up
+                ON up.oid = i.inhparent AND up.publication = l.publication
+             WHERE i.inhrelid = l.oid)) ELSE l.relkind = 'r' END
+"""
+OF_SCHEMAS = """
+      OR EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
+                  WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)"""
+
+
+def published_query(publications: Sequence[str], version: int) -> str:
+    """For (schema, table) of all that they publish now; waits for no lock on a table."""
+    names = ", ".join(quote_literal(name) for name in publications)
+    return PUBLISHED.format(names=names, of_schemas=OF_SCHEMAS if version >= 150000 else "")
 
 
 def create_slot_command(slot: str, version: int) -> str:
@@ -78,10 +109,7 @@ async def identify_logical(
         f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({names})"
     )
     known = {row[0] for row in found}
-    published = await connection.query(
-        "SELECT DISTINCT schemaname, tablename FROM pg_catalog.pg_publication_tables "
-        f"WHERE pubname IN ({names})"
-    )
+    published = await connection.query(published_query(publications, plain.server_version_num))
     unusable, confirmed_lsn = "", None
     if rows:
         unusable = _unusable(rows[0], database)
