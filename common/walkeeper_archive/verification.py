@@ -4,8 +4,9 @@
     verify(archive, contents, …)        problems, one a line of text, as they are found
 
 A file is right when its object unpacks to what its receipt says, has the size that its name says,
-and begins, if it is WAL, with a page of this database system at the position in its name. Files are
-read by several threads; each is in memory while it is looked at.
+and begins, if it is WAL, with a page of this database system at the position in its name; of a
+logical log each frame's CRC and place are looked at. Files are read by several threads; each is in
+memory while it is looked at.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from walkeeper_archive.contents import Contents, contents_of, gaps, parse_histor
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import Kind, Packing, WalFile, history_file
 from walkeeper_archive.packing import Buffer
-from walkeeper_common.lsn import is_segment_size
+from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk
+from walkeeper_common.lsn import Lsn, is_segment_size
+from walkeeper_common.walformat import InvalidWal
 from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
 
 SEGMENT_BYTES_DEFAULT = 16 << 20
@@ -121,6 +124,8 @@ def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> s
     size = segment_bytes if file.kind is Kind.SEGMENT else file.end_lsn - begin_lsn
     if len(wal) != size:
         return f"{len(wal)} bytes, and its name stands for {size}"
+    if bytes(wal[: len(SEGMENT_MAGIC)]) == SEGMENT_MAGIC:
+        return _flaw_of_entries(wal, begin_lsn, segment_bytes)
     if len(wal) < LONG_HEADER_BYTES:
         return None
     header = page_header(wal)
@@ -130,4 +135,24 @@ def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> s
         return f"its first page says that it is at {header.page_lsn}, not at {begin_lsn}"
     if header.timeline > file.timeline:
         return f"its first page is of timeline {header.timeline}"
+    return None
+
+
+class _OneFile:
+    """For EntryWalk."""
+
+    def __init__(self, data: Buffer, begin: Lsn) -> None:
+        self._data, self._begin = memoryview(data), begin
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes:
+        return bytes(self._data[begin - self._begin : end - self._begin])
+
+
+def _flaw_of_entries(data: Buffer, begin: Lsn, segment_bytes: int) -> str | None:
+    """A segment of a logical log says by itself whether it is right."""
+    walk = EntryWalk(_OneFile(data, begin), begin, begin + len(data), segment_bytes)
+    try:
+        walk.last_record()
+    except InvalidWal as error:
+        return str(error)
     return None

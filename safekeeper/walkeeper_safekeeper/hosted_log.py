@@ -103,7 +103,7 @@ class HostedLog:
         self.slots = DurableSlots(saved, write_slots)
         if self.configuration.kind is LogKind.LOGICAL:
             self.logical = LogicalLog(self)
-        elif self._settings.archive is not None:
+        if self._settings.archive is not None:
             self.offload = await start_offload(self, self._settings.archive, on_defect)
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
@@ -227,8 +227,9 @@ class HostedLog:
     # What the offload tells
 
     def archive_moved(self) -> None:
-        """More WAL is archived: it may go."""
-        self._remove_wal()
+        """More is archived: WAL may go now, entries with the next look at their consumers."""
+        if self.logical is None:
+            self._remove_wal()
 
     def archive_reaches(self, oldest_lsn: Lsn) -> None:
         """All WAL from here on can be read, from this disk or from the archive."""
