@@ -40,6 +40,11 @@ def needs(document: dict[str, Any], system_id: int) -> list[KeepFrom]:
                 f"what safekeeper {line['address']} still needs is unknown: {line['error']}; "
                 + OTHERWISE
             )
+    if any(line["kind"] == "logical" for line in lines):
+        raise Refused(
+            f"{cluster['name']} is a logical log: what its consumers still need is not known here; "
+            "leave out --safekeepers and keep what they may ask for with --keep"
+        )
     missing = sorted(
         {member_id(member) for member in cluster["members"]} - {line["id"] for line in lines}
     )

@@ -48,9 +48,7 @@ def _wanted(text: str | None, names: RelationNames) -> Callable[[tuple[int, int,
         return lambda relation: relation[-len(numbers) :] == numbers
     called = names.called(text or "")
     if text is not None and not called:
-        known = (
-            "no relation has that name" if names else "names need --catalog, --dsn or --base"
-        )
+        known = "no relation has that name" if names else "names need --catalog, --dsn or --base"
         raise click.UsageError(
             f"--relation {text}: not numbers such as 16385 or 1663/5/16385, and {known}"
         )

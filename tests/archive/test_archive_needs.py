@@ -25,7 +25,13 @@ def archive(**other: Any) -> dict[str, Any]:
 def line(number: int, **other: Any) -> dict[str, Any]:
     """A safekeeper to which nothing is wanting."""
     own = dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn", "archived_lsn"), END)
-    facts = {"id": number, "address": f"h{number}:5454", "reachable": True, "error": None}
+    facts = {
+        "id": number,
+        "address": f"h{number}:5454",
+        "reachable": True,
+        "error": None,
+        "kind": "physical",
+    }
     more = {"archive": archive(), "slots": [], "standbys": [], "timeline": 1, "term": 3}
     return {**facts, **own, **more, "end_lsn": None, **other}
 
@@ -91,6 +97,12 @@ def test_a_member_that_was_not_heard_is_an_error_and_no_guess(
 def test_the_archive_of_another_system_is_not_pruned_by_these_safekeepers() -> None:
     with pytest.raises(Refused, match="hold the log of system 7000000000000000001"):
         needs(document(line(1), line(2), line(3)), 5)
+
+
+def test_what_consumers_of_a_logical_log_need_is_not_guessed() -> None:
+    lines = [line(number, kind="logical") for number in (1, 2, 3)]
+    with pytest.raises(Refused, match="main is a logical log: .*leave out --safekeepers"):
+        needs(document(*lines), SYSTEM_ID)
 
 
 def test_an_archive_that_is_well_is_one_line_of_status() -> None:
