@@ -20,7 +20,7 @@ from tests.explore.tiny_wal import Mixture, at_lsn, offset_of, record_end, valid
 from tests.sim.oracle import Violation
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.framing import Message
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AppendResponse, VoteResponse
 from walkeeper_safekeeper.acceptor import PERSIST_COMMIT_TICKS, Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -94,7 +94,7 @@ class AcceptorNode:
     def clone(self) -> AcceptorNode:
         twin = copy.copy(self)
         twin.core = copy.copy(self.core)
-        twin.core._waiting = list(self.core._waiting)
+        twin.core.waiting = list(self.core.waiting)
         twin.core._asked = set(self.core._asked)
         return twin
 
@@ -104,7 +104,7 @@ class AcceptorNode:
         return (
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
             core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
-            core._acked_lsn, tuple(core._waiting), core.unreached_lsn, core.term_start_lsn,
+            core.acked_lsn, tuple(core.waiting), core.unreached_lsn, core.term_start_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -113,6 +113,7 @@ class AcceptorNode:
         core = self.core
         core._ticks = core.silent_ticks = core.truncations = 0
         core._record_end = None
+        core.heard_commit_lsn = ZERO_LSN  # for replacements of members, which are not explored
         core.restart_lsn = CREATION
         core.durable = replace(core.durable, restart_lsn=CREATION)
         self.durable = replace(self.durable, restart_lsn=CREATION)

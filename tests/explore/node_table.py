@@ -267,9 +267,9 @@ class NodeTable:
         core = node.core
         if core.appender == connection:
             core.appender = new
-        core._waiting = [
+        core.waiting = [
             replace(w, connection=new if w.connection == connection else w.connection)
-            for w in core._waiting
+            for w in core.waiting
         ]
         return self._acceptor(node)
 
@@ -279,7 +279,7 @@ class NodeTable:
         found = self._forgotten.get(number)
         if found is None:
             node = self._acceptors[number].clone()
-            if not node.written and not node.core._waiting:
+            if not node.written and not node.core.waiting:
                 node.core = node.restarted()
             found = self._forgotten[number] = self._acceptor(node)
         return found
@@ -301,7 +301,7 @@ class NodeTable:
     def ballots_of_acceptor(self, number: int) -> set[Ballot]:
         node = self._acceptors[number]
         durable = node.core.durable
-        waiting = (w.message for w in node.core._waiting)
+        waiting = (w.message for w in node.core.waiting)
         return {durable.ballot, *(e.ballot for e in durable.history), *ballots_in(*waiting)}
 
     @property
