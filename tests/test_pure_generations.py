@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk
+from tests.faulty_shelf import FaultyShelf
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
@@ -158,7 +159,8 @@ def test_a_member_that_was_replaced_is_told_by_whom() -> None:
 def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:
     """A crash behind its first segment, and the members remove WAL meanwhile."""
     disk = FaultyDisk(Random(1))
-    folder = LogFolder("sk4", FaultyDisk(Random(2)), disk)
+    shelf = FaultyShelf(FaultyDisk(Random(3)))
+    folder = LogFolder("sk4", FaultyDisk(Random(2)), disk, shelf)
     fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=4,
                      incarnation=incarnation_of(4))  # fmt: skip
     for base in (CREATION_LSN, Lsn(CREATION_LSN + (3 << 20))):

@@ -17,11 +17,13 @@ import struct
 from pathlib import Path
 
 from tests.chaos.network import run, succeeds
+from tests.waiting import wait_until
 
 DISK_BYTES = 4 << 30
 BALLAST = "ballast"
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), linux/fs/ext4/ext4.h
 NO_LOG_FLUSH = 2
+HELD_S = 60
 
 
 class LoopDisk:
@@ -79,7 +81,13 @@ class LoopDisk:
 
     def restore_power(self) -> None:
         self.unmount()
+        # A process with mounts of its own (unshare, ip netns exec) that was started meanwhile holds
+        # the dead file system, and the next mount would be of that one.
+        wait_until(lambda: not self._is_held(), HELD_S)
         self.mount()
+
+    def _is_held(self) -> bool:
+        return bool(run("losetup", "--associated", str(self.image)))
 
 
 def remove_leftover_mounts(prefix: str) -> None:
