@@ -43,7 +43,7 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
-        turns_red=_seed(3),
+        turns_red=_seed(8),
     ),
     Mutant(
         "old-members-elect-alone",
