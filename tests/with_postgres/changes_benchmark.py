@@ -76,7 +76,8 @@ class Consumer:
 
 
 def measure(server: PostgresServer, port: int, side: Side, changes: int, commits: int) -> None:
-    create_slot(port, SLOT)
+    first = len(side.lag_ms) * 2_000_000 + (1_000_000 if side.name == "direct" else 0)
+    create_slot(port, SLOT)  # the log may still bring what the other side was measured with
     consumer = Consumer(port)
     try:
         with server.connect() as connection:
@@ -85,18 +86,18 @@ def measure(server: PostgresServer, port: int, side: Side, changes: int, commits
             def mark(number: int) -> None:
                 connection.execute(b"INSERT INTO marks VALUES ('mark%08d')" % number)
 
-            mark(0)
-            consumer.wait_for(0)
+            mark(first)
+            consumer.wait_for(first)
             begun_s = time.perf_counter()
             for _ in range(changes // ROWS):
                 connection.execute(
                     b"INSERT INTO load SELECT i, repeat('x', 100) FROM generate_series(1, %d) i"
                     % ROWS
                 )
-            mark(1)
-            side.changes_per_s.append(changes / (consumer.wait_for(1) - begun_s))
+            mark(first + 1)
+            side.changes_per_s.append(changes / (consumer.wait_for(first + 1) - begun_s))
             returned = dict[int, float]()
-            for number in range(2, 2 + commits):
+            for number in range(first + 2, first + 2 + commits):
                 mark(number)
                 returned[number] = time.perf_counter()
                 consumer.wait_for(number)
