@@ -46,7 +46,7 @@ from walkeeper_common.errors import CorruptWal, WalkeeperError
 from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Buffer, Reject
+from walkeeper_common.messages import Reject
 from walkeeper_proposer import proposer_events as p
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.acceptor import Acceptor
@@ -66,9 +66,7 @@ class _Worker:
     ) -> None:
         self._node.stage.soon(lambda: self._do(job, done))
 
-    def run_at_once(
-        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
-    ) -> object:
+    def run_at_once(self, job: Callable[[], object]) -> object:
         return None  # what the disk does is told after what came before it
 
     def _do(self, job: Callable[[], object], done: Callable[[object], None]) -> None:

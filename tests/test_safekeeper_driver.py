@@ -15,14 +15,13 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
     AppendRequest,
     AppendResponse,
-    Buffer,
     ProposerElected,
     Reject,
     RejectCode,
 )
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_safekeeper.acceptor import PERSIST_COMMIT_TICKS, Acceptor
-from walkeeper_safekeeper.acceptor_events import Received, Tick
+from walkeeper_safekeeper.acceptor_events import Tick
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder
@@ -44,13 +43,11 @@ class HandWorker:
     ) -> None:
         self.jobs.append((job, done))
 
-    def run_at_once(
-        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
-    ) -> object:
+    def run_at_once(self, job: Callable[[], object]) -> object:
         if not self.is_quick or self.jobs:
             return None
         try:
-            done = job(begin_lsn, wal)
+            done = job()
             self.ran_at_once += bool(done)
             return done
         except WalkeeperError as error:
@@ -131,10 +128,7 @@ class Bench:
         return durable
 
     def receive(self, message: Message, connection: int = 1) -> None:
-        """As a session does."""
-        appends = isinstance(message, AppendRequest)
-        if not (appends and self.driver.append_at_once(connection, message)):
-            self.driver.post(Received(connection, message))
+        self.driver.receive(connection, message, alone=True)
 
     def persist_commit(self, commit: Lsn) -> None:
         """The leader says so, and the lazily written mark follows."""

@@ -25,8 +25,6 @@ from walkeeper_common.errors import WalkeeperError
 Job = Callable[[], object]
 Done = Callable[[object], None]
 T = TypeVar("T")
-A = TypeVar("A")
-B = TypeVar("B")
 
 BRIEF_S = 0.001
 SHARE_S = 1.0  # how long a worker counts as busy after its last brief job
@@ -79,21 +77,18 @@ class WorkerThread:
             self._hand_over(*self._on_loop.popleft())
         self._hand_over(job, done)
 
-    def run_at_once(self, job: Callable[[A, B], object], first: A, second: B) -> object:
+    def run_at_once(self, job: Job) -> object:
         """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
         if it would have to wait for something or should not hold up the loop."""
         if self._share is None or self._on_loop or not self._may_block_loop(self._share):
             return None
-        started_s = monotonic()
         try:
-            return job(first, second)
+            return self._timed(job)()
         except WalkeeperError as error:
             return error
         except BaseException as error:
             self._on_defect(error)
             raise
-        finally:
-            self._note_time(monotonic() - started_s)
 
     def stop(self) -> None:
         while self._on_loop:

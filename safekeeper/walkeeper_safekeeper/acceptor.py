@@ -353,7 +353,7 @@ class Acceptor:
         self.heard_commit_lsn = append.commit_lsn
         self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
         self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
-        moved = self._move_commit()
+        moved = self.move_commit()
         if append.payload:
             self.write_lsn = append.end_lsn
             return [WriteWal(append.begin_lsn, append.payload), *moved]
@@ -380,8 +380,8 @@ class Acceptor:
         return effects + self._answer_waiting() if self.waiting else effects
 
     def acknowledge(self) -> list[Effect]:
-        """Tell the leader what is durable here; the only place where an ack is made (rule 9)."""
-        effects: list[Effect] = self._move_commit()
+        """Tell the leader what is durable here; besides steady.py the only ack (rule 9)."""
+        effects: list[Effect] = self.move_commit()
         if self.appender is None or self.failure is not None:
             return effects
         marks = due_marks(self)
@@ -393,7 +393,7 @@ class Acceptor:
         self.acked_lsn = self.flush_lsn
         return effects
 
-    def _move_commit(self) -> list[Effect]:
+    def move_commit(self) -> list[Effect]:
         commit_lsn = min(self.told_commit_lsn, self.flush_lsn)
         if commit_lsn <= self.commit_lsn:
             return []
@@ -457,7 +457,7 @@ class Acceptor:
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
         appender, self.appender, self.refusal = self.appender, None, text
         self.flush_lsn = self.write_lsn = flush_lsn
-        effects: list[Effect] = self._move_commit()
+        effects: list[Effect] = self.move_commit()
         if appender is not None:
             effects.append(self._reject(appender, RejectCode.NO_SPACE, text))
         return [*effects, Note(text, (("flush_lsn", flush_lsn),)), *self._answer_waiting()]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
@@ -68,9 +69,7 @@ class Worker(Protocol):
         no more than one small write and its fdatasync: it may hold up the loop."""
         ...
 
-    def run_at_once(
-        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
-    ) -> object:
+    def run_at_once(self, job: Callable[[], object]) -> object:
         """What a brief job returned, or the WalkeeperError that it raised. None, and nothing done,
         if other jobs are before it or it should not hold up the loop."""
         ...
@@ -148,7 +147,16 @@ class Driver:
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def append_at_once(self, connection: int, append: AppendRequest) -> bool:
+    def receive(self, connection: int, message: Message, *, alone: bool) -> None:
+        """A peer's message. `alone`: nothing more was received with it, so a group of appends that
+        could be written together is not in sight."""
+        match message:
+            case AppendRequest() if alone and self._append_at_once(connection, message):
+                pass
+            case _:
+                self.post(Received(connection, message))
+
+    def _append_at_once(self, connection: int, append: AppendRequest) -> bool:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
         It is what `post` does in more steps, for a small append while nothing is under way and the
@@ -159,17 +167,17 @@ class Driver:
             return False
         if not extends(acceptor, connection, append):
             return False
-        wrote = self._writer.run_at_once(store.append_in_page, append.begin_lsn, append.payload)
+        wrote = self._writer.run_at_once(
+            partial(store.append_in_page, append.begin_lsn, append.payload)
+        )
         if not wrote:
             return False
         if isinstance(wrote, WalkeeperError):
             self.post(_failed_write(wrote))
             return True
         self.groups_written += 1
-        commit_lsn, ack = acceptor.commit_lsn, extend(acceptor, append)
-        if acceptor.commit_lsn != commit_lsn:
-            self._around.commit_moved(acceptor.commit_lsn)
-        self._around.send(connection, ack)
+        for effect in extend(acceptor, connection, append):
+            self._perform(effect)
         self._prepare_ahead(append.end_lsn)
         return True
 

@@ -33,7 +33,7 @@ from walkeeper_common.requests import (
     PrepareLog,
     StatusRequest,
 )
-from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received
+from walkeeper_safekeeper.acceptor_events import ConnectionLost
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
 from walkeeper_safekeeper.member_register import MembersRequest
@@ -70,11 +70,8 @@ class ProposerSession:
 
     def on_message(self, message: Message, *, alone: bool) -> None:
         match message:
-            case AppendRequest() if self._log is not None and alone:
-                if not self._log.driver.append_at_once(self._number, message):
-                    self._post(message)
             case AppendRequest() if self._log is not None:
-                self._post(message)
+                self._post(message, alone=alone)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
             case ProposerGreeting():
@@ -119,9 +116,9 @@ class ProposerSession:
         if len(known) > PROPOSERS_KNOWN_MAX:
             del known[next(known_id for known_id in known if known_id != leader_id)]
 
-    def _post(self, message: Message) -> None:
+    def _post(self, message: Message, *, alone: bool = False) -> None:
         assert self._log is not None
-        self._log.driver.post(Received(self._number, message))
+        self._log.driver.receive(self._number, message, alone=alone)
         if self._log.driver.is_busy:
             self.connection.pause_reading()
             self._log.paused.append(self)

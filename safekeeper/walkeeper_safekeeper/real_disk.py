@@ -103,27 +103,25 @@ class RealDisk:
             file = self._borrow(name)
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 group = buffers[first : first + _BUFFERS_MAX]
-                size = sum(map(len, group))
-                written = os.pwritev(file.descriptor, group, offset)
-                if written != size:
-                    raise StorageError(
-                        f"writing {self._path(name)}: {written} of {size} bytes at {offset}"
-                    )
-                offset += size
+                offset += self._write(file, name, offset, group)
         except OSError as error:
             raise self._failure("writing", name, error) from error
         finally:
             self._give_back(file)
 
+    def _write(self, file: _OpenFile, name: str, offset: int, group: Sequence[Buffer]) -> int:
+        """How many bytes these are. OSError, and StorageError if not all were written."""
+        size = sum(map(len, group))
+        written = os.pwritev(file.descriptor, group, offset)
+        if written != size:
+            raise StorageError(f"writing {self._path(name)}: {written} of {size} bytes at {offset}")
+        return size
+
     def write_durably(self, name: str, offset: int, data: Buffer) -> None:
         file = None
         try:
             file = self._borrow(name)
-            written = os.pwrite(file.descriptor, data, offset)
-            if written != len(data):
-                raise StorageError(
-                    f"writing {self._path(name)}: {written} of {len(data)} bytes at {offset}"
-                )
+            self._write(file, name, offset, [data])
             os.fdatasync(file.descriptor)
         except OSError as error:
             raise self._failure("writing", name, error) from error

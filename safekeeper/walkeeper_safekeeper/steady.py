@@ -1,7 +1,7 @@
 """The steady state of an elected term: the next WAL, and nothing else to decide. Pure.
 
 What `Acceptor.on_append` and `on_wal_flushed` do for such an append, seen at one glance: nearly
-every commit takes this way, so it makes no effects that somebody would only take apart again.
+every commit takes this way, so no event and no queue is between its steps.
 `extends` says yes only where those two would accept it and would have nothing more to do than to
 move LSNs and to acknowledge; the rest is theirs. test_steady_append.py holds one against the other.
 """
@@ -9,8 +9,9 @@ move LSNs and to acknowledge; the rest is theirs. test_steady_append.py holds on
 from __future__ import annotations
 
 from walkeeper_common.framing import crc_of
-from walkeeper_common.messages import AppendRequest, AppendResponse
+from walkeeper_common.messages import AppendRequest
 from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import Effect, Send
 from walkeeper_safekeeper.answers import ack_of
 
 
@@ -34,14 +35,12 @@ def extends(acceptor: Acceptor, connection: int, append: AppendRequest) -> bool:
     )
 
 
-def extend(acceptor: Acceptor, append: AppendRequest) -> AppendResponse:
+def extend(acceptor: Acceptor, connection: int, append: AppendRequest) -> list[Effect]:
     """Its bytes are durable: the log is longer, and this is the ack (rules 9 and 10)."""
-    acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = end_lsn = append.end_lsn
+    acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = append.end_lsn
     acceptor.silent_ticks, acceptor.heard_commit_lsn = 0, append.commit_lsn
     if append.restart_lsn > acceptor.restart_lsn:
         acceptor.restart_lsn = append.restart_lsn
     if append.commit_lsn > acceptor.told_commit_lsn:
         acceptor.told_commit_lsn = append.commit_lsn
-    if acceptor.told_commit_lsn > acceptor.commit_lsn:
-        acceptor.commit_lsn = min(acceptor.told_commit_lsn, end_lsn)
-    return ack_of(acceptor)
+    return [*acceptor.move_commit(), Send(connection, ack_of(acceptor))]

@@ -26,7 +26,6 @@ from walkeeper_common.framing import Message, decode
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
-    AppendRequest,
     AppendResponse,
     Feedback,
     Reject,
@@ -180,13 +179,8 @@ class Story:
                 self._misfortune(choices)
             case _:
                 number = self.numbers[choices.below(CONNECTIONS)]
-                self._deliver(number, self._message(choices))
+                self.driver.receive(number, self._message(choices), alone=True)
         self._check()
-
-    def _deliver(self, number: int, message: Message) -> None:
-        appends = isinstance(message, AppendRequest)
-        if not (appends and self.driver.append_at_once(number, message)):
-            self.driver.post(Received(number, message))
 
     def _lose(self, connection: int) -> None:
         self.driver.post(ConnectionLost(self.numbers[connection]))

@@ -31,13 +31,11 @@ class Jobs:
     ) -> None:
         self._jobs.append((job, done))
 
-    def run_at_once(
-        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
-    ) -> object:
+    def run_at_once(self, job: Callable[[], object]) -> object:
         if self._jobs:
             return None
         try:
-            return job(begin_lsn, wal)
+            return job()
         except StorageError as error:
             return error
 

@@ -107,9 +107,9 @@ FAILING = (
             Edit(
                 ACCEPTOR,
                 "        self.flush_lsn = self.write_lsn = flush_lsn\n"
-                "        effects: list[Effect] = self._move_commit()",
+                "        effects: list[Effect] = self.move_commit()",
                 "        self.flush_lsn = self.write_lsn\n"
-                "        effects: list[Effect] = self._move_commit()",
+                "        effects: list[Effect] = self.move_commit()",
             ),
         ),
     ),

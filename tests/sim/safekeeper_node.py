@@ -22,7 +22,6 @@ from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import (
     AcceptorGreeting,
-    AppendRequest,
     AppendResponse,
     Feedback,
     ProposerGreeting,
@@ -35,7 +34,6 @@ from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
     ConnectionLost,
-    Received,
     SegmentsRemoved,
     StandbysReported,
     Tick,
@@ -338,11 +336,8 @@ class SafekeeperNode:
         self._connections[number] = connection
 
         def received(message: Message) -> None:
-            if life != self.lives or self.driver is None:
-                return
-            appends = isinstance(message, AppendRequest)
-            if not (appends and self.driver.append_at_once(number, message)):
-                self.driver.post(Received(number, message))
+            if life == self.lives and self.driver is not None:
+                self.driver.receive(number, message, alone=True)
 
         def closed() -> None:
             if life == self.lives and self.driver is not None:

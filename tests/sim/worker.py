@@ -7,8 +7,6 @@ from random import Random
 
 from tests.sim.world import World
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Buffer
 
 
 class Worker:
@@ -28,9 +26,7 @@ class Worker:
         self._jobs.append((job, done))
         self._next()
 
-    def run_at_once(
-        self, job: Callable[[Lsn, Buffer], object], begin_lsn: Lsn, wal: Buffer
-    ) -> object:
+    def run_at_once(self, job: Callable[[], object]) -> object:
         """In a world of quick disks, mostly."""
         is_stalled = self._stalled_until_ms > self._world.now_ms
         if self._is_running or self._jobs or self.is_dead or is_stalled:
@@ -38,7 +34,7 @@ class Worker:
         if self._quick.random() >= self._world.options.quick_disks:
             return None
         try:
-            return job(begin_lsn, wal)
+            return job()
         except WalkeeperError as error:
             return error
 
