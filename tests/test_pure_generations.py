@@ -14,17 +14,16 @@ import pytest
 
 from tests.faulty_disk import FaultyDisk
 from tests.faulty_shelf import FaultyShelf
-from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from tests.replaced_members import BOTH, CREATION, NEW, NEWCOMER, OLD, B, C, durable_of
+from tests.scenario_words import CREATION_LSN, LOG_UUID, incarnation_of
 from walkeeper_common.errors import Refused
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.member_change import (
     InstallMembers,
     JoinLog,
     MembersQuery,
     MembersState,
-    final,
-    joint,
 )
 from walkeeper_common.messages import (
     AcceptorGreeting,
@@ -36,7 +35,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import PrepareLog
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
@@ -51,27 +50,6 @@ from walkeeper_safekeeper.creation import prepared
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.log_folder import LogFolder
 from walkeeper_safekeeper.member_register import joined
-
-OLD = configuration_of(3)
-CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, OLD.members, 2)
-NEWCOMER = member_name(4, incarnation_of(4))
-BOTH = joint(OLD, leaving=OLD.members[2], joining=NEWCOMER, address="h4:5454")
-NEW = final(BOTH)
-B, C = Ballot(1, b"b" * 16), Ballot(2, b"c" * 16)
-
-
-def durable_of(number: int, configuration: Configuration | None = OLD) -> Durable:
-    return Durable(
-        number,
-        incarnation_of(number),
-        LOG_UUID,
-        configuration,
-        history=(CREATION,),
-        commit_lsn=CREATION_LSN,
-        restart_lsn=CREATION_LSN,
-        reached_lsn=CREATION_LSN,
-    )
-
 
 # The acceptor
 

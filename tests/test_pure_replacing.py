@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
+from tests.replaced_members import BOTH, CREATION, NEW, NEWCOMER, OLD, B, durable_of
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.member_change import (
     AcceptMembers,
@@ -38,27 +39,6 @@ from walkeeper_proposer.replacing import Answers, Batch, Goal, Steps, replace_me
 from walkeeper_safekeeper.creation import prepared, state_of
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.member_register import changed, joined
-
-OLD = configuration_of(3)
-CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, OLD.members, 2)
-NEWCOMER = member_name(4, incarnation_of(4))
-BOTH = joint(OLD, leaving=OLD.members[2], joining=NEWCOMER, address="h4:5454")
-NEW = final(BOTH)
-B, C = Ballot(1, b"b" * 16), Ballot(2, b"c" * 16)
-
-
-def durable_of(number: int, configuration: Configuration | None = OLD) -> Durable:
-    return Durable(
-        number,
-        incarnation_of(number),
-        LOG_UUID,
-        configuration,
-        history=(CREATION,),
-        commit_lsn=CREATION_LSN,
-        restart_lsn=CREATION_LSN,
-        reached_lsn=CREATION_LSN,
-    )
-
 
 # Quorums
 

@@ -87,13 +87,19 @@ def said(bench: Bench) -> list[object]:
     return list(messages)
 
 
-def test_a_steady_leaders_append_waits_for_nothing() -> None:
+def steady() -> tuple[Bench, WalMaker, Lsn]:
+    """A log that is committed to its end, on a quick disk; WAL that goes on behind it."""
     bench, wal = Bench(), made_wal(8000)
     end = bench.append(START, wal.read(START, START + 1000))
     bench.writer.run_all()
     bench.persist_commit(end)
     bench.heard.messages.clear()
     bench.writer.is_quick = True
+    return bench, wal, end
+
+
+def test_a_steady_leaders_append_waits_for_nothing() -> None:
+    bench, wal, end = steady()
     operations = bench.disk.operations
     end = bench.append(end, wal.read(end, end + 100))
     assert not bench.writer.jobs
@@ -103,18 +109,13 @@ def test_a_steady_leaders_append_waits_for_nothing() -> None:
 
 def test_a_mark_is_made_before_the_ack() -> None:
     """WAL that reaches the start of the term: the mark is durable before anybody hears of it."""
-    bench, wal = Bench(), made_wal(8000)
-    end = bench.append(START, wal.read(START, START + 1000))
-    bench.writer.run_all()
-    bench.persist_commit(end)
+    bench, wal, end = steady()
     acceptor = bench.driver.acceptor
     # As behind a cut: the history begins a term that our WAL reaches with its next byte.
     entry = replace(acceptor.durable.history[-1], start_lsn=end + 50)
     history = (*acceptor.durable.history[:-1], entry)
     acceptor.durable = replace(acceptor.durable, history=history, reached_lsn=START)
     acceptor.unreached_lsn = unreached_start(acceptor.durable)
-    bench.heard.messages.clear()
-    bench.writer.is_quick = True
     bench.append(end, wal.read(end, end + 100))
     bench.writer.run_all()
     assert not bench.writer.ran_at_once
@@ -122,12 +123,7 @@ def test_a_mark_is_made_before_the_ack() -> None:
 
 
 def test_a_failed_write_is_final_on_the_short_way_too() -> None:
-    bench, wal = Bench(), made_wal(8000)
-    end = bench.append(START, wal.read(START, START + 1000))
-    bench.writer.run_all()
-    bench.persist_commit(end)
-    bench.heard.messages.clear()
-    bench.writer.is_quick = True
+    bench, wal, end = steady()
     bench.disk.failing_syncs.add(bench.driver.store.name_of(end))
     bench.append(end, wal.read(end, end + 100))
     bench.writer.run_all()

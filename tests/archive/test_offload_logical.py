@@ -41,15 +41,8 @@ def cluster(tmp_path: Path) -> Iterator[ArchivedChanges]:
         server.sql("CREATE PUBLICATION p FOR ALL TABLES", "CREATE TABLE t (id int, v text)")
         (tmp_path / "archive").mkdir()
         ArchivedChanges.url = str(tmp_path / "archive")
-        made = ArchivedChanges(server)
-        try:
-            made.start_safekeepers()
-            made.make_log()
-            made.proposer.start()
-            made.attach()
+        with ArchivedChanges.create(server) as made:
             yield made
-        finally:
-            made.close()
 
 
 def first_kept(cluster: ArchivedChanges, number: int) -> int:

@@ -71,15 +71,8 @@ def recorded() -> Iterator[Recorded]:
     settings = {**SETTINGS, "wal_keep_size": "8GB", "fsync": "on", "timezone": "Asia/Tokyo"}
     with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as server:
         server.sql("CREATE PUBLICATION p FOR ALL TABLES")
-        cluster = LogicalCluster(server)
-        try:
-            cluster.start_safekeepers()
-            cluster.make_log()
-            cluster.proposer.start()
-            cluster.attach()
+        with LogicalCluster.create(server) as cluster:
             yield Recorded(cluster)
-        finally:
-            cluster.close()
 
 
 def loaded(spark: SparkSession, path: str, **options: str) -> DataFrame:

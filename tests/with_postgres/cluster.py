@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.postgres_server import PostgresServer, free_port, server_environment
 from tests.waiting import wait_until
@@ -147,7 +147,7 @@ class Cluster:
 
     @classmethod
     @contextlib.contextmanager
-    def create(cls, primary: PostgresServer, *, attach: bool = True) -> Iterator[Cluster]:
+    def create(cls, primary: PostgresServer, *, attach: bool = True) -> Iterator[Self]:
         """Everything from nothing, until commits wait for the quorum."""
         cluster = cls(primary)
         try:

@@ -78,15 +78,8 @@ def primary() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def cluster(primary: PostgresServer) -> Iterator[LogicalCluster]:
-    made = LogicalCluster(primary)
-    try:
-        made.start_safekeepers()
-        made.make_log()
-        made.proposer.start()
-        made.attach()
+    with LogicalCluster.create(primary) as made:
         yield made
-    finally:
-        made.close()
 
 
 class ChangingSchema:
