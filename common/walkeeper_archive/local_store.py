@@ -18,6 +18,7 @@ from itertools import count
 
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
+from walkeeper_common.sync_path import sync_path
 
 HALF_MADE = ".tmp"
 
@@ -52,7 +53,7 @@ class LocalStore:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(half_made)
-            _sync_directory(os.path.dirname(full))
+            sync_path(os.path.dirname(full))
         return is_new
 
     def get(self, path: str) -> memoryview | None:
@@ -101,7 +102,7 @@ class LocalStore:
         full = self._full(path)
         with self._failures("removing", path), suppress(FileNotFoundError):
             os.unlink(full)
-            _sync_directory(os.path.dirname(full))
+            sync_path(os.path.dirname(full))
 
     def _full(self, path: str) -> str:
         return os.path.join(self._root, path) if path else self._root
@@ -121,12 +122,12 @@ class LocalStore:
             except FileExistsError:
                 if made in self._lasting:
                     continue  # else: who made it may have been killed before he could sync
-            _sync_directory(os.path.dirname(made))
+            sync_path(os.path.dirname(made))
             self._lasting.add(made)
 
     def _sync_folders(self, folder: str) -> None:
         self._make_folders(folder)
-        _sync_directory(self._full(folder))
+        sync_path(self._full(folder))
 
     @contextmanager
     def _failures(self, doing: str, path: str) -> Iterator[None]:
@@ -143,14 +144,6 @@ def _write_synced(path: str, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

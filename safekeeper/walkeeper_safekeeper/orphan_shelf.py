@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_common.sync_path import sync_path
 from walkeeper_safekeeper.orphans import File
-from walkeeper_safekeeper.real_disk import is_no_space, make_directory, sync_path
+from walkeeper_safekeeper.real_disk import is_no_space, make_directory
 from walkeeper_safekeeper.wal_store import HALF_MADE
 
 _STAT_BLOCK_BYTES = 512

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError
+from walkeeper_common.sync_path import sync_path
 from walkeeper_safekeeper.wal_store import HALF_MADE, Buffer
 
 DESCRIPTORS_MAX = 64
@@ -321,15 +322,6 @@ def make_directory(path: str) -> None:
         pass
     except OSError as error:
         raise StorageError(f"making the directory {path}: {error.strerror}") from error
-
-
-def sync_path(path: str) -> None:
-    """fsync of a directory. OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_no_space(error: BaseException | None) -> bool:

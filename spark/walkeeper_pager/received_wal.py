@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
+from walkeeper_common.sync_path import sync_path
 from walkeeper_history.errors import DamagedWal, HistoryError
 
 FILE_MODE = 0o600
@@ -92,7 +93,7 @@ class ReceivedWal:
             os.fsync(descriptor)
             os.close(descriptor)
         if waiting:
-            _sync_directory(self.root)
+            sync_path(self.root)
         self.synced_lsn = end
 
     def read(self, begin: int, end: int) -> bytes:
@@ -184,12 +185,4 @@ def _write_whole(path: Path, data: bytes) -> None:
         os.replace(scratch, path)
     except OSError as error:
         raise HistoryError(f"{path}: {error.strerror or error}") from error
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(path.parent)

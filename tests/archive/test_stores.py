@@ -197,7 +197,7 @@ def test_whoever_is_killed_while_he_puts_leaves_the_whole_or_nothing_and_the_nex
     real = {name: getattr(os, name) for name in ("mkdir", "open", "write", "fsync", "link")}
     fake_os = SimpleNamespace(**{**vars(os), **{n: counted(call) for n, call in real.items()}})
     monkeypatch.setattr("walkeeper_archive.local_store.os", fake_os)
-    monkeypatch.setattr("walkeeper_archive.local_store._sync_directory", counted(synced))
+    monkeypatch.setattr("walkeeper_archive.local_store.sync_path", counted(synced))
     step, was_put = 0, False
     while not was_put:
         step += 1

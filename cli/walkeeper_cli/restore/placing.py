@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from walkeeper_cli.restore.spool import is_alive
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.sync_path import sync_path
 
 SUFFIX = ".walkeeper-"
 ANCESTORS = 3  # a shell, PostgreSQL's startup process, its postmaster
@@ -55,23 +56,14 @@ def placing(path: str) -> Iterator[str]:
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         yield temporary
-        sync(temporary)
+        sync_path(temporary)
         check_wanted()
         os.rename(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    sync(os.path.dirname(path) or ".")
-
-
-def sync(path: str) -> None:
-    """A file, or a directory whose new names are to outlive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(os.path.dirname(path) or ".")
 
 
 def remove_leftovers(path: str) -> None:

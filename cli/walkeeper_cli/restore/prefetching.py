@@ -17,12 +17,13 @@ import os
 import signal
 import time
 
-from walkeeper_cli.restore.placing import STARTED_BY, sync
+from walkeeper_cli.restore.placing import STARTED_BY
 from walkeeper_cli.restore.safekeeper import Safekeeper, fetch
 from walkeeper_cli.restore.spool import PART, is_alive, remove_folder
 from walkeeper_cli.restore.verdict import holds
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_common.messages import AcceptorGreeting
+from walkeeper_common.sync_path import sync_path
 
 IDLE_S = 30.0
 POLL_S = 0.01
@@ -88,7 +89,7 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
     _create(path + PART)
     while _wait_for_room(folder, ahead):
         fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
-        sync(path + PART)
+        sync_path(path + PART)
         # The next one is announced before this one is there: whoever asks for it waits for us.
         done, has_more = path, wanted.advance()
         path = os.path.join(folder, wanted.name)
@@ -96,7 +97,7 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
             _create(path + PART)
         os.rename(done + PART, done)
         if not has_more:
-            sync(folder)
+            sync_path(folder)
             return
     remove_folder(folder)
 
