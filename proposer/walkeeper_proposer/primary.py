@@ -279,7 +279,7 @@ class Primary:
                     self._on_copy_data(payload)
             finally:
                 self._deliver()
-        except (WalkeeperError, RemoteProtocolError) as error:
+        except WalkeeperError as error:
             self._lose(error)
 
     def _on_copy_data(self, payload: memoryview) -> None:

@@ -11,7 +11,8 @@ before something is changed; the text is the server's), WalRemovedOnPrimary (58P
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
@@ -125,8 +126,9 @@ class ReplicationConnection:
 
     async def query(self, command: str) -> list[list[str | None]]:
         """The rows of one command's first result."""
-        result = await self._execute(command)
-        await self._drain()  # also behind an error: the next command would be refused
+        async with self._answering(command):
+            result = await self._execute(command)
+            await self._drain()  # also behind an error: the next command would be refused
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise _server_error(command, result)
         return [
@@ -136,22 +138,29 @@ class ReplicationConnection:
 
     async def start_copy(self, command: str) -> None:
         """START_REPLICATION: CopyBoth, or the server's error."""
-        result = await self._execute(command)
+        async with self._answering(command):
+            result = await self._execute(command)
+            if result.status != pq.ExecStatus.COPY_BOTH:
+                await self._drain()
         if result.status != pq.ExecStatus.COPY_BOTH:
-            await self._drain()
             raise _server_error(command, result)
 
-    async def _execute(self, command: str) -> pq.abc.PGresult:
+    @asynccontextmanager
+    async def _answering(self, command: str) -> AsyncIterator[None]:
+        """The server may be lost at any byte of its answer, also behind an error that it sent."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
-                self._pg.send_query(command.encode())
-                while self._pg.flush():
-                    await self._wait(for_write=True)
-                result = await self._next_result()
+                yield
         except TimeoutError:
             raise Unavailable(f"{command}: no answer within {QUERY_TIMEOUT_S:g} s") from None
         except pg_errors.OperationalError as error:
-            raise Unavailable(f"{command}: {error}") from error
+            raise Unavailable(f"{command}: {error}".strip()) from error
+
+    async def _execute(self, command: str) -> pq.abc.PGresult:
+        self._pg.send_query(command.encode())
+        while self._pg.flush():
+            await self._wait(for_write=True)
+        result = await self._next_result()
         if result is None:
             raise Unavailable(f"{command}: the connection was closed")
         return result
@@ -163,8 +172,9 @@ class ReplicationConnection:
         return self._pg.get_result()
 
     async def _drain(self) -> None:
-        while await self._next_result() is not None:
-            pass
+        while (result := await self._next_result()) is not None:
+            if result.status == pq.ExecStatus.COPY_BOTH:  # get_result gives it again and again
+                raise Unavailable("the server started a stream that was not asked for")
 
     # The stream
 
@@ -195,7 +205,10 @@ class ReplicationConnection:
 
     async def wait_readable(self) -> None:
         """Until the socket has more, and take it in."""
-        await self._wait(for_write=False)
+        try:
+            await self._wait(for_write=False)
+        except pg_errors.OperationalError as error:  # lost: libpq has no socket any more
+            raise Unavailable(str(error).strip()) from error
         self.consume()
 
     def send(self, payload: bytes) -> bool:
