@@ -174,6 +174,9 @@ class FaultyDisk:
         self._create(name, bytes(size))
         self.sync_data(name)
 
+    def drop_cached(self, name: str) -> None:
+        """What is not synced stays, as with any hint of this kind."""
+
     def _create(self, name: str, data: bytes) -> None:
         file = _File()
         self._names[name] = file

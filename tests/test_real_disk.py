@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, Refused, StorageError
-from walkeeper_safekeeper import real_disk
+from walkeeper_safekeeper import real_disk, wal_store
 from walkeeper_safekeeper.real_disk import RESERVE, RealDisk, claim_data_directory
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated
 
@@ -144,6 +144,44 @@ def test_segments_are_prepared_by_another_thread_while_wal_is_appended(tmp_path:
     assert not failures
     assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
     disk.close()
+
+
+def test_wal_that_was_written_long_ago_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal_store, "CACHED_BYTES", 4 * SEGMENT)
+    wal = plain_wal(14, 300)
+    disk = RealDisk(str(tmp_path))
+    store = make_store(disk)
+    store.create(wal.start_lsn)
+    at = wal.start_lsn
+    while at < wal.end_lsn:
+        at = store.append(at, [wal.read(at, min(wal.end_lsn, at + SEGMENT // 2))])
+        store.prepare_ahead(at)
+    names = [name for name in disk.names() if len(name) == 24]
+    cached = [is_cached(tmp_path / name) for name in names]
+    assert len(names) > 8
+    if knows_hints(disk, tmp_path):  # tmpfs has nowhere else to keep it
+        assert cached == [False] * (len(names) - 5) + [True] * 5
+    assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
+    disk.close()
+
+
+def knows_hints(disk: RealDisk, path: Path) -> bool:
+    disk.replace("probe", b"x")
+    disk.drop_cached("probe")
+    return not is_cached(path / "probe")
+
+
+def is_cached(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def test_a_quota_answers_as_a_full_disk_does_and_counts_segments_alone(tmp_path: Path) -> None:

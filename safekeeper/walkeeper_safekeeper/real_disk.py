@@ -190,6 +190,16 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def drop_cached(self, name: str) -> None:
+        file = None
+        try:
+            file = self._borrow(name)
+            os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            pass  # gone meanwhile, or a file system that knows no hints
+        finally:
+            self._give_back(file)
+
     def rename(self, old: str, new: str) -> None:
         # Under the lock: nobody may open a name between its change and the end of its descriptor,
         # or later writes to that name would go to a file that is gone.

@@ -46,10 +46,7 @@ from walkeeper_common.walformat import (
     record_end_before,
     scan,
 )
-from walkeeper_common.walpages import (
-    FIRST_IS_OVERWRITE_CONTRECORD,
-    LONG_HEADER_BYTES,
-)
+from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, LONG_HEADER_BYTES
 from walkeeper_safekeeper.sealed_file import seal, unseal
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -59,6 +56,7 @@ HALF_MADE = ".tmp"
 HEAD_MARK = "head.mark"
 HEAD_MAGIC = b"WKHEADMK"
 CHUNK_BYTES = 1 << 20
+CACHED_BYTES = 64 << 20  # how far back followers find WAL in memory
 
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
 _FLAGS_OFFSET = 2
@@ -86,6 +84,9 @@ class Disk(Protocol):
     def sync_directory(self) -> None: ...
     def allocate(self, name: str, size: int) -> None:
         """A file of zeros, written and fsynced. NoSpace, and no file, if there is no room."""
+
+    def drop_cached(self, name: str) -> None:
+        """A hint, which never fails: nobody is about to read this file."""
 
     def rename(self, old: str, new: str) -> None: ...
     def unlink(self, name: str) -> None: ...
@@ -256,9 +257,13 @@ class WalStore:
         """Allocates the segment after the one that holds `lsn`. Safe beside append; NoSpace.
 
         Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
+        Pages of old WAL make room for it: followers read WAL once and soon, as with PostgreSQL.
         """
         if self._file_of(lsn) in self._files:
             self._ensure_file(self.segment_start(lsn) + self.segment_bytes)
+            old = self._file_of(Lsn(max(0, lsn - max(CACHED_BYTES, self.segment_bytes))))
+            if old in self._files:
+                self.disk.drop_cached(self._name(old))
 
     def _ensure_file(self, lsn: Lsn) -> None:
         """The one for the byte at `lsn`. Under the lock, so that a segment that has just got data
