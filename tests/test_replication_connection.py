@@ -1,14 +1,19 @@
-"""A PostgreSQL that is lost while it answers: at every byte, the proposer has to hear a
-WalkeeperError, since any other error ends it."""
+"""A PostgreSQL that is lost while it answers, or is none: the proposer has to hear a
+WalkeeperError, since any other error ends it. On uvloop, as the daemons are: it ends a process that
+watches a descriptor which libpq has closed."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
+import uvloop
 
+from tests.waiting import until
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.pgwire import (
     Column,
@@ -21,6 +26,8 @@ from walkeeper_common.pgwire import (
     ready_for_query,
     result,
 )
+from walkeeper_proposer.primary import Primary, identify
+from walkeeper_proposer.proposer_events import Event, PrimaryIdentified
 from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
 
 GREETING = authentication_ok() + parameter_status("server_version", "15.18") + ready_for_query()
@@ -34,6 +41,11 @@ ANSWERS = {
     "a row": result([Column("timeline")], [("1",)], "IDENTIFY_SYSTEM") + ready_for_query(),
     "a stream": copy_both_response() + copy_data(b"w" + bytes(24) + b"wal") + POSTMASTER_DIED,
 }
+
+
+def dsn_of(server: asyncio.Server) -> str:
+    port = server.sockets[0].getsockname()[1]
+    return f"host=127.0.0.1 port={port} user=u sslmode=disable gssencmode=disable"
 
 
 @asynccontextmanager
@@ -50,9 +62,7 @@ async def connected(answer: bytes) -> AsyncIterator[ReplicationConnection]:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    dsn = f"host=127.0.0.1 port={port} user=u sslmode=disable gssencmode=disable"
-    connection = await ReplicationConnection.open(dsn, "walkeeper")
+    connection = await ReplicationConnection.open(dsn_of(server), "walkeeper")
     try:
         yield connection
     finally:
@@ -83,7 +93,7 @@ def test_a_server_lost_at_any_byte_of_its_answer_is_unavailable(
                 with pytest.raises(WalkeeperError):
                     await command(connection)
 
-    asyncio.run(body())
+    uvloop.run(body())
 
 
 def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
@@ -92,4 +102,204 @@ def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
             with pytest.raises(Unavailable, match="unexpected postmaster exit"):
                 await connection.start_copy("START_REPLICATION PHYSICAL 0/0")
 
-    asyncio.run(body())
+    uvloop.run(body())
+
+
+class Peer:
+    """A server whose newest connection is in the test's hands."""
+
+    def __init__(self) -> None:
+        self.reader: asyncio.StreamReader
+        self.writer: asyncio.StreamWriter
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size - 4)
+        writer.write(GREETING)
+        self.reader, self.writer = reader, writer
+        self.writers.append(writer)
+
+    async def command(self) -> str:
+        """The next query."""
+        head = await self.reader.readexactly(5)
+        body = await self.reader.readexactly(int.from_bytes(head[1:], "big") - 4)
+        return body.rstrip(b"\0").decode()
+
+    def reset(self) -> None:
+        """As a host does that has forgotten the connection."""
+        lingering = struct.pack("ii", 1, 0)
+        connection = self.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingering)
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[Peer, str]]:
+    peer = Peer()
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, limit=1 << 16)
+    try:
+        yield peer, dsn_of(server)
+    finally:
+        for writer in peer.writers:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+
+
+def test_whoever_waits_for_an_answer_hears_at_once_that_the_connection_was_closed() -> None:
+    """And takes nothing from the one that is opened next, whose descriptor has the same number."""
+
+    async def body() -> None:
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            connection = await ReplicationConnection.open(dsn, "walkeeper")
+            asking = asyncio.create_task(ask(connection))
+            await peer.command()
+            connection.close()
+            other = await ReplicationConnection.open(dsn, "walkeeper")
+            with pytest.raises(Unavailable, match="was closed"):
+                await asking
+            reading = asyncio.Event()
+            other.start_reading(reading.set)
+            peer.writer.write(ready_for_query())
+            await reading.wait()
+            other.close()
+
+    uvloop.run(body())
+
+
+def test_a_connection_that_is_reset_while_statuses_wait_to_be_sent_is_lost() -> None:
+    """And what it watched is watched no more: or the loop ends the process by SIGABRT."""
+
+    async def body() -> None:
+        lost = asyncio.Event()
+
+        def on_readable() -> None:
+            try:
+                connection.consume()
+            except Unavailable:
+                connection.stop_reading()
+                lost.set()
+
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            connection = await ReplicationConnection.open(dsn, "walkeeper")
+            starting = asyncio.create_task(connection.start_copy("START_REPLICATION"))
+            await peer.command()
+            peer.writer.write(copy_both_response())
+            await starting
+            peer.writer.transport.pause_reading()
+            connection.start_reading(on_readable)
+            connection.on_lost = lambda _: lost.set()
+            while connection.send(bytes(1 << 20)):
+                pass
+            peer.reset()
+            await lost.wait()
+            pair = socket.socketpair()  # one of them has the number that libpq gave back
+            wrote = [asyncio.Event() for _ in pair]
+            loop = asyncio.get_running_loop()
+            for each, event in zip(pair, wrote, strict=True):
+                loop.add_writer(each, event.set)
+            connection.close()
+            for each, event in zip(pair, wrote, strict=True):
+                await event.wait()
+                loop.remove_writer(each)
+                each.close()
+
+    uvloop.run(body())
+
+
+IDENTITY = [Column(name) for name in ("systemid", "timeline", "xlogpos", "dbname")]
+STRANGE_ANSWERS = {
+    "no row": result(IDENTITY, [], "IDENTIFY_SYSTEM"),
+    "too few columns": result(IDENTITY[:1], [("7",)], "IDENTIFY_SYSTEM"),
+    "no values": result(IDENTITY, [(None, None, None, None)], "IDENTIFY_SYSTEM"),
+    "no number": result(IDENTITY, [("7", "one", "0/1", None)], "IDENTIFY_SYSTEM"),
+    "no LSN": result(IDENTITY, [("7", "1", "zero", None)], "IDENTIFY_SYSTEM"),
+}
+
+
+@pytest.mark.parametrize("answer", STRANGE_ANSWERS)
+def test_a_server_that_answers_in_another_form_is_unavailable(answer: str) -> None:
+    """A pooler, or a port of something else: asked again, as one that is down."""
+
+    async def answer_all(peer: Peer) -> None:
+        while sent := await peer.command():
+            told = result([Column("setting")], [("16MB",)], "SHOW")
+            if sent == "IDENTIFY_SYSTEM":
+                told = STRANGE_ANSWERS[answer]
+            peer.writer.write(told + ready_for_query())
+
+    async def body() -> None:
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            connection = await ReplicationConnection.open(dsn, "walkeeper")
+            answering = asyncio.create_task(answer_all(peer))
+            with pytest.raises(Unavailable):
+                await identify(connection)
+            answering.cancel()
+            connection.close()
+
+    uvloop.run(body())
+
+
+def test_bytes_of_another_encoding_are_an_answer() -> None:
+    """As a history file has them, whose reasons name restore points in the server's encoding."""
+
+    async def body() -> None:
+        said = b"at restore point caf\xe9"
+        row = result([Column("content")], [(said,)], "TIMELINE_HISTORY")
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            connection = await ReplicationConnection.open(dsn, "walkeeper")
+            asking = asyncio.create_task(connection.query("TIMELINE_HISTORY 2"))
+            await peer.command()
+            peer.writer.write(row + ready_for_query())
+            [[content]] = await asking
+            connection.close()
+        assert content is not None
+        assert content.encode(errors="surrogateescape") == said
+
+    uvloop.run(body())
+
+
+ANSWERED = {
+    "IDENTIFY_SYSTEM": "7\t1\t0/16B3748\t",
+    "SHOW wal_segment_size": "16MB",
+    "SHOW fsync": "on",
+    "SHOW full_page_writes": "on",
+    "SHOW in_hot_standby": "off",
+}
+
+
+def test_a_primary_that_is_asked_again_while_it_answers_slowly_is_not_lost() -> None:
+    """What it says to the first question is older than the second: one identity, the last."""
+    events: list[Event] = []
+
+    async def answer(peer: Peer, upto: str) -> None:
+        sent = ""
+        while sent != upto:
+            sent = await peer.command()
+            values = ANSWERED[sent].split("\t")
+            columns = [Column(f"c{number}") for number in range(len(values))]
+            peer.writer.write(result(columns, [tuple(values)], "SHOW") + ready_for_query())
+
+    async def body() -> None:
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            primary = Primary(dsn, "w", "w", apply_quorum=True, on_streaming=lambda _: None)
+            running = asyncio.create_task(primary.run(events.append))
+            await until(lambda: peer.writers)
+            last = "SHOW in_hot_standby"
+            await answer(peer, last)
+            await until(lambda: len(events) == 1)
+            primary.identify()
+            await answer(peer, "SHOW wal_segment_size")
+            primary.identify()  # the first one is half answered
+            await answer(peer, last)
+            await answer(peer, last)
+            await until(lambda: len(events) == 2)
+            running.cancel()
+            await asyncio.wait([running])
+            assert len(peer.writers) == 1
+        assert [type(event) for event in events] == [PrimaryIdentified] * 2
+
+    uvloop.run(body())

@@ -20,7 +20,7 @@ from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.primary import Primary, identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity, WalArrived
-from walkeeper_proposer.replication_connection import ReplicationConnection
+from walkeeper_proposer.replication_connection import ReplicationConnection, understood
 
 logger = logging.getLogger("walkeeper.primary")
 
@@ -98,6 +98,16 @@ async def identify_logical(
 ) -> LogicalIdentity:
     """What logical_check asks about. SQL is allowed on such a connection."""
     plain = await identify(connection)
+    with understood("identifying the primary"):
+        return await _identify_slot(connection, plain, slot, publications)
+
+
+async def _identify_slot(
+    connection: ReplicationConnection,
+    plain: PrimaryIdentity,
+    slot: str,
+    publications: Sequence[str],
+) -> LogicalIdentity:
     database = (await connection.query("IDENTIFY_SYSTEM"))[0][3] or ""
     lost = "invalidation_reason" if plain.server_version_num >= 170000 else "NULL"
     rows = await connection.query(
@@ -181,7 +191,8 @@ class LogicalPrimary(Primary):
     ) -> None:
         """`start_lsn` is the position where the log goes on."""
         try:
-            stream = await self._stream_at(connection, start_lsn)
+            with understood("what the log was made with"):
+                stream = await self._stream_at(connection, start_lsn)
         except WalkeeperError as error:
             if connection is self._connection:
                 self._lose(error)
@@ -220,8 +231,7 @@ class LogicalPrimary(Primary):
 
     async def _create_slot(self, connection: ReplicationConnection) -> Lsn:
         command = create_slot_command(self._slot, self._identity.server_version_num)
-        consistent_point = (await connection.query(command))[0][1]
-        assert consistent_point is not None, f"{command}"
+        consistent_point = (await connection.query(command))[0][1] or ""
         logger.info("created slot %s at %s", self._slot, consistent_point)
         return Lsn.parse(consistent_point)
 

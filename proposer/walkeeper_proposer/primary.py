@@ -38,10 +38,12 @@ from walkeeper_proposer.proposer_events import (
     WalArrived,
 )
 from walkeeper_proposer.replication_connection import (
+    SLOT_IN_USE,
     ReplicationConnection,
     SlotMissing,
     Unavailable,
     WalRemovedOnPrimary,
+    understood,
 )
 from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
 
@@ -53,15 +55,20 @@ SLOT_RETRY_S = 0.2
 READ_TIMEOUT_S = 30.0
 POSTGRES_EPOCH_S = 946_684_800
 SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-SLOT_IN_USE = "55006"
 GATHERED_BYTES_MAX = 32 << 10
 XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_interval, 5 s
 
 
 async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
     """What the gate asks about (PROTOCOL.md section 5). IDENTIFY_SYSTEM and SHOW, no SQL."""
+    with understood("identifying the primary"):
+        return await _identify(connection)
+
+
+async def _identify(connection: ReplicationConnection) -> PrimaryIdentity:
     system_id, timeline, flush_lsn, *_ = (await connection.query("IDENTIFY_SYSTEM"))[0]
-    assert system_id and timeline and flush_lsn, f"{system_id=} {timeline=} {flush_lsn=}"
+    if not (system_id and timeline and flush_lsn):
+        raise ValueError(f"{system_id=} {timeline=} {flush_lsn=}")
     version, number = connection.server_version
     shown = {
         name: (await connection.query(f"SHOW {name}"))[0][0] or ""
@@ -86,7 +93,8 @@ async def is_in_recovery(connection: ReplicationConnection) -> bool:
     read-only."""
     _, number = connection.server_version
     name = "in_hot_standby" if number >= 140000 else "transaction_read_only"
-    return (await connection.query(f"SHOW {name}"))[0][0] == "on"
+    with understood(f"SHOW {name}"):
+        return (await connection.query(f"SHOW {name}"))[0][0] == "on"
 
 
 async def _timeline_file(connection: ReplicationConnection, timeline: int) -> bytes:
@@ -94,10 +102,12 @@ async def _timeline_file(connection: ReplicationConnection, timeline: int) -> by
     if timeline == 1:
         return b""
     _, content, *_ = (await connection.query(f"TIMELINE_HISTORY {timeline}"))[0]
-    assert content is not None, f"{timeline=}"
-    if len(content) > TIMELINE_FILE_BYTES_MAX:
-        raise Refused(f"the history file of timeline {timeline} has {len(content)} bytes")
-    return content.encode()
+    if content is None:
+        raise ValueError(f"no content of the history file of {timeline=}")
+    data = content.encode(errors="surrogateescape")  # its reasons are of any encoding
+    if len(data) > TIMELINE_FILE_BYTES_MAX:
+        raise Refused(f"the history file of timeline {timeline} has {len(data)} bytes")
+    return data
 
 
 def parse_size(text: str) -> int:
@@ -131,6 +141,8 @@ class Primary:
         self._lost: asyncio.Future[WalkeeperError]
         self._reading: asyncio.Task[None] | None = None
         self._is_streaming = False
+        self._identifying: ReplicationConnection | None = None  # it is asked once more
+        self._is_asked_again = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
         self._gathered: list[memoryview] = []  # WAL up to _received_lsn, not posted yet
         self._gathered_bytes = 0
@@ -159,7 +171,7 @@ class Primary:
         try:
             identity = await self._identify(connection)
             self._connection = connection
-            connection.on_drained = self._send_status
+            connection.on_drained, connection.on_lost = self._send_status, self._lose
             self._post(PrimaryIdentified(identity))
             lost = await self._lost
         except Unavailable as unavailable:
@@ -186,20 +198,35 @@ class Primary:
             self._connection.stop_reading()
 
     def identify(self) -> None:
-        """Once more, on the connection that is not streaming yet."""
+        """Once more, on the connection that is not streaming yet. Asked while it is under way (a
+        slow primary outlasts a candidate), it is done anew behind that, and what it finds first
+        is older than the question."""
         connection = self._connection
-        if connection is not None:
-            self._group.create_task(self._identify_again(connection), name="identify the primary")
+        if connection is None:
+            return
+        if self._identifying is connection:
+            self._is_asked_again = True
+            return
+        self._identifying = connection
+        self._group.create_task(self._identify_again(connection), name="identify the primary")
 
     async def _identify_again(self, connection: ReplicationConnection) -> None:
         try:
-            identity = await self._identify(connection)
+            while True:
+                self._is_asked_again = False
+                identity = await self._identify(connection)
+                if connection is not self._connection:
+                    return
+                if not self._is_asked_again:
+                    break
         except WalkeeperError as error:
             if connection is self._connection:
                 self._lose(error)
             return
-        if connection is self._connection:
-            self._post(PrimaryIdentified(identity))
+        finally:
+            if self._identifying is connection:
+                self._identifying = None
+        self._post(PrimaryIdentified(identity))
 
     # The stream
 
@@ -314,9 +341,14 @@ class Primary:
             self._connection.stop_reading()
 
     def resume(self) -> None:
-        if self._connection is not None and self._is_streaming:
-            self._connection.start_reading(self._on_readable)
-            asyncio.get_running_loop().call_soon(self._on_readable)
+        connection = self._connection
+        if connection is not None and self._is_streaming:
+            connection.start_reading(self._on_readable)
+            asyncio.get_running_loop().call_soon(self._read_on, connection)
+
+    def _read_on(self, connection: ReplicationConnection) -> None:
+        if connection is self._connection and self._is_streaming and connection.is_reading:
+            self._on_readable()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         """write = flush = apply = commit_lsn, at once (rule 12)."""

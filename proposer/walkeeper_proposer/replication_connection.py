@@ -6,13 +6,17 @@ is not copied: libpq's buffer of one CopyData is what the window keeps.
 
 Errors: Unavailable (worth another try: nobody there, starting up, connection lost), Refused (not
 before something is changed; the text is the server's), WalRemovedOnPrimary (58P01).
+
+libpq closes its socket whenever it finds it lost, and the number is given to the next socket of the
+process. So the loop is told to forget it in the same step: a descriptor watched on would be another
+connection's, and the loop ends the process by SIGABRT if it is nobody's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
@@ -27,8 +31,6 @@ TCP_DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-# SQLSTATEs that go away by themselves: shutting down, starting up, slot in use, too many
-# connections, and everything of class 08 (the connection).
 LASTING = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -40,7 +42,11 @@ LASTING = (
     "certificate",
 )
 NO_SUCH_OBJECT = "42704"
-TRANSIENT = ("57P01", "57P02", "57P03", "55006", "53300")
+CONFIGURATION_LIMIT = "53400"
+# SQLSTATEs that go away by themselves: a slot in use; and of these classes (the connection;
+# memory, disk and connections used up; shutting down, starting up, cancelled) all but that limit.
+SLOT_IN_USE = "55006"
+TRANSIENT_CLASSES = ("08", "53", "57")
 
 
 class Unavailable(WalkeeperError):
@@ -66,9 +72,12 @@ class ReplicationConnection:
         self._pg = connection
         self._loop = asyncio.get_running_loop()
         self._descriptor = -1  # of the socket; libpq refuses to say it once the connection is lost
+        self._waiter: asyncio.Future[None] | None = None  # of `_wait`
+        self._stop_waiting: Callable[[], object] = lambda: None
         self._wants_write = False
-        self._is_reading = False
+        self.is_reading = False
         self.on_drained: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[Unavailable], None] = lambda _: None  # found while it drained
 
     @classmethod
     async def open(
@@ -90,11 +99,12 @@ class ReplicationConnection:
         except TimeoutError:
             pg.finish()
             raise Unavailable(f"no answer from PostgreSQL within {CONNECT_TIMEOUT_S:g} s") from None
+        except pg_errors.OperationalError as error:
+            pg.finish()
+            raise Unavailable(f"cannot connect to PostgreSQL: {error}".strip()) from error
         except BaseException:
             pg.finish()
             raise
-        pg.nonblocking = 1
-        self._descriptor = pg.socket
         return self
 
     async def _poll_connected(self) -> None:
@@ -105,24 +115,41 @@ class ReplicationConnection:
                 raise _connect_error(pq.misc.error_message(pg))
             await self._wait(for_write=status == pq.PollingStatus.WRITING)
             status = pg.connect_poll()
+        pg.nonblocking = 1
+        self._descriptor = pg.socket
 
     async def _wait(self, *, for_write: bool) -> None:
-        ready = asyncio.Event()
+        """Until the socket is ready. Unavailable at once if `close` is called meanwhile."""
+        if self._waiter is not None:
+            raise Unavailable("another command is under way on this connection")
         add, remove = self._loop.add_reader, self._loop.remove_reader
         if for_write:
             add, remove = self._loop.add_writer, self._loop.remove_writer
         descriptor = self._pg.socket  # libpq changes it while it tries several hosts
-        add(descriptor, ready.set)
+        waiter: asyncio.Future[None] = self._loop.create_future()
+
+        def stop() -> None:
+            if self._waiter is waiter:
+                self._waiter = None
+                remove(descriptor)
+
+        def ready() -> None:
+            stop()
+            if not waiter.done():
+                waiter.set_result(None)
+
+        add(descriptor, ready)
+        self._waiter, self._stop_waiting = waiter, stop
         try:
-            await ready.wait()
+            await waiter
         finally:
-            remove(descriptor)
+            stop()
 
     @property
     def server_version(self) -> tuple[str, int]:
         """The server's own text, and as a number: ("15.18 (Debian …)", 150018)."""
         text = self._pg.parameter_status(b"server_version") or b""
-        return text.decode(), self._pg.server_version
+        return text.decode(errors="replace"), self._pg.server_version
 
     async def query(self, command: str) -> list[list[str | None]]:
         """The rows of one command's first result."""
@@ -183,15 +210,20 @@ class ReplicationConnection:
         try:
             size, data = self._pg.get_copy_data(1)
         except pg_errors.OperationalError as error:
-            raise Unavailable(str(error)) from error
+            raise self._lost(error) from error
         if size > 0:
             return data
         if size == 0:
             return None
         raise self._stream_ended()
 
+    def _lost(self, error: pg_errors.Error) -> Unavailable:
+        self._unwatch()
+        return Unavailable(str(error).strip())
+
     def _stream_ended(self) -> WalkeeperError:
         result = self._pg.get_result()
+        self._unwatch()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return _server_error("replication", result)
         return Unavailable("the server ended the stream")
@@ -201,14 +233,14 @@ class ReplicationConnection:
         try:
             self._pg.consume_input()
         except pg_errors.OperationalError as error:
-            raise Unavailable(str(error).strip()) from error
+            raise self._lost(error) from error
 
     async def wait_readable(self) -> None:
         """Until the socket has more, and take it in."""
         try:
             await self._wait(for_write=False)
         except pg_errors.OperationalError as error:  # lost: libpq has no socket any more
-            raise Unavailable(str(error).strip()) from error
+            raise self._lost(error) from error
         self.consume()
 
     def send(self, payload: bytes) -> bool:
@@ -219,7 +251,7 @@ class ReplicationConnection:
             self._pg.put_copy_data(payload)
             self._flush()
         except pg_errors.OperationalError as error:
-            raise Unavailable(str(error).strip()) from error
+            raise self._lost(error) from error
         return True
 
     def _flush(self) -> None:
@@ -233,33 +265,50 @@ class ReplicationConnection:
     def _on_writable(self) -> None:
         try:
             self._flush()
-        except pg_errors.OperationalError:
-            self._loop.remove_writer(self._descriptor)  # the reader learns it and says so
+        except pg_errors.OperationalError as error:
+            self.on_lost(self._lost(error))  # nobody else would learn it: nothing is read any more
             return
         if not self._wants_write:
             self.on_drained()
 
     def start_reading(self, on_readable: Callable[[], None]) -> None:
-        if not self._is_reading:
+        if not self.is_reading:
             self._loop.add_reader(self._descriptor, on_readable)
-            self._is_reading = True
+            self.is_reading = True
 
     def stop_reading(self) -> None:
-        if self._is_reading:
+        if self.is_reading:
             self._loop.remove_reader(self._descriptor)
-            self._is_reading = False
+            self.is_reading = False
 
     def close(self) -> None:
         """At once; the server notices the closed socket."""
+        self._unwatch()
+        waiter = self._waiter
+        self._stop_waiting()
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(Unavailable("the connection was closed"))
+        self._pg.finish()
+
+    def _unwatch(self) -> None:
         self.stop_reading()
         if self._wants_write:
             self._loop.remove_writer(self._descriptor)
             self._wants_write = False
-        self._pg.finish()
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Around what takes an answer apart: one of another form is no reason to end. Unavailable."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise Unavailable(f"{what}: an answer that is not PostgreSQL's: {error!r}") from error
 
 
 def _decoded(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
+    """Bytes of any encoding, which `encode` with the same handler gives back."""
+    return None if value is None else value.decode(errors="surrogateescape")
 
 
 def _connect_error(text: str) -> WalkeeperError:
@@ -276,6 +325,7 @@ def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
         return WalRemovedOnPrimary(text)
     if state == NO_SUCH_OBJECT:
         return SlotMissing(text)
-    if state in TRANSIENT or state.startswith("08") or not state:
+    passes = state.startswith(TRANSIENT_CLASSES) and state != CONFIGURATION_LIMIT
+    if passes or state == SLOT_IN_USE or not state:
         return Unavailable(text, state)
     return Refused(text)
