@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from typing import NoReturn
 
 import uvloop
 
@@ -78,22 +79,44 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
         return 0
 
 
+def end_on_defect(error: BaseException) -> NoReturn:
+    """For WorkerThread: whatever it is, also an OSError that nobody turned into a StorageError."""
+    _end("a job of a worker failed", error)
+
+
 def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    message, error = str(context.get("message")), context.get("exception")
+    if _is_of_a_peer(context, error):
+        logger.warning("%s: %s", message, error)
+    else:
+        _end(message, error if isinstance(error, BaseException) else None)
+
+
+def _is_of_a_peer(context: dict[str, object], error: object) -> bool:
+    """A connection's error, or a library's result that nobody waits for any more. Not the OSError
+    of a callback or a task of ours: what it should have done is not done, and nobody would know."""
+    if isinstance(error, asyncio.CancelledError | ConnectionError | TimeoutError):
+        return True
+    future = context.get("future")
+    if isinstance(future, asyncio.Future) and not isinstance(future, asyncio.Task):
+        return isinstance(error, Exception) and not isinstance(error, AssertionError)
+    return isinstance(error, OSError) and ("transport" in context or "socket" in context)
+
+
+def _end(message: str, error: BaseException | None) -> NoReturn:
     """A broken invariant ends the process at once: a clean stop would vouch for its state."""
-    error = context.get("exception")
-    if isinstance(error, OSError | asyncio.CancelledError):
-        logger.warning("%s: %s", context.get("message"), error)
-        return
-    shown = error if isinstance(error, BaseException) else None
-    logger.critical("defect: %s", context.get("message"), exc_info=shown)
+    logger.critical("defect: %s", message, exc_info=error)
     logging.shutdown()
     os._exit(1)
 
 
 def announce_ready(what: str) -> None:
     """`ready: safekeeper 1 on 127.0.0.1:5454` on stdout, and READY=1 to systemd."""
-    sys.stdout.write(f"ready: {what}\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(f"ready: {what}\n")
+        sys.stdout.flush()
+    except OSError as error:  # whoever started it reads no more
+        logger.warning("ready: %s; stdout: %s", what, error)
     notify_systemd("READY=1")
 
 

@@ -57,7 +57,8 @@ async def _main(settings: ProposerSettings) -> int:
     life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
         if settings.http is not None:
-            group.create_task(_serve_http(settings, lambda: life.core), name="http")
+            serving = _serve_http(settings, lambda: life.core, lambda: addresses)
+            group.create_task(serving, name="http")
         while True:
             if settings.follow:
                 await wait_promoted(
@@ -100,12 +101,16 @@ def _refuse_or_go_on(stop: Stop) -> None:
             raise Refused(stop.text)
 
 
-async def _serve_http(settings: ProposerSettings, core: Callable[[], Proposer]) -> None:
+async def _serve_http(
+    settings: ProposerSettings,
+    core: Callable[[], Proposer],
+    addresses: Callable[[], Sequence[Address]],
+) -> None:
     from walkeeper_common.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None
-    await serve_http(settings.http, endpoints(settings, core))
+    await serve_http(settings.http, endpoints(settings, core, addresses))
 
 
 def _primary(
@@ -178,6 +183,10 @@ class _Life:
                 raise _Stopped
         except* _Stopped:
             pass
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # SIGTERM came while the group was ending, which swallows it (CPython 3.11 and 3.12).
+            raise asyncio.CancelledError
         return self._stop.result()
 
     def _on_link(self, event: Event) -> None:
@@ -203,4 +212,5 @@ class _Life:
         log_note(logger, text, facts)
 
     def stopped(self, stop: Stop) -> None:
-        self._stop.set_result(stop)
+        if not self._stop.done():  # SIGTERM has cancelled it, and somebody deposes us meanwhile
+            self._stop.set_result(stop)

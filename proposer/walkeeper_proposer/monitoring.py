@@ -9,8 +9,13 @@ from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.settings import ProposerSettings
 
 
-def endpoints(settings: ProposerSettings, core: Callable[[], Proposer]) -> Endpoints:
-    """For `serve_http`; `core` is the proposer of the current life."""
+def endpoints(
+    settings: ProposerSettings,
+    core: Callable[[], Proposer],
+    addresses: Callable[[], Sequence[tuple[str, int]]],
+) -> Endpoints:
+    """For `serve_http`; `core` is the proposer of the current life, and `addresses` are those of
+    its links: more than the settings', once another member has joined."""
 
     def not_ready() -> str | None:
         leader = core().leader
@@ -29,7 +34,7 @@ def endpoints(settings: ProposerSettings, core: Callable[[], Proposer]) -> Endpo
             "received_lsn": str(leader.window.end_lsn) if leader else None,
             "safekeepers": [
                 {
-                    "address": "{}:{}".format(*settings.safekeepers[member.link]),
+                    "address": "{}:{}".format(*addresses()[member.link]),
                     "stage": member.stage.value,
                     "attached": member.attached,
                     "flush_lsn": str(member.flush_lsn),
@@ -40,13 +45,13 @@ def endpoints(settings: ProposerSettings, core: Callable[[], Proposer]) -> Endpo
         }
 
     def gauges() -> Sequence[Gauge]:
-        return _gauges(settings, core())
+        return _gauges(settings.cluster, core(), addresses())
 
     return Endpoints(not_ready, status, gauges)
 
 
-def _gauges(settings: ProposerSettings, core: Proposer) -> list[Gauge]:
-    labels, leader = {"cluster": settings.cluster}, core.leader
+def _gauges(cluster: str, core: Proposer, addresses: Sequence[tuple[str, int]]) -> list[Gauge]:
+    labels, leader = {"cluster": cluster}, core.leader
     figures: list[tuple[str, str, float]] = [
         ("leading", "1: elected.", leader is not None),
         ("term", "The term of its ballot.", core.ballot.term),
@@ -62,7 +67,7 @@ def _gauges(settings: ProposerSettings, core: Proposer) -> list[Gauge]:
         ]
     gauges = [Gauge(f"walkeeper_proposer_{n}", t, float(v), labels) for n, t, v in figures]
     for member in core.members:
-        address = "{}:{}".format(*settings.safekeepers[member.link])
+        address = "{}:{}".format(*addresses[member.link])
         lag = leader.window.end_lsn - member.flush_lsn if leader and member.attached else 0
         named = {**labels, "safekeeper": address}
         attached = float(member.attached)

@@ -6,10 +6,12 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Coroutine
+from functools import partial
 
 from walkeeper_archive.object_store import open_store
-from walkeeper_common.daemon_process import announce_ready, run_daemon
-from walkeeper_common.errors import Refused
+from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
+from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
@@ -39,17 +41,14 @@ async def _main(settings: SafekeeperSettings) -> int:
 
 
 async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None:
-    def on_defect(error: BaseException) -> None:
-        raise error  # on the loop, whose exception handler ends the process
-
     if settings.archive is not None:
         open_store(settings.archive.url)  # Refused before a port is open, not at the first segment
-    catalog = LogCatalog(settings, group, on_defect)
+    catalog = LogCatalog(settings, group, end_on_defect)
     numbers = itertools.count(1)
 
     def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:
         connection = FramedConnection(
-            lambda c: ProposerSession(c, catalog, next(numbers), group.create_task)
+            lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group))
         )
         connection.take_over(transport, received)
 
@@ -70,6 +69,18 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         )
     finally:
         await catalog.close()
+
+
+def start_in(
+    group: asyncio.TaskGroup, work: Coroutine[object, object, None], name: str
+) -> asyncio.Task[None]:
+    """RemoteProtocolError, which closes the connection, when the group is ending: proposers are
+    heard until the last log is closed, and a request then is no defect."""
+    try:
+        return group.create_task(work, name=name)
+    except RuntimeError:
+        work.close()
+        raise RemoteProtocolError("this safekeeper stops") from None
 
 
 async def _serve_http(settings: SafekeeperSettings, catalog: LogCatalog) -> None:

@@ -108,6 +108,7 @@ class _Server:
         self._clients: dict[int, asyncio.Task[None]] = {}
         self.undecided: set[_Undecided] = set()
         self._pids = count(1)
+        self._is_stopping = False
 
     def start_session(self, transport: asyncio.Transport, received: bytes) -> None:
         """Hands the transport to a session of its own."""
@@ -136,8 +137,14 @@ class _Server:
         self._clients[pid] = task
         task.add_done_callback(lambda _: self._clients.pop(pid))
 
+    @property
+    def takes_more(self) -> bool:
+        """Not while it stops, whatever the loop had accepted by then, nor from a crowd."""
+        return not self._is_stopping and len(self.undecided) < UNDECIDED_MAX
+
     def close_undecided(self) -> None:
         """Of a stopping server: nobody has been promised anything."""
+        self._is_stopping = True
         for connection in list(self.undecided):
             connection.close()
 
@@ -155,8 +162,10 @@ class _Undecided(asyncio.Protocol):
         """Starts the time that it has for its first bytes."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
-        if len(self._server.undecided) >= UNDECIDED_MAX:
-            logger.warning("refused %s: too many connections that say nothing", _peer(transport))
+        if not self._server.takes_more:
+            logger.warning(
+                "refused %s: stopping, or too many connections that say nothing", _peer(transport)
+            )
             transport.abort()
             return
         _set_socket_options(transport)

@@ -1,0 +1,211 @@
+"""A daemon ends when it cannot vouch for what it does, and goes on or stops cleanly else.
+
+On uvloop, in whose order of events a stop meets what was accepted just before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from typing import cast
+
+import pytest
+import uvloop
+
+from tests.postgres_server import free_port
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.daemon import _Life
+from walkeeper_proposer.monitoring import endpoints
+from walkeeper_proposer.proposer_events import Outcome, Stop
+from walkeeper_proposer.settings import ProposerSettings
+from walkeeper_safekeeper.daemon import start_in
+from walkeeper_safekeeper.served_log import Catalog
+from walkeeper_safekeeper.server import serve
+
+DAEMON = """
+import asyncio
+from walkeeper_common.daemon_process import end_on_defect, run_daemon
+from walkeeper_common.worker_thread import LoopShare, WorkerThread
+
+def fail():
+    raise {error}
+
+async def main():
+    loop = asyncio.get_running_loop()
+    worker = WorkerThread("disk", end_on_defect, LoopShare())
+    {what}
+    await asyncio.sleep({lives_s})
+    return 7
+
+raise SystemExit(run_daemon(main, log_level="INFO"))
+"""
+ENDS = {
+    "a job on a thread": "worker.submit(fail, print)",
+    "a brief job": "worker.submit(fail, print, brief=True)",
+    "a job at once": "worker.run_at_once(fail)",
+    "what follows a job": "worker.submit(int, lambda _: fail())",
+    "a callback": "loop.call_soon(fail)",
+    "a task that nobody waits for": "asyncio.create_task(asyncio.to_thread(fail))",
+}
+UNHEARD = "loop.create_future().set_exception({error})"
+
+
+def run_briefly(what: str, error: str, *, lives_s: float) -> tuple[int, str]:
+    text = DAEMON.format(what=what.format(error=error), error=error, lives_s=lives_s)
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60)
+    return ended.returncode, ended.stderr.decode()
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_an_error_of_ours_that_nobody_expected_ends_the_daemon_also_an_oserror(what: str) -> None:
+    """Else it would live on without its writer, say, and answer nobody."""
+    code, said = run_briefly(ENDS[what], "OSError(5, 'Input/output error')", lives_s=50)
+    assert (code, "defect: " in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("loop.call_soon(fail)", "ConnectionResetError(104, 'Connection reset by peer')"),
+        (UNHEARD, "OSError('of a library, whose caller has given up')"),
+    ],
+)
+def test_an_error_of_a_peer_or_one_that_nobody_waits_for_ends_nothing(
+    what: str, error: str
+) -> None:
+    code, said = run_briefly(what, error, lives_s=0.2)
+    assert (code, "defect: " in said) == (7, False), said
+
+
+def on_uvloop(body: Callable[[list[object]], Coroutine[object, object, None]]) -> None:
+    """`body` gets what the loop's exception handler was told, which ends a daemon."""
+    told: list[object] = []
+
+    async def bounded() -> None:
+        handler = lambda _, context: told.append(context)  # noqa: E731
+        asyncio.get_running_loop().set_exception_handler(handler)
+        async with asyncio.timeout(20):
+            await body(told)
+
+    uvloop.run(bounded())
+
+
+@pytest.mark.parametrize("first", [bytes(8), b"WALKEEP\x01"], ids=["client", "proposer"])
+def test_whoever_connects_while_a_safekeeper_stops_is_closed_and_is_no_defect(first: bytes) -> None:
+    async def body(told: list[object]) -> None:
+        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        accepted: list[bytes] = []
+        serving = asyncio.create_task(
+            serve(
+                "127.0.0.1",
+                0,
+                catalog=cast(Catalog, None),
+                proposer_handler=lambda _, received: accepted.append(received),
+                now=lambda: 0.0,
+                on_ready=lambda _, port: ready.set_result(port),
+            )
+        )
+        with socket.create_connection(("127.0.0.1", await ready)) as caller:
+            caller.send(first)
+            serving.cancel()  # the loop accepts the caller before it runs what is cancelled
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+            caller.settimeout(10)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(caller.recv, 1) == b""
+        assert (told, accepted) == ([], [])
+
+    on_uvloop(body)
+
+
+def test_a_request_to_a_safekeeper_whose_tasks_are_ending_closes_that_connection_alone() -> None:
+    async def body(_: list[object]) -> None:
+        answered = asyncio.Event()
+
+        async def answer() -> None:
+            answered.set()
+
+        async with asyncio.TaskGroup() as group:
+            start_in(group, answer(), "one")
+            await answered.wait()
+        with pytest.raises(RemoteProtocolError, match="stops"):
+            start_in(group, answer(), "another")
+
+    on_uvloop(body)
+
+
+class SlowPrimary:
+    """Whose end takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.is_ending, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def run(self, _post: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_ending.set()
+            await self.may_end.wait()
+
+
+def settings_of_nobody() -> ProposerSettings:
+    return ProposerSettings(safekeepers=(("127.0.0.1", free_port()),), dsn="host=127.0.0.1")
+
+
+def life_with(primary: SlowPrimary) -> _Life:
+    life = _Life(settings_of_nobody(), (("127.0.0.1", free_port()),), lambda _: None)
+    life._primary = primary  # type: ignore[assignment]
+    return life
+
+
+def test_a_proposer_that_is_told_to_stop_between_two_elections_stops() -> None:
+    async def body(told: list[object]) -> None:
+        primary = SlowPrimary()
+        life = life_with(primary)
+        running = asyncio.create_task(life.run())
+        await asyncio.sleep(0)
+        life.stopped(Stop(Outcome.NEW_ELECTION, "another timeline"))
+        await primary.is_ending.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        primary.may_end.set()
+        await asyncio.wait([running])
+        assert running.cancelled() and not told
+
+    on_uvloop(body)
+
+
+def test_a_proposer_that_is_deposed_while_it_stops_stops() -> None:
+    async def body(told: list[object]) -> None:
+        primary = SlowPrimary()
+        life = life_with(primary)
+        running = asyncio.create_task(life.run())
+        await asyncio.sleep(0)
+        running.cancel()
+        await primary.is_ending.wait()
+        life.stopped(Stop(Outcome.DEPOSED, "deposed"))
+        primary.may_end.set()
+        await asyncio.wait([running])
+        assert running.cancelled() and not told
+
+    on_uvloop(body)
+
+
+def test_a_member_that_joined_is_shown_with_the_address_by_which_it_is_reached() -> None:
+    """Its link has a number beyond the --safekeepers of the start."""
+
+    async def body(_: list[object]) -> None:
+        settings, joined = settings_of_nobody(), ("127.0.0.2", 5454)
+        core: Proposer = _Life(settings, (*settings.safekeepers, joined), lambda _: None).core
+        shown = endpoints(settings, lambda: core, lambda: (*settings.safekeepers, joined))
+        members = cast(list[dict[str, str]], shown.status()["safekeepers"])
+        assert [member["address"] for member in members][1:] == ["127.0.0.2:5454"]
+        named = {gauge.labels.get("safekeeper") for gauge in shown.gauges()}
+        assert "127.0.0.2:5454" in named
+
+    on_uvloop(body)
