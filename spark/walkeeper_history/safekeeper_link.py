@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from psycopg import conninfo, pq
@@ -52,7 +54,8 @@ class SafekeeperLink:
     def __init__(self, connection: pq.abc.PGconn, address: str) -> None:
         self._pg, self.address = connection, address
         self._poll = select.poll()
-        self._poll.register(connection.socket, select.POLLIN)
+        with self._answering():
+            self._poll.register(connection.socket, select.POLLIN)
         self._heard_s = time.monotonic()
 
     @classmethod
@@ -78,7 +81,10 @@ class SafekeeperLink:
                 raise Unavailable(_one_line(address, pq.misc.error_message(pg)))
             poll = select.poll()
             wanted = select.POLLOUT if status == pq.PollingStatus.WRITING else select.POLLIN
-            poll.register(pg.socket, wanted)
+            try:
+                poll.register(pg.socket, wanted)
+            except pg_errors.Error as error:
+                raise Unavailable(_one_line(address, str(error))) from error
             if not poll.poll(max(deadline_s - time.monotonic(), 0) * 1000):
                 pg.finish()
                 raise Unavailable(f"{address}: no answer within {CONNECT_TIMEOUT_S:g} s")
@@ -94,13 +100,14 @@ class SafekeeperLink:
 
     def state(self) -> LogState:
         """As it is now."""
-        system_id, timeline, commit, *_ = self._row("IDENTIFY_SYSTEM")
-        size = self._row("SHOW wal_segment_size")[0].decode()
-        first = self._row("SHOW walkeeper.first_lsn")[0].decode()
-        return LogState(
-            int(system_id), int(timeline), int(size[:-2]) * _UNITS[size[-2:]],
-            int(Lsn.parse(first)), int(Lsn.parse(commit.decode())),
-        )  # fmt: skip
+        with self._answering():
+            system_id, timeline, commit, *_ = self._row("IDENTIFY_SYSTEM")
+            size = self._row("SHOW wal_segment_size")[0].decode()
+            first = self._row("SHOW walkeeper.first_lsn")[0].decode()
+            return LogState(
+                int(system_id), int(timeline), int(size[:-2]) * _UNITS[size[-2:]],
+                int(Lsn.parse(first)), int(Lsn.parse(commit.decode())),
+            )  # fmt: skip
 
     def is_logical(self) -> bool:
         """Whether the log has decoded changes instead of WAL."""
@@ -108,7 +115,8 @@ class SafekeeperLink:
 
     def history(self, timeline: int) -> bytes:
         """A timeline's .history file."""
-        return self._row(f"TIMELINE_HISTORY {timeline}")[1]
+        with self._answering():
+            return self._row(f"TIMELINE_HISTORY {timeline}")[1]
 
     def fetch(self, begin: int, end: int, timeline: int, into: Bytes) -> None:
         """WAL of [begin, end), all of it before the place where `timeline` was left."""
@@ -183,7 +191,8 @@ class SafekeeperLink:
             return chunk.payload
         if Keepalive.unpack(message).reply_requested:
             status = StandbyStatus(Lsn(at), Lsn(at), Lsn(0), 0, reply_requested=False)
-            self._pg.put_copy_data(status.pack())
+            with self._answering():
+                self._pg.put_copy_data(status.pack())
         return memoryview(b"")
 
     def _end_copy(self, command: str) -> None:
@@ -234,9 +243,18 @@ class SafekeeperLink:
 
     def _result(self) -> pq.abc.PGresult | None:
         deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
-        while self._pg.is_busy():
-            self._wait(deadline_s)
-        return self._pg.get_result()
+        with self._answering():
+            while self._pg.is_busy():
+                self._wait(deadline_s)
+            return self._pg.get_result()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """libpq's errors, and an answer that is no safekeeper's, are Unavailable as well."""
+        try:
+            yield
+        except (pg_errors.Error, LookupError, ValueError) as error:
+            raise self._broken(str(error) or repr(error)) from error
 
     def _wait(self, deadline_s: float) -> None:
         """Until the socket has more, and take it in."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -79,8 +80,11 @@ def up(server: PostgresServer, tmp_path: Path) -> Iterator[Up]:
 
 
 def base_port_with_three_free() -> int:
-    """Free a moment ago, below the range from which outgoing connections get theirs."""
-    for base in range(20000, 30000, 3):
+    """Free a moment ago, below the range from which outgoing connections get theirs; others on the
+    machine that look at the same time should look elsewhere."""
+    bases = list(range(20000, 30000, 3))
+    random.SystemRandom().shuffle(bases)
+    for base in bases:
         try:
             for port in range(base, base + 3):
                 with socket.socket() as listener:
