@@ -11,21 +11,31 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import uvloop
 
 from tests.postgres_server import free_port
-from walkeeper_common.errors import RemoteProtocolError
+from tests.waiting import until
+from walkeeper_cli import supervision
+from walkeeper_cli.child_process import ChildProcess
+from walkeeper_common.errors import RemoteProtocolError, StorageError
+from walkeeper_common.worker_thread import LoopShare
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.daemon import _Life
 from walkeeper_proposer.monitoring import endpoints
 from walkeeper_proposer.proposer_events import Outcome, Stop
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
+from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.durable_slots import DurableSlots
+from walkeeper_safekeeper.hosted_log import HostedLog
+from walkeeper_safekeeper.log_folder import LogFolder
 from walkeeper_safekeeper.served_log import Catalog
 from walkeeper_safekeeper.server import serve
+from walkeeper_safekeeper.settings import SafekeeperSettings
 
 DAEMON = """
 import asyncio
@@ -135,6 +145,76 @@ def test_a_request_to_a_safekeeper_whose_tasks_are_ending_closes_that_connection
             await answered.wait()
         with pytest.raises(RemoteProtocolError, match="stops"):
             start_in(group, answer(), "another")
+
+    on_uvloop(body)
+
+
+class BrokenDisk:
+    """The slots and the driver of a log whose disk has failed since the start."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def _fail(self) -> None:
+        raise StorageError("writing slots: Input/output error")
+
+    close_slots = _fail
+
+    def close(self, done: Callable[[object], None]) -> None:
+        self.is_closed = True
+        done(StorageError("replacing control: Input/output error"))
+
+
+def test_a_log_whose_disk_fails_at_the_end_is_closed_says_so_and_keeps_no_other_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body(_: list[object]) -> None:
+        log = HostedLog("main", cast(LogFolder, None), cast(SafekeeperSettings, None), LoopShare())
+        disk = BrokenDisk()
+        log.driver = cast(Driver, disk)
+        log.slots = cast(DurableSlots, SimpleNamespace(close=disk.close_slots))
+        await log.close()
+        assert disk.is_closed
+
+    on_uvloop(body)
+    assert "writing slots" in caplog.text and "replacing control" in caplog.text
+
+
+class Child:
+    """Of `walkeeper up`: it dies at once, and at first there is no memory for another one."""
+
+    name = "safekeeper 1"
+
+    def __init__(self) -> None:
+        self.launches = 0
+
+    async def ended(self) -> int:
+        return -9
+
+    async def launch(self) -> None:
+        self.launches += 1
+        if self.launches == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def ready(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+
+def test_up_tries_again_when_the_machine_cannot_start_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervision, "PAUSE_MIN_S", 0.001)
+
+    async def body(_: list[object]) -> None:
+        child, said = Child(), list[str]()
+        keeping = asyncio.create_task(
+            supervision.keep_running(cast(ChildProcess, child), said.append)
+        )
+        await until(lambda: child.launches == 2 or keeping.done())
+        assert not keeping.done(), keeping
+        assert any("Resource temporarily unavailable" in line for line in said)
+        keeping.cancel()
 
     on_uvloop(body)
 

@@ -6,6 +6,7 @@ systemd's Restart=always with RestartSteps= does the same for an installed walke
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Callable
 
 from walkeeper_cli.child_process import ChildProcess, shown_exit
@@ -29,8 +30,10 @@ async def keep_running(child: ChildProcess, say: Callable[[str], None]) -> None:
         say(f"{child.name} {shown_exit(code)}{why}; starting it again in {pause_s:g} s")
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_MAX_S)
-        await child.launch()
         try:
+            await child.launch()
             say(f"started again: {await child.ready()}")
         except Refused:
             continue  # it has ended; what it said is said above
+        except (OSError, subprocess.SubprocessError) as error:
+            say(f"{child.name} could not be started: {error}")  # no memory, no space for its log

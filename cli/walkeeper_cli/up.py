@@ -180,7 +180,7 @@ class _Up:
         except WalkeeperError as error:
             self._shown.say(f"could not detach: {error}. The server's {HANGING}")
             return 1
-        self._mark.unlink()
+        self._mark.unlink(missing_ok=True)
         return 0
 
     async def _make_or_resume(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from walkeeper_common.consumer_slots import ConsumerSlots
@@ -162,8 +162,15 @@ class HostedLog:
                     self._remove_wal()
 
     async def _save_slots(self) -> None:
+        await self._logging_failure(self.slots.save())
+
+    async def _close_slots(self) -> None:
+        """The log itself is closed all the same, and the other logs of this safekeeper."""
+        await self._logging_failure(self.slots.close())
+
+    async def _logging_failure(self, saving: Awaitable[None]) -> None:
         try:
-            await self.slots.save()
+            await saving
         except StorageError as error:
             logger.error("cluster %s: replication slots were not saved: %s", self.cluster, error)
 
@@ -215,14 +222,19 @@ class HostedLog:
                 if self.offload is not None:
                     self.offload.stop()
                     await self.offload.save()
-                await self.slots.close()
+                await self._close_slots()
                 closed = asyncio.Event()
-                self.driver.close(lambda _: closed.set())
+                self.driver.close(lambda result: self._closed(closed, result))
                 await closed.wait()
         except TimeoutError:
             logger.warning("cluster %s: the disk did not finish in time", self.cluster)
         for thread in self._threads:
             thread.stop()
+
+    def _closed(self, closed: asyncio.Event, result: object) -> None:
+        closed.set()
+        if isinstance(result, WalkeeperError):  # the next start finds no clean stop, and looks
+            logger.error("cluster %s: closing its log: %s", self.cluster, result)
 
     # What the offload tells
 
