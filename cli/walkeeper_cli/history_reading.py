@@ -9,25 +9,16 @@ from typing import TypeVar
 
 import click
 
+from walkeeper_cli.history_catalog import relation_names, write_catalog
 from walkeeper_cli.history_options import NameSource, Source
-from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
-
-NEEDED = "walkeeper history needs numpy and pyarrow: pip install 'walkeeper[spark]'"
-
-try:
-    from walkeeper_cli.history_catalog import relation_names, write_catalog
-    from walkeeper_history.plan import Plan, Problem, make_plan
-    from walkeeper_history.reading import Reading, Summary
-    from walkeeper_history.relation_names import RelationNames
-    from walkeeper_history.segment_index import Updated, update_index
-    from walkeeper_history.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
-    from walkeeper_history.times import lsn_range
-    from walkeeper_history.wal_files import WalFiles, open_files
-except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "pyarrow"):
-        raise
-    raise WalkeeperError(NEEDED) from error
+from walkeeper_history.plan import Plan, Problem, make_plan
+from walkeeper_history.reading import Reading, Summary
+from walkeeper_history.relation_names import RelationNames
+from walkeeper_history.segment_index import Updated, update_index
+from walkeeper_history.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
+from walkeeper_history.times import lsn_range
+from walkeeper_history.wal_files import WalFiles, open_files
 
 Made = TypeVar("Made")
 

@@ -29,18 +29,10 @@ from psycopg import pq
 
 from walkeeper_cli import status
 from walkeeper_cli.consumer_link import ConsumerLink
+from walkeeper_cli.table_copy import PublishedTable, copy_table, published_tables
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_proposer.logical_primary import PLUGIN, TEXT_FORMS
-
-try:
-    from walkeeper_cli.table_copy import PublishedTable, copy_table, published_tables
-except ModuleNotFoundError as error:
-    if error.name not in ("numpy", "pyarrow"):
-        raise
-    raise WalkeeperError(
-        "walkeeper snapshot needs numpy and pyarrow: pip install 'walkeeper[spark]'"
-    ) from error
 
 DOCUMENT = "snapshot.json"
 POLL_S = 0.2

@@ -145,7 +145,9 @@ class ObjectFiles:
         try:
             import obstore.store
         except ModuleNotFoundError as error:
-            raise HistoryError(f"{url}: object stores need obstore (walkeeper[spark])") from error
+            raise HistoryError(
+                f"{url}: object stores need obstore: pip install 'walkeeper[archive]'"
+            ) from error
         self._url = url.rstrip("/")
         self._api: Any = obstore
         with self._asked(""):

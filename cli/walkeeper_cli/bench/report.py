@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,10 +87,8 @@ class Report:
 
     def save_plot(self, path: str) -> None:
         """A group of bars a figure, a dot a round; the file's suffix says the format."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise Refused("--plot needs matplotlib: pip install 'walkeeper[bench]'") from error
+        from matplotlib.figure import Figure
+
         shown = [series for series in self.series if series.what and series.values]
         figure = Figure(figsize=(4 * len(shown), 4.5), layout="constrained")
         for number, series in enumerate(shown, 1):
@@ -107,6 +106,20 @@ class Report:
             figure.savefig(path)
         except (OSError, ValueError) as error:
             raise Refused(f"--plot: {error}") from error
+
+
+def check_outputs(json_path: str | None, plot_path: str | None) -> None:
+    """Before minutes of measuring: whether their figures can be kept. Refused says why not."""
+    for option, path in (("--json", json_path), ("--plot", plot_path)):
+        directory = os.path.dirname(path or "") or "."
+        if path and not os.access(directory, os.W_OK):
+            raise Refused(f"{option}: {directory} is no directory that can be written to")
+    if plot_path:
+        from matplotlib.figure import Figure
+
+        known = Figure().canvas.get_supported_filetypes()
+        if Path(plot_path).suffix.lstrip(".").lower() not in known:
+            raise Refused(f"--plot: {plot_path} is none of {', '.join(sorted(known))}")
 
 
 def _written(path: str, data: bytes) -> None:

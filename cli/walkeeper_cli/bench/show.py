@@ -15,7 +15,7 @@ from rich.console import Console
 
 from walkeeper_cli.bench.bench_server import BenchServer
 from walkeeper_cli.bench.disk import Disk, disk_of
-from walkeeper_cli.bench.report import Report
+from walkeeper_cli.bench.report import Report, check_outputs
 from walkeeper_cli.bench.rounds import Bench, take_turns
 from walkeeper_cli.bench.sides import Nobody, Receivers, Safekeepers, Side
 from walkeeper_cli.local.postgresql import PostgreSQL
@@ -55,6 +55,7 @@ def run(
     also: tuple[str, ...] = (),
 ) -> int:
     """The exit code. Refused: what is missing, or what did not start."""
+    check_outputs(settings.json, settings.plot)
     forget_surroundings()
     directory = _directory(settings.directory)
     try:
@@ -76,6 +77,7 @@ def _directory(parent: str | None) -> Path:
 def run_puts(settings: BenchSettings, url: str | None, segments: int) -> int:
     """`bench archive-put`, which needs no PostgreSQL."""
     log_to_stderr("ERROR")
+    check_outputs(settings.json, settings.plot)
     directory = _directory(settings.directory)
     try:
         return asyncio.run(interruptible(_measure_puts(settings, directory, url, segments)))

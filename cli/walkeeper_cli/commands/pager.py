@@ -22,10 +22,8 @@ from walkeeper_cli.options import (
     log_level_option,
     option,
 )
-from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import Lsn
 
-NEEDED = "walkeeper pager needs numpy and pyarrow: pip install 'walkeeper[spark]'"
 AT_DEFAULT = "127.0.0.1:5460"
 
 
@@ -86,12 +84,7 @@ def command(
     if missing := [name for name, value in wanted.items() if not value]:
         raise click.UsageError(f"Missing option {', '.join(map(repr, missing))}.")
     assert safekeepers and base and data_dir, f"{wanted=}"
-    try:
-        from walkeeper_pager.daemon import PagerSettings, run
-    except ModuleNotFoundError as error:
-        if error.name not in ("numpy", "pyarrow"):
-            raise
-        raise WalkeeperError(NEEDED) from error
+    from walkeeper_pager.daemon import PagerSettings, run
 
     return run(
         PagerSettings(

@@ -1,0 +1,56 @@
+"""What commands say when only the base is installed: which extra to install, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from walkeeper_cli.__main__ import EXTRAS
+
+NEEDY = {
+    "history stats --path {d}": "spark",
+    "history tables --path {d} --output {d}/t": "spark",
+    "history report --path {d} --output {d}/r.html": "spark",
+    "history find drop --path {d}": "spark",
+    "history tail --path {d}": "spark",
+    "history catalog --dsn service=none --output {d}/names.json": "spark",
+    "history index --path {d} --output {d}/i.parquet": "spark",
+    "history table-at t --path {d}": "spark",
+    "history changes --path {d}": "spark",
+    "history undo --path {d} --all-tables": "spark",
+    "pager --safekeepers h:1 --base {d} --data-dir {d}/p": "spark",
+    "snapshot --safekeepers h:1 --dsn service=none --slot s --output {d}/s": "spark",
+    "archive ls s3://bucket/prefix": "archive",
+    "bench commit --plot {d}/plot.svg": "bench",
+    "bench archive-put --plot {d}/plot.svg": "bench",
+}
+RUN = """
+import sys
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {extras!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+from walkeeper_cli.__main__ import run
+
+for command in {commands!r}:
+    print("exit code", run(command.split()), flush=True)
+"""
+
+
+def test_without_its_extra_a_command_says_what_to_install(tmp_path: Path) -> None:
+    commands = [command.format(d=tmp_path) for command in NEEDY]
+    code = RUN.format(extras=tuple(EXTRAS), commands=commands)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert done.stdout.split("\n")[:-1] == ["exit code 1"] * len(commands), done.stderr
+    assert len(said) == len(commands), done.stderr
+    for command, extra, line in zip(commands, NEEDY.values(), said, strict=True):
+        assert f"pip install 'walkeeper[{extra}]'" in line, (command, line)
+    assert not list(tmp_path.iterdir())
