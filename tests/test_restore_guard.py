@@ -165,6 +165,18 @@ def test_a_standby_asks_for_ever_and_another_server_for_as_long_as_it_is_told(
     process.communicate()
 
 
+def test_trying_a_broken_installation_again_cannot_end_as_a_verdict(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong with the second try itself, such as a Python that is gone by then."""
+    (tmp_path / "standby.signal").touch()
+    monkeypatch.setenv("WALKEEPER_RESTORE_TRIES", "soon")
+    for module in ("walkeeper_cli", "walkeeper_common"):
+        with installation.without(module):
+            done = restore(installation, tmp_path, "restore", "--safekeepers", NOBODY, SEGMENT, "x")
+        assert done.returncode == 126 and "broken" in done.stderr, done
+
+
 def test_an_orphan_stops_asking(installation: Installation, tmp_path: Path) -> None:
     """Its server was killed; another one must not be given what it did not ask for."""
     (tmp_path / "standby.signal").touch()
