@@ -29,7 +29,7 @@ from walkeeper_replay.catalog import Database, Table
 from walkeeper_replay.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
 from walkeeper_replay.store import Relation
-from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 from walkeeper_replay.times_text import timestamp_text
 from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_replay.written import csv_line, csv_lines, insert_lines
@@ -98,7 +98,6 @@ def table_at(
         on_problem=archive.on_problem,
     )  # fmt: skip
     table = past.whole(source.jobs or os.cpu_count() or 1)
-    shown = sorted(set(table["coverage"].to_pylist()))
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
             parquet.write_table(table, file)
@@ -107,8 +106,7 @@ def table_at(
             lines = insert_lines(past.table, rows) if asked.written_as == "sql" else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
-    doubts = "; ".join(s for s in shown if s != COMPLETE)
-    click.echo(f"walkeeper: {text}; {doubts or 'complete'}", err=True)
+    click.echo(f"walkeeper: {text}; {coverage_of(table)}", err=True)
     return archive.exit_code
 
 
@@ -192,6 +190,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     base = opened_base(archive, asked)
     found, database = _changes(archive, asked, tables, base)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
+    partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
         # Just before the commit that truncated; what else it did is undone already.
@@ -200,11 +199,13 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem,
         )  # fmt: skip
-        return past.whole()
+        rows = past.whole()
+        partly.extend([change] if coverage_of(rows) != COMPLETE else [])
+        return rows
 
     with written(asked, binary=False) as file:
         file.writelines(line + "\n" for line in undo_lines(found, rows_before))
-    lost = not_undone(found)
+    lost = not_undone(found) + len(partly)
     text = f"walkeeper: {len(found) - lost} changes can be undone"
     click.echo(text + (f", {lost} cannot: see the comments" if lost else ""), err=True)
     return archive.exit_code or int(lost > 0)

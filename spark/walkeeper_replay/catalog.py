@@ -17,6 +17,7 @@ from walkeeper_replay.value_text import Field, Printer, Type, Types, builtin_typ
 
 KINDS_WITH_ROWS = ("r", "m", "t")
 FIRST_NORMAL_OID = 16384
+SHOWN_MAX = 20
 _ENCODINGS = {
     8: "latin-1", 9: "iso8859-2", 10: "iso8859-3", 11: "iso8859-4", 12: "iso8859-9",
     13: "iso8859-10", 14: "iso8859-13", 15: "iso8859-14", 16: "iso8859-15", 17: "iso8859-16",
@@ -141,9 +142,10 @@ class Catalog:
         others = [c for c in self.classes.values() if c.name == table]
         if others and others[0].kind == "p":
             return f"{name} is partitioned; its rows are in its partitions: name one of them"
-        shown = ", ".join(
-            f"{c.schema}.{c.name}" for c in self.tables()[:20] if c.schema[:3] != "pg_"
-        )
+        own = [c for c in self.tables() if not c.schema.startswith(("pg_", "information_schema"))]
+        shown = ", ".join(f"{c.schema}.{c.name}" for c in own[:SHOWN_MAX])
+        if len(own) > SHOWN_MAX:
+            shown += f" and {len(own) - SHOWN_MAX} more"
         return (
             f"no table {name} in database {self.database.name} at this LSN; "
             f"known there: {shown or 'none (is a --base or --dsn needed?)'}"

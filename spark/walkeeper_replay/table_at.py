@@ -4,7 +4,8 @@
     past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
 
 Contract: rows are those that SELECT gives on a server recovered to that LSN (inclusive), apart from
-what `coverage` says cannot be known: every batch has it as its last column, "complete" or why not.
+what `coverage` says cannot be known: every batch has it as its last column, "complete" or why not,
+and the table that `whole` makes has it beside its rows, of which there may be none: `coverage_of`.
 Parts share blocks, not payloads: each walks over the WAL itself, so that they run anywhere.
 """
 
@@ -35,7 +36,9 @@ from walkeeper_replay.visible import all_tuples, visible_tuples
 from walkeeper_replay.xids import Xids
 
 COMPLETE = "complete"
+NO_IMAGE = "made before this WAL, which has no image of it"
 ROWS_PER_BATCH = 1 << 16
+_COVERAGE = b"walkeeper.coverage"  # in the metadata of an Arrow table's schema, and so of Parquet's
 
 
 @dataclass(slots=True)
@@ -105,6 +108,10 @@ class TableAt:
 
     def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:
         """Record batches with the rows of one share of the blocks, in the table's order."""
+        yield from self._read(part, parts)[0]
+
+    def _read(self, part: int, parts: int) -> tuple[list[Any], str]:
+        """The batches, and what they have as their coverage, also if there are none."""
         store = self.replayed(part, parts)
         visible = visible_tuples(store, 0, self.xids)
         data, tuples = store.pages.reshape(-1), visible.tuples
@@ -120,9 +127,11 @@ class TableAt:
         if made.unknown:
             doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
         shown = "; ".join(doubts) or COMPLETE
+        made_of = []
         for columns in batches:
             text = pa.repeat(pa.scalar(shown, pa.string()), len(columns[0]) if columns else 0)
-            yield pa.RecordBatch.from_arrays([*columns, text], schema=self.schema)
+            made_of.append(pa.RecordBatch.from_arrays([*columns, text], schema=self.schema))
+        return made_of, shown
 
     def _fetch(self, store: PageStore) -> Fetch:
         if self.table.toast is None:
@@ -132,12 +141,19 @@ class TableAt:
 
     def whole(self, threads: int = 1) -> Any:
         """All rows as one Arrow table, by so many threads side by side."""
-        if threads == 1:
-            return pa.Table.from_batches(self.read(), self.schema)
         with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-            done = pool.map(lambda part: list(self.read(part, threads)), range(threads))
-            batches = [batch for batches in done for batch in batches]
-        return pa.Table.from_batches(batches, self.schema)
+            done = list(pool.map(lambda part: self._read(part, threads), range(threads)))
+        made = [batch for batches, _ in done for batch in batches]
+        table = pa.Table.from_batches(made, self.schema)
+        doubts = {shown for _, shown in done} - {COMPLETE}
+        # Of the whole table, only if no share has any.
+        text = "; ".join(sorted(doubts - {NO_IMAGE} or doubts)) or COMPLETE
+        return table.replace_schema_metadata({_COVERAGE: text.encode()})
+
+
+def coverage_of(table: Any) -> str:
+    """Of what `whole` made: "complete", or why not."""
+    return str((table.schema.metadata or {})[_COVERAGE].decode())
 
 
 def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:
@@ -153,7 +169,7 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str
         doubts.append(
             f"made before this WAL: {known} blocks{shown} or more are known"
             if known
-            else "made before this WAL, which has no image of it"
+            else NO_IMAGE
         )
     elif known < len(slots):
         doubts.append(f"{len(slots) - known} of {len(slots)} blocks are not known")

@@ -3,8 +3,8 @@
 Contract: what ran behind the changes and met the same rows meets them here too: by its key, or all
 its values, each row must be as the change left it; a statement that finds no such row raises
 an exception, and the transaction around all of them does nothing. A TRUNCATE's rows are not in its
-record: they are handed in by whoever can replay them. What is not known is a comment in place of
-a statement, and counted.
+record: they are handed in by whoever can replay them, and a comment says if they are not all. What
+is not known is a comment in place of a statement, and counted.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from walkeeper_replay.arrow_text import rows_of_text
 from walkeeper_replay.catalog import Table
 from walkeeper_replay.changes import Change
-from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.table_at import COMPLETE, coverage_of
 from walkeeper_replay.written import SESSION, inserts, literal, qualified, quoted_name
 
 RowsBefore = Callable[[Change], Any]
-"""An Arrow table: what a truncated table held just before."""
+"""An Arrow table of `TableAt.whole`: what a truncated table held just before."""
 Row = dict[str, str | None]
 
 
@@ -52,6 +52,8 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
     stored = [a.name for a in table.columns if not a.generated]
     if change.operation == "truncate":
         rows = rows_before(change)
+        if (known := coverage_of(rows)) != COMPLETE:
+            yield f"-- not all of what truncate took from {table.shown}: {known}"
         names = [name for name in stored if name in rows.column_names]
         yield from inserts(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":

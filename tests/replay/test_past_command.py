@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.postgres_server import PostgresServer, program, server_environment
 from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.table_at import coverage_of
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
@@ -153,6 +155,37 @@ def test_a_server_can_name_what_the_wal_does_not(shop: Shop, capsys: Output) -> 
     assert rows.splitlines() == ["id,t", "2,b", "1,c"]
 
 
+def test_what_wal_has_not_is_not_called_complete(
+    shop: Shop, tmp_path: Path, capsys: Output
+) -> None:
+    """A table older than the WAL: nothing of it there, then one of its blocks, then TRUNCATE."""
+    shop.run("CREATE TABLE older (id int, t text)", "CREATE TABLE other (id int)")
+    shop.run("INSERT INTO older SELECT i, repeat('x', 100) FROM generate_series(1, 300) i")
+    shop.run("CHECKPOINT", "SELECT pg_switch_wal()")
+    begin = shop.mark()
+    shop.run("INSERT INTO other VALUES (1)")
+    nothing = shop.mark()
+    shop.run("UPDATE older SET t = 'y' WHERE id = 1", "ALTER TABLE older ALTER t SET STATISTICS 7")
+    shop.run("BEGIN; TRUNCATE older; COMMIT", "SELECT pg_switch_wal()")
+    first = shop.server.sql(f"SELECT pg_walfile_name('{begin}')")
+    for segment in Path(shop.wal).glob("0*"):
+        if segment.name >= first:
+            shutil.copy(segment, tmp_path)
+    where = ("--path", str(tmp_path))
+    output = str(tmp_path / "rows.parquet")
+    code, said = failed(
+        capsys, "table-at", "older", *where, "--lsn", nothing, "--dsn", shop.server.dsn(),
+        "--output", output,
+    )  # fmt: skip
+    assert code == 0 and "0 rows; made before this WAL" in said and "complete" not in said
+    assert coverage_of(parquet.read_table(output)) in said
+    code, said = failed(capsys, "undo", *where, "--table", "older", "--output", f"{output}.sql")
+    assert code == 1 and "1 cannot" in said, said
+    script = Path(f"{output}.sql").read_text()
+    assert "-- not all of what truncate took from public.older: made before this WAL" in script
+    assert script.count("INSERT INTO") >= 1
+
+
 def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> None:
     code, text = failed(capsys, "table-at", "nothing", "--path", shop.wal)
     assert code == 1
@@ -167,7 +200,7 @@ def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> No
 
 
 def test_find_has_names_from_a_base_backup_and_the_wal_since(shop: Shop, capsys: Output) -> None:
-    shop.run('CREATE TABLE "Kept" (id int, t text)', "INSERT INTO orders (id) VALUES (77777)")
+    shop.run('CREATE TABLE "Kept" (id int, t text)', 'INSERT INTO "Kept" VALUES (7)')
     backup = shop.server.base_backup()
     try:
         shop.run("CREATE TABLE later (id int)", 'DROP TABLE later, "Kept"', "SELECT txid_current()")
