@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+import click
 import psycopg
 from psycopg.conninfo import make_conninfo
 
@@ -37,15 +38,25 @@ WHERE pg_relation_filenode(c.oid) IS NOT NULL
 """
 
 
-def relation_names(source: NameSource) -> RelationNames:
-    """Dumps first, so that what a server says now comes before them."""
+def relation_names(source: NameSource, system_id: int | None = None) -> RelationNames:
+    """Dumps first, so that what a server says now comes before them. `system_id`: of the WAL that
+    they are for, so that a server that nobody insists on may be another cluster's."""
     names = load_names(source.catalogs)
-    if source.dsn is not None:
+    names.check(system_id)
+    if source.dsn is None:
+        return names
+    try:
         asked = ask_server(source.dsn)
+        asked.check(system_id)
         names.check(asked.system_id)
-        names.system_id = asked.system_id or names.system_id
-        for each in asked:
-            names.add(each)
+    except HistoryError as error:
+        if source.insists:
+            raise
+        click.echo(f"walkeeper: without names of the server of WALKEEPER_DSN: {error}", err=True)
+        return names
+    names.system_id = asked.system_id or names.system_id
+    for each in asked:
+        names.add(each)
     return names
 
 
@@ -54,7 +65,7 @@ def ask_server(dsn: str) -> RelationNames:
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             databases = [name for (name,) in connection.execute(_DATABASES)]
-            names = RelationNames(_system_id(connection))
+            names = RelationNames(system_id_of(connection))
         for database in databases:
             where = make_conninfo(dsn, dbname=database)
             try:
@@ -72,7 +83,7 @@ def ask_server(dsn: str) -> RelationNames:
     return names
 
 
-def _system_id(connection: psycopg.Connection) -> int | None:
+def system_id_of(connection: psycopg.Connection) -> int | None:
     """None for a role that may not ask: names of another cluster are not noticed then."""
     try:
         row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from walkeeper_cli.options import ParamType, option
 from walkeeper_common.lsn import Lsn
@@ -42,6 +43,15 @@ class NameSource:
     catalogs: tuple[str, ...] = ()
     dsn: str | None = None
     base: str | None = None
+    insists: bool = True
+    """Without the server of `dsn` there is no answer."""
+
+
+def is_asked_for(name: str) -> bool:
+    """Whether an option is on the command line. In the environment or the TOML file --dsn is there
+    for the commands that need the primary; history reads WAL when that is gone, and of others."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 class LsnText(ParamType):
@@ -143,14 +153,19 @@ def names_options(function: Function) -> Callable[..., Any]:
     def gathered(
         catalogs: tuple[str, ...], dsn: str | None, base: str | None, **values: Any
     ) -> Any:
-        return function(named=NameSource(catalogs, dsn, base), **values)
+        named = NameSource(catalogs, dsn or None, base, insists=is_asked_for("dsn"))
+        return function(named=named, **values)
 
     catalog = option(
         "--catalog", "catalogs", multiple=True, metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
         help="Names of relations that `history catalog` wrote; may be repeated.",
     )  # fmt: skip
-    dsn = option("--dsn", metavar="DSN", help="Names as this server has them now.")
+    dsn = option(
+        "--dsn", metavar="DSN",
+        help="Names as this server has them now. (Of WALKEEPER_DSN: if it answers, and the WAL is "
+        "its own.)",
+    )  # fmt: skip
     base = option(
         "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
         help="Names as a base backup (plain format) and the WAL since then have them; also of what "

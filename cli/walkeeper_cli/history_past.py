@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,11 +25,11 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.times import lsn_range
 from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Database, Table
+from walkeeper_replay.catalog import Catalog, Database, Table
 from walkeeper_replay.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
 from walkeeper_replay.store import Relation
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
 from walkeeper_replay.times_text import timestamp_text
 from walkeeper_replay.undo import not_undone, undo_lines
 from walkeeper_replay.written import csv_line, csv_lines, insert_lines
@@ -54,6 +54,45 @@ class Asked:
             return self.format
         suffix = Path(self.output or "").suffix.lstrip(".").lower()
         return suffix if suffix in FORMATS else "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCatalogs:
+    """A server whose catalogs, as they are now, may stand for those that the WAL does not have."""
+
+    dsn: str | None
+    comes_first: bool = True
+    """Else the catalogs of then are preferred, where the WAL has what is needed of them."""
+
+    def chosen(
+        self,
+        opened: Callable[[Catalog | None], TableAt],
+        lsn: int,
+        system_id: int | None,
+        database: str | None,
+    ) -> TableAt:
+        """A table by the one or the other. HistoryError: by neither."""
+        if self.dsn is None:
+            return opened(None)
+        if self.comes_first:
+            return opened(self._catalog(self.dsn, lsn, system_id, database))
+        try:
+            return opened(None)
+        except HistoryError as error:
+            try:
+                past = opened(self._catalog(self.dsn, lsn, system_id, database))
+            except HistoryError as without:
+                text = f"walkeeper: nor has the server of WALKEEPER_DSN it: {without}"
+                click.echo(text, err=True)
+                raise error from without
+        text = f"{past.table.shown}: names and columns are those of now, of WALKEEPER_DSN"
+        click.echo(f"walkeeper: {text}", err=True)
+        return past
+
+    def _catalog(
+        self, dsn: str, lsn: int, system_id: int | None, database: str | None
+    ) -> Catalog:
+        return catalog_of_server(dsn, lsn, system_id=system_id, database=database)
 
 
 def planned(archive: Archive, base: BaseDirectory | None, *, from_start: bool = False) -> Plan:
@@ -85,18 +124,30 @@ def table_at(
     name: str,
     lsn: int | None,
     time: datetime | None,
-    dsn: str | None,
+    server: ServerCatalogs,
 ) -> int:
     """Writes the rows, says on stderr how many and what is not known of them."""
     archive = Archive(source)
     base = opened_base(archive, asked)
     plan = planned(archive, base, from_start=True)
     at = place_of(archive, plan, lsn, time)
-    past = TableAt.open(
-        source.path, plan, name, lsn=at, database=asked.database, base=base,
-        catalog=None if dsn is None else catalog_of_server(dsn, at or 0),
+    refuse_before(base, plan, at)
+    history = CatalogHistory.read(
+        archive.files, plan, base=base, until=at, keeps_commits=False,
         on_problem=archive.on_problem,
     )  # fmt: skip
+    def opened(catalog: Catalog | None) -> TableAt:
+        return TableAt.open(
+            source.path, plan, name, lsn=at, database=asked.database, base=base,
+            history=history, catalog=catalog,
+        )  # fmt: skip
+
+    past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
+    if not history.is_whole and (lsn is not None or time is not None):
+        ends = f"the last record of this WAL ends at {Lsn(history.end_lsn)}"
+        until = time if lsn is None else Lsn(lsn)
+        behind = f"what came behind it, up to {until}, is not known"
+        click.echo(f"walkeeper: warning: {ends}; {behind}", err=True)
     table = past.whole(source.jobs or os.cpu_count() or 1)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":

@@ -46,8 +46,7 @@ class Archive:
 
     def names(self, named: NameSource) -> RelationNames:
         """HistoryError if they are those of another cluster."""
-        names = relation_names(named)
-        names.check(self.plan.system_id)
+        names = relation_names(named, self.plan.system_id)
         if named.base is not None:
             from walkeeper_cli.history_replayed_names import replayed_names
 

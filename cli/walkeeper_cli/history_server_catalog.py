@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from walkeeper_cli.history_catalog import system_id_of
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.catalog import Catalog, Database, attribute_of, class_of, type_of
 
@@ -39,18 +40,28 @@ SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index 
 """
 
 
-def catalog_of_server(dsn: str, lsn: int) -> Catalog:
-    """Of the database that the DSN names."""
+def catalog_of_server(
+    dsn: str, lsn: int, *, system_id: int | None, database: str | None
+) -> Catalog:
+    """Of the database that the DSN names. HistoryError if that is not `database`, or the server is
+    not of the cluster `system_id`."""
     try:
-        with psycopg.connect(dsn, connect_timeout=10, row_factory=dict_row) as connection:
-            return _read(connection, lsn)
+        with psycopg.connect(dsn, connect_timeout=10) as connection:
+            own = system_id_of(connection)
+            if None not in (own, system_id) and own != system_id:
+                raise HistoryError(f"the server is of cluster {own}, the WAL is of {system_id}")
+            catalog = _read(connection, lsn)
     except psycopg.Error as error:
         raise HistoryError(f"catalogs of the server: {' '.join(str(error).split())}") from error
+    found = catalog.database
+    if database not in (None, found.name, str(found.oid)):
+        raise HistoryError(f"--dsn is of database {found.name}, --database says {database}")
+    return catalog
 
 
-def _read(connection: psycopg.Connection[dict[str, Any]], lsn: int) -> Catalog:
+def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
     def rows(query: str) -> list[dict[str, Any]]:
-        return connection.execute(query.encode()).fetchall()
+        return connection.cursor(row_factory=dict_row).execute(query.encode()).fetchall()
 
     own = rows(_DATABASE)[0]
     database = Database(own["oid"], own["datname"], own["encoding"], own["dattablespace"])

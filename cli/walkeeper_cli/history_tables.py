@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,7 +26,8 @@ def write(
     quiet: bool,
 ) -> None:
     """One table after the other, each over all segments."""
-    known = archive.names(named)
+    # With names there are more columns: the same ones in every file, or none is written.
+    known = archive.names(replace(named, insists=True))
     chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]
     if columns and len(chosen) != 1:
         raise click.UsageError("--columns is for one table; name it with --table")

@@ -33,7 +33,7 @@ from walkeeper_replay.catalog import (
 )
 from walkeeper_replay.catalog_layouts import OIDS, SHARED, layout
 from walkeeper_replay.deform import deform, varlena
-from walkeeper_replay.pass_over import pass_over
+from walkeeper_replay.pass_over import Passed, pass_over
 from walkeeper_replay.store import PageStore, Relation
 from walkeeper_replay.versions import Versions, versions_of
 from walkeeper_replay.xids import NEVER, Xids
@@ -81,8 +81,10 @@ class Named:
 class CatalogHistory:
     """See the module."""
 
-    def __init__(self, store: PageStore, xids: Xids, major: int, end_lsn: int) -> None:
-        self.xids, self.major, self.end_lsn = xids, major, end_lsn
+    def __init__(self, store: PageStore, xids: Xids, major: int, passed: Passed) -> None:
+        self.xids, self.major, self.end_lsn = xids, major, passed.end_lsn
+        self.is_whole = passed.is_reached
+        """Whether the WAL goes on up to where it was read `until`."""
         store.take_events()
         self._store = store
         self._versions: Versions = versions_of(store.events, xids)
@@ -116,13 +118,13 @@ class CatalogHistory:
                 store.maps[database] = base.map_of(space, database) if base else {}
                 store.map_log.append((0, database, store.maps[database]))
             xids = Xids(base, keeps_commits=keeps_commits)
-            end = pass_over(
+            passed = pass_over(
                 files, plan, [xids.add, store.add],
                 until=until, engine_name=engine_name, on_problem=on_problem,
             )  # fmt: skip
             if store.major is None:
                 raise HistoryError(f"{files.shown('')}: no records in the range asked for")
-            history = cls(store, xids, store.major, end)
+            history = cls(store, xids, store.major, passed)
             further = history._rewritten() - set(store.relations)
             if not further:
                 return history

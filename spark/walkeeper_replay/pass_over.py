@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import aligned, header_bytes
 from walkeeper_history.plan import Plan
 from walkeeper_history.reading import Batch, SegmentReader
 from walkeeper_history.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal_files import WalFiles
 
 Consumer = Callable[[Batch], None]
+
+
+class Passed(NamedTuple):
+    """How far it went: the end of the last record taken (0 without one), and whether the WAL goes
+    on up to `until`, so that nothing below it can be missing."""
+
+    end_lsn: int
+    is_reached: bool
 
 
 def pass_over(
@@ -28,25 +39,31 @@ def pass_over(
     engine_name: str = "auto",
     check_crc: bool = True,
     on_problem: OnProblem = raise_fatal,
-) -> int:
-    """Each batch to each consumer; the end of the last record taken, 0 without one."""
+) -> Passed:
+    """Each batch to each consumer."""
     reader, end = SegmentReader(files, engine_name=engine_name, check_crc=check_crc), 0
     for index, segment in enumerate(plan.segments):
         if until is not None and segment.first_lsn >= until:
-            break
+            return Passed(end, True)
         reading = reader.read(plan.reachable, index)
         for batch in reading:
             taken = up_to(batch, until)
             if taken is None:
-                return end
+                return Passed(end, True)
             for consume in consumers:
                 consume(taken)
             end = taken.span()[1]
             if taken is not batch:
-                return end
+                return Passed(end, True)
         for problem in reading.problems:
             on_problem(problem)
-    return end
+    return Passed(end, until is not None and until <= next_record_lsn(end, plan.segment_bytes))
+
+
+def next_record_lsn(end: int, segment_bytes: int) -> int:
+    """Where the record behind one that ends at `end` starts: aligned, behind a page's header."""
+    begin = Lsn(aligned(end))
+    return begin + (0 if begin % WAL_PAGE_BYTES else header_bytes(begin, segment_bytes))
 
 
 def up_to(batch: Batch, until: int | None) -> Batch | None:

@@ -16,7 +16,9 @@ import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
 from walkeeper_cli.__main__ import run
+from walkeeper_cli.history_server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.table_at import coverage_of
 
@@ -86,6 +88,11 @@ class Shop:
             [*command, "-f", str(path)], capture_output=True, text=True, timeout=60,
             env=server_environment(),
         )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WALKEEPER_DSN", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +191,55 @@ def test_what_wal_has_not_is_not_called_complete(
     script = Path(f"{output}.sql").read_text()
     assert "-- not all of what truncate took from public.older: made before this WAL" in script
     assert script.count("INSERT INTO") >= 1
+
+
+def test_the_dsn_of_the_environment_does_not_stand_between_the_wal_and_its_reader(
+    shop: Shop, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there for `create` and `proposer`: of a server that has dropped the table, is of
+    another cluster, or is gone."""
+    shop.run("CREATE TABLE gone (id int)", "INSERT INTO gone VALUES (1), (2)")
+    lsn = shop.mark()
+    shop.run("DROP TABLE gone")
+    where = ("--path", shop.wal)
+    for dsn in (shop.server.dsn(), "host=/none"):
+        monkeypatch.setenv("WALKEEPER_DSN", dsn)
+        assert done(capsys, "table-at", "gone", *where, "--lsn", lsn) == "id\n1\n2\n"
+        assert "drop" in done(capsys, "find", "drop", *where)
+    said = failed(capsys, "find", "all", *where)[1]
+    assert "without names of the server of WALKEEPER_DSN" in said
+    code, said = failed(capsys, "table-at", "never", *where)
+    assert code == 1 and "no table never in database postgres" in said
+    code, _ = failed(capsys, "tables", *where, "--output", str(tmp_path / "tables"))
+    assert code == 1  # it would have other columns than the files of a run before
+    assert failed(capsys, "find", "drop", *where, "--dsn", "host=/none")[0] == 1
+    assert failed(capsys, "table-at", "gone", *where, "--lsn", lsn, "--dsn", "host=/none")[0] == 1
+    with pytest.raises(HistoryError, match=r"the server is of cluster .*, the WAL is of 7"):
+        catalog_of_server(shop.server.dsn(), 0, system_id=7, database=None)
+    with pytest.raises(HistoryError, match="--dsn is of database postgres, --database says shop"):
+        catalog_of_server(shop.server.dsn(), 0, system_id=None, database="shop")
+
+
+def test_an_answer_for_a_place_behind_the_wal_says_so(
+    shop: Shop, tmp_path: Path, capsys: Output
+) -> None:
+    shop.run("SELECT pg_switch_wal()")
+    for segment in sorted(Path(shop.wal).glob("0*")):
+        if segment.name < shop.server.sql("SELECT pg_walfile_name(pg_current_wal_lsn())"):
+            shutil.copy(segment, tmp_path)
+    end = shop.server.sql("SELECT pg_walfile_name(pg_current_wal_lsn())")
+    log, number = int(end[8:16], 16), int(end[16:24], 16)
+    switched = Lsn((log << 32) + (number << 20))
+    where = ("table-at", "orders", "--path", str(tmp_path))
+    for place in ((), ("--lsn", str(switched)), ("--lsn", shop.lsn)):
+        assert "warning" not in failed(capsys, *where, *place)[1], place
+    live = ("table-at", "orders", "--path", shop.wal)
+    inside = shop.server.sql("SELECT pg_logical_emit_message(true, 'test', '')")
+    assert "warning" not in failed(capsys, *live, "--lsn", inside)[1]
+    behind = str(Lsn.parse(shop.mark()) + 4096)
+    for place in (("--lsn", behind), ("--time", "2100-01-01")):
+        code, said = failed(capsys, *live, *place)
+        assert code == 0 and "warning: the last record of this WAL ends at" in said, place
 
 
 def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> None:

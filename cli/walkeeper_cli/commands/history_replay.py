@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.history_options import LsnText, Source, Time, source_options
+from walkeeper_cli.history_options import (
+    LsnText,
+    Source,
+    Time,
+    is_asked_for,
+    source_options,
+)
 from walkeeper_cli.options import config_option, option
 from walkeeper_common.lsn import Lsn
 
@@ -44,7 +50,11 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
 @source_options
 @option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
 @option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
-@option("--dsn", metavar="DSN", help="Names and columns as this server has them now.")
+@option(
+    "--dsn", metavar="DSN",
+    help="Names and columns as this server has them now. (Of WALKEEPER_DSN: if the WAL does not "
+    "have them.)",
+)
 @_written("parquet", "csv", "sql")
 @config_option
 def table_at(
@@ -66,10 +76,11 @@ def table_at(
     stderr and in the column coverage of Parquet. With full_page_writes (the default), a block is
     known from its first change behind a checkpoint on.
     """
-    from walkeeper_cli.history_past import Asked
+    from walkeeper_cli.history_past import Asked, ServerCatalogs
     from walkeeper_cli.history_past import table_at as write
 
-    return write(source, Asked(database, base, output, format_), table, lsn, time, dsn)
+    catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
+    return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
 
 
 @click.command("changes", short_help="Who changed which row when, old and new values.")
