@@ -11,7 +11,7 @@ from rich.text import Text
 
 from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.primary_settings import standbys
-from walkeeper_cli.status import OK, verdict
+from walkeeper_cli.status import OK, state_of, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.primary_sql import connected
 
@@ -55,8 +55,7 @@ class LiveStatus(LiveConsole):
 def _table(document: dict[str, Any]) -> Table:
     table = Table("safekeeper", "address", "state", *COLUMNS, "standbys", box=None, pad_edge=False)
     for line in document["safekeepers"]:
-        well = line["reachable"] and not line["error"]
-        state = Text("ok", "green") if well else Text("DOWN", "bold red")
+        state = Text(state_of(line), "green" if state_of(line) == "ok" else "bold red")
         values = ["-" if line[name] is None else str(line[name]) for name in COLUMNS]
         readers = ", ".join(standby["application_name"] for standby in line["standbys"]) or "-"
         table.add_row(str(line["id"] or "-"), line["address"], state, *values, readers)

@@ -127,7 +127,7 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     cluster, lines = document["cluster"], document["safekeepers"]
     down = [_name(line) for line in lines if not line["reachable"] or line["error"]]
     if not cluster["quorum"]:
-        return NO_QUORUM, f"no quorum: commits hang; blocked by {', '.join(down) or 'nobody known'}"
+        return NO_QUORUM, _no_quorum(cluster, lines, down)
     if cluster["proposer"] is None:
         return NO_QUORUM, "no proposer leads: commits of an attached primary hang"
     missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
@@ -143,6 +143,23 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if troubles := archive_troubles(lines):
         return DEGRADED, f"degraded: {troubles[0]}"
     return OK, "ok: every safekeeper has what is committed"
+
+
+def _no_quorum(
+    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], down: Sequence[str]
+) -> str:
+    """Of the log as a whole nothing is said if those who could make the quorum were not asked."""
+    silent = [line for line in lines if not line["reachable"]]
+    if len(silent) == len(lines):
+        return f"no quorum: none answers of {', '.join(down)}"
+    if not cluster["members"]:
+        return f"nobody who was asked tells of this log: {', '.join(down)}"
+    heard = {line["id"] for line in lines if line["reachable"]}
+    not_asked = len(_ids(cluster) - heard) - len(silent)
+    if not_asked > 0:
+        others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
+        return f"no quorum among those asked; {others}: name all with --safekeepers"
+    return f"no quorum: commits hang; blocked by {', '.join(down)}"
 
 
 def _shown_replacing(change: dict[str, Any]) -> str:
@@ -169,6 +186,13 @@ def _name(line: dict[str, Any]) -> str:
     return f"safekeeper {line['id']}" if line["id"] is not None else f"{line['address']}"
 
 
+def state_of(line: dict[str, Any]) -> str:
+    """ok; DOWN: it does not answer; ERROR: it does, and says why it is of no use."""
+    if not line["reachable"]:
+        return "DOWN"
+    return "ERROR" if line["error"] else "ok"
+
+
 def table(document: dict[str, Any]) -> str:
     """For people."""
     cluster = document["cluster"]
@@ -180,7 +204,7 @@ def table(document: dict[str, Any]) -> str:
     head = ("id", "address", "state", "term", *positions, "standbys")
     rows: list[tuple[str, ...]] = [head]
     for line in document["safekeepers"]:
-        state = "ok" if line["reachable"] and not line["error"] else "DOWN"
+        state = state_of(line)
         lsns = [line[name] or "-" for name in positions]
         term = "-" if line["term"] is None else str(line["term"])
         standbys = ",".join(s["application_name"] for s in line["standbys"]) or "-"
@@ -190,10 +214,12 @@ def table(document: dict[str, Any]) -> str:
     text = ["  ".join(row).rstrip() for row in padded]
     proposer = cluster["proposer"]
     leader = f"{proposer['application_name']} at {proposer['address']}" if proposer else "none"
+    facts = (
+        f"; generation {cluster['generation']}, term {cluster['term']}, commit_lsn "
+        f"{cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
+    )
     text.append(
-        f"cluster {cluster['name']}: {verdict(document)[1]}; generation {cluster['generation']}, "
-        f"term {cluster['term']}, "
-        f"commit_lsn {cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
+        f"cluster {cluster['name']}: {verdict(document)[1]}{facts if cluster['members'] else ''}"
     )
     broken = [line for line in document["safekeepers"] if line["error"]]
     text += [f"  {_name(line)}: {line['error']}" for line in broken]
