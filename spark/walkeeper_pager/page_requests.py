@@ -8,6 +8,7 @@ else  {"error": kind, "message": text}; kinds and codes are those of `places`
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -92,23 +93,34 @@ def fetch_page(
     if lsn is not None:
         asked["lsn"] = str(lsn)
     body, headers = _get(address, f"/page?{urllib.parse.urlencode(asked)}", timeout_s + 10)
+    if LSN_HEADER not in headers:
+        raise PageError(f"{address[0]}:{address[1]} serves something else: it is no pager")
     return body, Lsn.parse(headers[LSN_HEADER])
 
 
 def fetch_status(address: tuple[str, int]) -> dict[str, object]:
     body, _ = _get(address, "/status", 10)
-    status: dict[str, object] = json.loads(body)
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
+    if not isinstance(status, dict) or "applied_lsn" not in status:
+        raise PageError(f"{address[0]}:{address[1]} serves something else: it is no pager")
     return status
 
 
 def _get(address: tuple[str, int], path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}"
+    # Straight to the pager: an http_proxy of the environment is for what is far away.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(url + path, timeout=timeout_s) as answer:
+        with opener.open(url + path, timeout=timeout_s) as answer:
             return answer.read(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         raise _named(error.read(), f"{url}: {error}") from error
+    except http.client.HTTPException as error:
+        raise PageError(f"{url} does not speak HTTP as a pager does: is one there?") from error
     except OSError as error:
         raise PageError(f"{url}: {getattr(error, 'reason', error)}: is a pager there?") from error
 
