@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from walkeeper_history.numba_kept import kept
 
 
-@njit(cache=True, nogil=True)
+@kept
 def add_kinds(records: Any, transaction: Any, counts: Any, sizes: Any, fpi_sizes: Any) -> None:
     """`sizes` are whole lengths here."""
     for row in records:

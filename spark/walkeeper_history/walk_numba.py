@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from walkeeper_history.crc32c_numba import update_byte, update_word, update_words
+from walkeeper_history.numba_kept import kept
 from walkeeper_history.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
 from walkeeper_history.walk import (
     BLOCK_ID_MAX,
@@ -64,7 +65,7 @@ def _lsn(offset: Any, first_lsn: Any) -> Any:
     return first_lsn + page * PAGE_BYTES + place - page * PAGE_PAYLOAD_BYTES + 24
 
 
-@njit(cache=True, nogil=True)
+@kept
 def _crc_of(b: Any, w: Any, begin: Any, end: Any) -> Any:
     """Over the data, then over the header up to the CRC itself."""
     crc = update_words(np.uint64(0xFFFFFFFF), w, (begin + RECORD_HEADER_BYTES) >> 3, end >> 3)
@@ -77,7 +78,7 @@ def _crc_of(b: Any, w: Any, begin: Any, end: Any) -> Any:
     return np.int64(crc ^ np.uint64(0xFFFFFFFF))
 
 
-@njit(cache=True, nogil=True)
+@kept
 def _block(b: Any, p: Any, stop: Any, mask: Any, blocks: Any, k: Any, first: Any) -> Any:
     """The block header at `p` into row `k`; where the next header is, -1 if it does not add up."""
     row = blocks[k]
@@ -123,7 +124,7 @@ def _block(b: Any, p: Any, stop: Any, mask: Any, blocks: Any, k: Any, first: Any
     return p + 4
 
 
-@njit(cache=True, nogil=True)
+@kept
 def _headers(
     b: Any, p: Any, stop: Any, mask: Any, records: Any, n: Any, blocks: Any, k: Any
 ) -> Any:
@@ -171,7 +172,7 @@ def _headers(
     return k - first
 
 
-@njit(cache=True, nogil=True)
+@kept
 def _walk(
     b: Any, w: Any, begin: Any, end: Any, available: Any, first_lsn: Any, previous: Any,
     check_crc: Any, mask: Any, records: Any, blocks: Any,

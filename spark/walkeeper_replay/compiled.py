@@ -8,12 +8,12 @@ lock. Functions marked so take arrays and integers and give integers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 try:
-    from numba import njit
+    from walkeeper_history.numba_kept import kept
 except ModuleNotFoundError as missing:
     if missing.name not in ("numba", "llvmlite"):
         raise
@@ -22,7 +22,4 @@ except ModuleNotFoundError as missing:
         return function
 
 else:
-
-    def compiled(function: Function) -> Function:
-        made: Any = njit(cache=True, nogil=True)(function)
-        return cast(Function, made)
+    compiled = kept
