@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.contents import Contents
+from walkeeper_archive.contents import Contents, contents_of
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind
 from walkeeper_archive.pruning import kept_since, prunable
-from walkeeper_archive.verification import survey
+from walkeeper_archive.verification import segment_bytes_of
 from walkeeper_cli.archive_keep import KeepFrom
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 
@@ -37,14 +37,15 @@ class Pruning:
 def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
     """The oldest of what is to be kept decides."""
     objects = list(archive.objects())
-    contents = survey(archive)
+    segment_bytes = segment_bytes_of(archive, objects)
+    contents = contents_of(objects, segment_bytes) if segment_bytes else None
+    if contents is None or not any(part.segments for part in contents.timelines.values()):
+        raise ArchiveError(f"{archive.url} has no whole segment: nothing can be pruned")
     modified_s = {
         found.file.begin_lsn(contents.segment_bytes): found.modified_s
         for found in objects
         if found.file.kind is Kind.SEGMENT and not found.is_receipt
     }
-    if not modified_s:
-        raise ArchiveError(f"{archive.url} has no whole segment: nothing can be pruned")
     positions = [(_lsn_of(keep, contents, modified_s, now_s), keep.given) for keep in keeps]
     keep_lsn, because = min(positions)
     keep_lsn = keep_lsn.round_down(contents.segment_bytes)

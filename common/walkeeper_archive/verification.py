@@ -11,7 +11,7 @@ memory while it is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +19,7 @@ from itertools import islice
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.contents import Contents, contents_of, gaps, parse_history
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
-from walkeeper_archive.layout import Kind, Packing, WalFile, history_file
+from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
 from walkeeper_archive.packing import Buffer
 from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk
 from walkeeper_common.lsn import Lsn, is_segment_size
@@ -38,14 +38,22 @@ class Problem:
 
 
 def survey(archive: Archive) -> Contents:
-    """One listing; one segment is read if all are packed. ArchiveError if there is no archive."""
+    """One listing; one segment is read if all are packed, or their sizes differ. ArchiveError if
+    there is no archive."""
     objects = list(archive.objects())
     if not objects and not archive.is_there():
         raise ArchiveError(f"there is no archive at {archive.url}")
+    return contents_of(objects, segment_bytes_of(archive, objects) or SEGMENT_BYTES_DEFAULT)
+
+
+def segment_bytes_of(archive: Archive, objects: Sequence[ArchivedObject]) -> int | None:
+    """What all plain segments have, else one that is what its receipt says; None: nothing tells.
+
+    Not the first one's size: all positions hang on it, and a copy that was cut off has any."""
     whole = [found for found in objects if found.file.kind is Kind.SEGMENT]
-    for found in whole:
-        if not found.is_receipt and found.packing is Packing.PLAIN and is_segment_size(found.size):
-            return contents_of(objects, found.size)
+    plain = [f.size for f in whole if not f.is_receipt and f.packing is Packing.PLAIN]
+    if len(set(plain)) == 1 and is_segment_size(plain[0]):
+        return plain[0]
     for found in whole:
         if found.is_receipt:
             try:
@@ -53,8 +61,8 @@ def survey(archive: Archive) -> Contents:
             except ArchiveDamaged:
                 continue
             if wal is not None:
-                return contents_of(objects, len(wal))
-    return contents_of(objects, SEGMENT_BYTES_DEFAULT)
+                return len(wal)
+    return None
 
 
 def verify(

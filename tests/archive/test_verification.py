@@ -289,6 +289,34 @@ def test_a_time_keeps_what_was_archived_since_and_the_segment_before(made: Made)
     assert made.segments()[0] == segment(6).name
 
 
+def test_a_segment_of_another_size_moves_no_other(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All positions hang on the size of segments: half of it, and prune would delete too much."""
+    first = made.path(segment(4))
+    first.write_bytes(first.read_bytes() * 2)
+    assert survey(made.archive).segment_bytes == MB
+    assert [problem for problem in made.problems() if first.name not in problem] == []
+    assert run(["archive", "prune", made.url, "--keep", "0/500000"]) == 0
+    assert made.segments()[0] == segment(5).name
+
+
+def test_prune_deletes_nothing_where_no_segment_is_what_its_receipt_says(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = [segment(n) for n in range(3, 10)] + [segment(n, 2) for n in range(7, 12)]
+    for path in map(made.path, whole):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 - 1])
+    before = list(made.archive.objects())
+    assert run(["archive", "prune", made.url, "--keep", "0/900000"]) == 1
+    assert "has no whole segment: nothing can be pruned" in capsys.readouterr().err
+    assert list(made.archive.objects()) == before
+    for timeline in (1, 2):
+        for path in (Path(made.archive.url[7:]) / f"{timeline:08X}").glob("*.sha256"):
+            path.unlink()
+    assert run(["archive", "prune", made.url, "--keep", "0/900000"]) == 1
+
+
 @pytest.mark.parametrize("number", range(3, 13))
 def test_an_archive_that_was_pruned_past_a_fork_has_no_gap(made: Made, number: int) -> None:
     """Of one log, whose timeline 1 was left in segment 7, its last part archived up to there."""
