@@ -6,6 +6,7 @@ Three members, an ack quorum of two: two answers are a vote quorum. Segments of 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -151,6 +152,16 @@ def test_two_logs_under_one_name_are_refused() -> None:
         judge(5, greeting(1, 1, 1), greeting(2, 1, 1, configuration=other))
     with pytest.raises(Misconfigured):
         judge_segment("0000000100000000FFFFFFFF", {0: greeting(1, 1, 1)})
+
+
+def test_a_logical_log_is_a_misconfiguration_whatever_is_asked_of_it() -> None:
+    """It has the primary's system_id, and its segments are named like WAL."""
+    logical = replace(LOG, kind=LogKind.LOGICAL)
+    for number in (3, 4, 5, 99):
+        for count in (1, 2, 3):
+            logs = [greeting(n, 5 * MB, 5 * MB, configuration=logical) for n in (1, 2, 3)]
+            with pytest.raises(Misconfigured, match=r"is logical: .* physical log in --cluster"):
+                judge(number, *logs[:count])
 
 
 def test_no_pair_leaves_out_what_two_members_have_flushed() -> None:

@@ -29,12 +29,16 @@ LABEL_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeepFrom:
-    """WAL from `lsn` on, or what was archived in the last `seconds`, or from a segment on."""
+    """WAL from `lsn` on, or what was archived in the last `seconds`, or from a segment on.
+
+    `of_backup`: the LSN is PostgreSQL's own, found in a base backup.
+    """
 
     given: str
     lsn: Lsn | None = None
     seconds: float | None = None
     segment: str | None = None
+    of_backup: bool = False
 
 
 def parse_keep(given: str) -> list[KeepFrom]:
@@ -64,7 +68,7 @@ def parse_keep(given: str) -> list[KeepFrom]:
 def _starts_below(path: str) -> list[KeepFrom]:
     own = _start_of(path)
     if own is not None:
-        return [KeepFrom(path, lsn=own)]
+        return [KeepFrom(path, lsn=own, of_backup=True)]
     if not os.path.isdir(path):
         return []
     below = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
@@ -73,7 +77,9 @@ def _starts_below(path: str) -> list[KeepFrom]:
     if passed_over and len(passed_over) < len(below):
         shown = ", ".join(passed_over[:5]) + (", …" if len(passed_over) > 5 else "")
         click.echo(f"no base backup, so nothing is kept for it: {shown}", err=True)
-    return [KeepFrom(inner, lsn=lsn) for inner, lsn in starts.items() if lsn is not None]
+    return [
+        KeepFrom(inner, lsn=lsn, of_backup=True) for inner, lsn in starts.items() if lsn is not None
+    ]
 
 
 def _start_of(path: str) -> Lsn | None:

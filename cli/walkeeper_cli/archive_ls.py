@@ -8,6 +8,7 @@ from typing import Any
 
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.contents import Contents, TimelineContents
+from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.verification import survey
 from walkeeper_common.lsn import Lsn
 
@@ -21,6 +22,7 @@ def document(archive: Archive) -> dict[str, Any]:
         "url": archive.url,
         "cluster": archive.cluster,
         "system_id": str(archive.system_id),
+        "kind": "logical" if holds_entries(archive) else "physical",
         "segment_bytes": contents.segment_bytes,
         "timelines": [_timeline(contents, part) for _, part in sorted(contents.timelines.items())],
         "without_receipt": [found.path for found in contents.without_receipt],
@@ -45,6 +47,8 @@ def _timeline(contents: Contents, part: TimelineContents) -> dict[str, Any]:
 def text(found: dict[str, Any]) -> list[str]:
     """Lines for people."""
     lines = [f"{found['url']}: segments of {_size(found['segment_bytes'])}"]
+    if found["kind"] == "logical":
+        lines[0] += " of a logical log, by position (docs/logical.md)"
     for part in found["timelines"]:
         head = f"  timeline {part['timeline']}"
         runs = part["runs"]

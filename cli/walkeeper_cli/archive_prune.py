@@ -9,6 +9,7 @@ from walkeeper_archive.archive import Archive
 from walkeeper_archive.contents import Contents, contents_of
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind
+from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.pruning import kept_since, prunable
 from walkeeper_archive.verification import segment_bytes_of
 from walkeeper_cli.archive_keep import KeepFrom
@@ -36,6 +37,7 @@ class Pruning:
 
 def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
     """The oldest of what is to be kept decides."""
+    _refuse_backups(archive, keeps)
     objects = list(archive.objects())
     segment_bytes = segment_bytes_of(archive, objects)
     contents = contents_of(objects, segment_bytes) if segment_bytes else None
@@ -52,6 +54,17 @@ def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
     timeline = max(contents.timelines)
     oldest = segment_name(timeline, keep_lsn, contents.segment_bytes)
     return Pruning(keep_lsn, because, prunable(objects, contents, keep_lsn), oldest)
+
+
+def _refuse_backups(archive: Archive, keeps: Sequence[KeepFrom]) -> None:
+    """A logical log counts positions, and an LSN taken for one could delete anything."""
+    backups = [keep.given for keep in keeps if keep.of_backup]
+    if backups and holds_entries(archive):
+        raise ArchiveError(
+            f"{archive.url} is of a logical log, which no base backup needs: --keep {backups[0]} "
+            "says nothing of it. Keep what its consumers may still ask for: a time (7d), a "
+            "segment, or a position of the log"
+        )
 
 
 def _lsn_of(keep: KeepFrom, contents: Contents, modified_s: dict[Lsn, float], now_s: float) -> Lsn:

@@ -21,7 +21,7 @@ from walkeeper_archive.contents import Contents, contents_of, gaps, parse_histor
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
 from walkeeper_archive.packing import Buffer
-from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk
+from walkeeper_common.entries import EntryWalk, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size
 from walkeeper_common.walformat import InvalidWal
 from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
@@ -132,7 +132,7 @@ def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> s
     size = segment_bytes if file.kind is Kind.SEGMENT else file.end_lsn - begin_lsn
     if len(wal) != size:
         return f"{len(wal)} bytes, and its name stands for {size}"
-    if bytes(wal[: len(SEGMENT_MAGIC)]) == SEGMENT_MAGIC:
+    if is_of_entries(wal):
         return _flaw_of_entries(wal, begin_lsn, segment_bytes)
     if len(wal) < LONG_HEADER_BYTES:
         return None

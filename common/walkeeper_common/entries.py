@@ -32,6 +32,11 @@ SEGMENT_MAGIC = b"WKENTRY1"
 FIRST, LAST = 1, 2
 
 
+def is_of_entries(front: bytes | memoryview) -> bool:
+    """Whether a file that begins so is a logical log's segment; WAL has the same names."""
+    return bytes(front[: len(SEGMENT_MAGIC)]) == SEGMENT_MAGIC
+
+
 class EntryKind(IntEnum):
     """Of a frame; the LAST one's is the entry's.
 

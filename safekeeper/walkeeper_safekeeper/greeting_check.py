@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from walkeeper_common.messages import PROTOCOL_VERSION, UNKNOWN_LOG_UUID, ProposerGreeting
+from walkeeper_common.quorum import LogKind
 from walkeeper_safekeeper.durable import Durable
+
+_KINDS = {
+    LogKind.LOGICAL: "logical: start its proposer with --logical --publication P",
+    LogKind.PHYSICAL: "physical: start its proposer without --logical",
+}
 
 
 def other_log(greeting: ProposerGreeting, durable: Durable) -> str | None:
@@ -20,7 +26,10 @@ def other_log(greeting: ProposerGreeting, durable: Durable) -> str | None:
         return None
     # `settle` comes without a primary and does not know which kind it is.
     if greeting.system_id and greeting.kind != configuration.kind:
-        return f"the log is {configuration.kind.name.lower()}, not {greeting.kind.name.lower()}"
+        return (
+            f"the log of cluster {greeting.cluster!r} is {_KINDS[configuration.kind]}; or name "
+            f"a {greeting.kind.name.lower()} log in --cluster"
+        )
     if greeting.system_id and greeting.system_id != configuration.system_id:
         return (
             f"the log belongs to the PostgreSQL cluster with system identifier "

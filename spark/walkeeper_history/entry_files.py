@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk, SegmentHeader
+from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk, SegmentHeader, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size, parse_segment_name
 from walkeeper_common.walformat import InvalidWal
 from walkeeper_history.archive_names import ArchivedFile, archived_file
@@ -43,7 +43,11 @@ class LiveEntries(LiveFiles):
 
 def is_entry_log(url: str) -> bool:
     """One file's front is read, or a safekeeper asked."""
-    files = open_files(url)
+    return holds_entries(open_files(url))
+
+
+def holds_entries(files: WalFiles) -> bool:
+    """`is_entry_log` of what is open."""
     if isinstance(files, LiveFiles):
         return files.is_logical()
     for path, size in files.list_files():
@@ -51,7 +55,7 @@ def is_entry_log(url: str) -> bool:
         if file is not None and file.segment is not None:
             front = files.read_front(path, len(SEGMENT_MAGIC)).tobytes()
             if any(front):  # those that are prepared for what comes are zeros
-                return front == SEGMENT_MAGIC
+                return is_of_entries(front)
     return False
 
 
@@ -152,7 +156,7 @@ def _segment_bytes(files: WalFiles, kept: list[ArchivedFile]) -> int | None:
     """Names count segments, headers say positions."""
     for file in kept:
         front = files.read_front(file.path, SegmentHeader.BYTES).tobytes()
-        if front[: len(SEGMENT_MAGIC)] != SEGMENT_MAGIC or len(front) < SegmentHeader.BYTES:
+        if not is_of_entries(front) or len(front) < SegmentHeader.BYTES:
             continue
         assert file.segment is not None, f"{file=}"
         number = int(file.segment[16:], 16)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from walkeeper_common.errors import WalkeeperError
 
+LOGICAL_LOG = (
+    "this is a logical log: it has decoded changes and no WAL. Read it with `walkeeper history "
+    "changes` or Spark's tables changes and row_history, or name the primary's physical log"
+)
+
 
 class HistoryError(WalkeeperError):
     """The archive cannot be read as asked."""

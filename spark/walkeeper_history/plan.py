@@ -18,7 +18,8 @@ from itertools import pairwise
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
 from walkeeper_common.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
 from walkeeper_history.archive_names import ArchivedFile, archived_file
-from walkeeper_history.errors import DamagedWal, HistoryError
+from walkeeper_history.entry_files import holds_entries
+from walkeeper_history.errors import LOGICAL_LOG, DamagedWal, HistoryError
 from walkeeper_history.timelines import Stretch, guessed_history, parse_history
 from walkeeper_history.versions import MAJORS
 from walkeeper_history.wal_files import WalFiles
@@ -181,6 +182,8 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     broken: list[HistoryError] = []
     votes = _votes(files, sampled, broken)
     votes = votes or _votes(files, segments, broken)
+    if not votes and holds_entries(files):
+        raise HistoryError(f"{files.shown('')}: {LOGICAL_LOG}")
     if not votes and broken:
         raise broken[0]
     if not votes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.archive_names import archived_file
-from walkeeper_history.errors import HistoryError
+from walkeeper_history.errors import LOGICAL_LOG, HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.safekeeper_link import LogState, SafekeeperLink, Unavailable
 from walkeeper_history.timelines import Stretch, parse_history
@@ -79,6 +79,8 @@ class Following:
         """One connection, timeline by timeline."""
         link = SafekeeperLink.open(address, self.cluster)
         try:
+            if link.is_logical():
+                raise Foreign(f"{address}: {LOGICAL_LOG}")
             while not stop.is_set():
                 state = link.state()
                 self._check(address, state)

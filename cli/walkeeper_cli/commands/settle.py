@@ -21,6 +21,11 @@ if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_common.lsn import Lsn
     from walkeeper_proposer.proposer_events import Settled
 
+NO_STANDBY = (
+    "No standby replays it, so leave out --replayed-by, or name the primary's physical log in "
+    "--cluster"
+)
+
 
 @click.command("settle", short_help="Fence older proposers; print where the log ends.")
 @safekeepers_option
@@ -71,6 +76,10 @@ def command(
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")
+    if replayed_by is not None:
+        from walkeeper_cli.log_kind import refuse_logical
+
+        refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     replayed_lsn = None if replayed_by is None else _wait_replayed(replayed_by, end, timeout)
     if as_json:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from walkeeper_cli.restore import restored_server, spool
 from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
-from walkeeper_cli.restore.verdict import Misconfigured, Unknown
+from walkeeper_cli.restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
 from walkeeper_cli.restore_guard import say
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
@@ -53,10 +53,36 @@ class ArchivedWal:
         return self._archive
 
     def fetch(self, name: str, path: str) -> bool:
-        return self.archive.fetch(name, path)
+        found = self.archive.fetch(name, path)
+        if found:
+            self._refuse_entries(path)
+        return found
 
     def fetch_tail(self, segment: str, path: str, segment_bytes: int) -> Lsn | None:
-        return self.archive.fetch_tail(segment, path, segment_bytes)
+        end_lsn = self.archive.fetch_tail(segment, path, segment_bytes)
+        if end_lsn is not None:
+            self._refuse_entries(path)
+        return end_lsn
+
+    def _refuse_entries(self, path: str) -> None:
+        from walkeeper_common.entries import SEGMENT_MAGIC, is_of_entries
+
+        with open(path, "rb") as file:
+            if is_of_entries(file.read(len(SEGMENT_MAGIC))):
+                self._refuse_logical()
+
+    def check_has_wal(self) -> None:
+        """Misconfigured if nothing can be found here because it is no archive of WAL.
+
+        Costs one file's reading, so it is for the answer that ends a recovery.
+        """
+        from walkeeper_archive.log_kind import holds_entries
+
+        if holds_entries(self.archive):
+            self._refuse_logical()
+
+    def _refuse_logical(self) -> NoReturn:
+        raise Misconfigured(f"{self.archive.url}: {LOGICAL_LOG}")
 
 
 class _NotThere(Exception):
@@ -101,6 +127,8 @@ class ArchiveAlone:
                 os.unlink(path)
             return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
         if end_lsn is None:
+            if not restored_server.is_standby():  # which asks again every few seconds
+                self._source.check_has_wal()
             return "absent"
         say(f"the archive ends at {end_lsn}; what was committed later is not in it")
         return "found"
@@ -126,9 +154,10 @@ def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
 
 def _segment_bytes() -> int:
     """Of the segments that are there already: every backup has one, or has restored one."""
-    for entry in os.scandir("pg_wal"):
-        if SEGMENT_NAME.fullmatch(entry.name):
-            return entry.stat().st_size
+    with os.scandir("pg_wal") as entries:
+        for entry in entries:
+            if SEGMENT_NAME.fullmatch(entry.name):
+                return entry.stat().st_size
     raise Refused("pg_wal has no segment that shows how large segments are")
 
 

@@ -274,7 +274,7 @@ class Restore:
             return True
         except _NotArchived:
             return False
-        except (Orphaned, Refused, ImportError):
+        except (Orphaned, Refused, Misconfigured, ImportError):
             raise
         except Exception as error:
             raise _ArchiveUnknown(f"the archive: {error}") from error

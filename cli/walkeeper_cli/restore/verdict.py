@@ -26,8 +26,12 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn, parse_segment_name
 from walkeeper_common.messages import AcceptorGreeting
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.quorum import Configuration, LogKind, member_name
 
+LOGICAL_LOG = (
+    "the log of this cluster is logical: it keeps decoded changes and no WAL, so no server can be "
+    "recovered from it; name the primary's physical log in --cluster"
+)
 Greetings: TypeAlias = Mapping[int, AcceptorGreeting]  # by the safekeeper's place in --safekeepers
 
 
@@ -80,10 +84,16 @@ Verdict: TypeAlias = Whole | Part | Absent | Gone | Unknown
 
 
 def configuration_of(greetings: Greetings) -> Configuration | None:
-    """The newest that anybody has."""
+    """The newest that anybody has; Misconfigured if PostgreSQL could do nothing with the log.
+
+    A logical log has the primary's system_id and names its segments like WAL, so nothing else
+    would keep a server from taking them for WAL, and the first of them for the end of it.
+    """
     known = [g.configuration for g in greetings.values() if g.configuration is not None]
     if len({configuration.log_uuid for configuration in known}) > 1:
         raise Misconfigured("these safekeepers hold different logs under this cluster's name")
+    if any(configuration.kind is LogKind.LOGICAL for configuration in known):
+        raise Misconfigured(LOGICAL_LOG)
     return max(known, key=lambda configuration: configuration.generation, default=None)
 
 
