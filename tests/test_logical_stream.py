@@ -18,7 +18,7 @@ from tests.entry_maker import (
     new_stream,
     relation,
 )
-from walkeeper_common.entries import FRAME_BYTES_MAX
+from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.pgwire import SqlRefused, StandbyStatus
@@ -243,10 +243,31 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
         assert await logical.horizon(1 << 30) == segment
         assert await logical.horizon(1000) == made.commit_lsn - 1000
         made.first_lsn = segment + SEGMENT
-        assert await logical.segment_of(Lsn(lsn)) is None
+        assert await logical.segment_of(Lsn(made.transactions[10][0])) is None
         assert await logical.segment_of(Lsn(made.transactions[-1][0])) is not None
 
     asyncio.run(look())
+
+
+def test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one() -> None:
+    """Of a newcomer; to those who are behind it says that it has not all of what they need."""
+    made = Made(2, 60)
+    lasts = [frame for frame in made.log.frames(START, SEGMENT) if frame.is_last]
+    lsns = [0x100, *(lsn for lsn, _ in made.transactions)]
+    inside = 0
+    for start in range(START, made.log.end - SegmentHeader.BYTES, SEGMENT):
+        made.first_lsn = Lsn(start)
+        header = SegmentHeader.unpack(made.log.read(Lsn(start), Lsn(start + 64)), Lsn(start))
+        goes_on = next(last for last in lasts if last.end_position > start)
+        needed_lsn = goes_on.end_lsn if header.entry_start else header.end_lsn
+        inside += needed_lsn > header.end_lsn
+        for lsn in lsns:
+            found = asyncio.run(LogicalLog(made.served()).segment_of(Lsn(lsn)))
+            assert (found is not None) == (lsn >= needed_lsn), f"{start=:X} {lsn=:X}"
+        first = next(lsn for lsn in lsns if lsn >= needed_lsn)
+        expected = [one for one in made.transactions if one[0] > first]
+        assert understood(asyncio.run(consume(made, first))) == expected, f"{start=:X} {first=:X}"
+    assert inside > 2
 
 
 def test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent() -> None:

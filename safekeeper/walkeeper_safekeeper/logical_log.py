@@ -274,7 +274,21 @@ class LogicalLog:
             else:
                 low, header = middle, tried
         start = (header.entry_start or low).round_down(log.segment_bytes)
-        return start if start >= log.first_lsn else None
+        if start >= log.first_lsn:
+            return start
+        # The entry that goes on here began below what is kept (a newcomer's log starts inside of
+        # one, most often): who has it lacks nothing.
+        end_lsn = header.rest_end_lsn or await self._first_end_lsn(low)
+        return low if ZERO_LSN < end_lsn <= lsn else None
+
+    async def _first_end_lsn(self, segment: Lsn) -> Lsn:
+        """Of the entry that goes on where the segment starts; ZERO_LSN until it has ended."""
+        cursor = EntryCursor(self.log, segment)
+        while not cursor.is_at_end:
+            for frame in await cursor.more():
+                if frame.is_last:
+                    return frame.end_lsn
+        return ZERO_LSN
 
     async def horizon(self, keep_bytes_max: int) -> Lsn:
         """The position from which slots and readers need entries.
