@@ -146,6 +146,13 @@ def source_options(function: Function) -> Callable[..., Any]:
     return wrapped
 
 
+def refuse_options(source: Source, *names: str, instead: str) -> None:
+    """UsageError for what a command would pass over in silence."""
+    for name in names:
+        if getattr(source, name):
+            raise click.UsageError(f"--{name.replace('_', '-')} has no meaning here: {instead}")
+
+
 def names_options(function: Function) -> Callable[..., Any]:
     """--catalog, --dsn and --base, handed over as one `named`."""
 

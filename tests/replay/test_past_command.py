@@ -249,6 +249,11 @@ def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> No
     assert "public.orders" in text
     code, text = failed(capsys, "table-at", "orders", "--path", shop.wal, "--base", str(tmp_path))
     assert code == 1 and "PG_VERSION" in text
+    for option in ("--end-lsn", "--end-time", "--start-time"):
+        value = "0/5" if option == "--end-lsn" else "2024-01-01"
+        for command in (("table-at", "orders"), ("tail",)):
+            code, text = failed(capsys, *command, "--path", shop.wal, option, value)
+            assert code == 2 and f"{option} has no meaning here" in text
     code, text = failed(capsys, "undo", "--path", shop.wal)
     assert code == 2 and "--table" in text
     code, text = failed(capsys, "table-at", "orders", "--path", shop.wal, "--lsn", "FF/0")

@@ -8,7 +8,13 @@ import json
 import click
 
 from walkeeper_cli.commands.history_replay import REPLAY_COMMANDS
-from walkeeper_cli.history_options import NameSource, Source, names_options, source_options
+from walkeeper_cli.history_options import (
+    NameSource,
+    Source,
+    names_options,
+    refuse_options,
+    source_options,
+)
 from walkeeper_cli.options import Duration, config_option, option
 
 
@@ -260,6 +266,10 @@ def tail(source: Source, name: str, columns: str | None, interval: float, as_jso
     from walkeeper_cli.history_reading import opened
     from walkeeper_cli.history_tail import tail as follow
 
+    refuse_options(
+        source, "end_lsn", "end_time", "start_time", "spark",
+        instead="it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C",
+    )  # fmt: skip
     with opened(source) as archive:
         follow(archive, name, columns, interval, as_json)
 

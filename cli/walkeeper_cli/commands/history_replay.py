@@ -13,6 +13,7 @@ from walkeeper_cli.history_options import (
     Source,
     Time,
     is_asked_for,
+    refuse_options,
     source_options,
 )
 from walkeeper_cli.options import config_option, option
@@ -79,6 +80,9 @@ def table_at(
     from walkeeper_cli.history_past import Asked, ServerCatalogs
     from walkeeper_cli.history_past import table_at as write
 
+    refuse_options(
+        source, "end_lsn", "end_time", "start_time", instead="say as of when with --lsn or --time"
+    )
     catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
     return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
 
