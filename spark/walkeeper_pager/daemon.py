@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 from walkeeper_common.http_endpoints import Endpoints, Gauge, serve_http
+from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
@@ -52,9 +54,10 @@ async def _main(settings: PagerSettings) -> int:
     with _claimed(settings.data_dir):
         base = BasePages(settings.base)
         addresses = [_shown(address) for address in settings.safekeepers]
-        pager = await asyncio.to_thread(
-            lambda: Pager(settings.data_dir, base, history_bytes=settings.history_bytes)
-        )
+        with storage_failures(settings.data_dir):
+            pager = await asyncio.to_thread(
+                lambda: Pager(settings.data_dir, base, history_bytes=settings.history_bytes)
+            )
         threads = _Threads(pager, settings, addresses)
         try:
             async with asyncio.TaskGroup() as group:
@@ -72,7 +75,7 @@ class _Threads:
     def __init__(self, pager: Pager, settings: PagerSettings, addresses: list[str]) -> None:
         archive = open_files(settings.archive) if settings.archive else None
         self._stop, self._received = threading.Event(), threading.Event()
-        self._pager = pager
+        self._pager, self._data_dir = pager, settings.data_dir
         self.following = Following(pager, addresses, settings.cluster, self._received.set, archive)
         self._running = [
             threading.Thread(target=self._run, args=(run,), name=name, daemon=True)
@@ -96,7 +99,8 @@ class _Threads:
     def _run(self, run: object) -> None:
         assert callable(run), f"{run=}"
         try:
-            run()
+            with storage_failures(self._data_dir):
+                run()
         except BaseException as error:
             failure = error
             self._loop.call_soon_threadsafe(self._fail, failure)
@@ -170,6 +174,20 @@ def _gauges(pager: Pager) -> Sequence[Gauge]:
         ("indexed_blocks", "Block references in the history.", state.indexed_blocks),
     )
     return [Gauge(f"walkeeper_pager_{name}", text, float(value), {}) for name, text, value in named]
+
+
+@contextlib.contextmanager
+def storage_failures(data_dir: Path) -> Iterator[None]:
+    """What the system or SQLite says of a full or failing disk, in one line with its place. What
+    was written stays; a start goes on from what is whole of it."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        said = (getattr(error, "strerror", None) or error, getattr(error, "filename", None))
+        raise HistoryError(
+            f"{said[1] or data_dir}: {said[0]}; the pager goes on from there when it is started "
+            "again"
+        ) from error
 
 
 @contextlib.contextmanager

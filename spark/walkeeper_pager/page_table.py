@@ -65,10 +65,11 @@ class PageTable:
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._sql.execute("COMMIT")
         except BaseException:
-            self._sql.execute("ROLLBACK")
+            if self._sql.in_transaction:  # of a full disk SQLite has rolled back by itself
+                self._sql.execute("ROLLBACK")
             raise
-        self._sql.execute("COMMIT")
 
     def get(self, name: str) -> str | None:
         row = self._sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

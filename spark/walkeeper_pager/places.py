@@ -17,10 +17,12 @@ from walkeeper_history.errors import HistoryError
 FORKS = {"main": 0, "fsm": 1, "vm": 2, "init": 3}
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
 BLOCK_MAX = (1 << 32) - 2
-_NUMBERS = re.compile(r"(\d+)/(\d+)/(\d+)")
+_N = "[0-9]{1,10}"
+_NUMBERS = re.compile(f"({_N})/({_N})/({_N})")
 _FILE = re.compile(
-    r"(?:base/(?P<base>\d+)|(?P<globally>global)|pg_tblspc/(?P<space>\d+)/PG_[^/]+/(?P<inner>\d+))"
-    r"/(?P<node>\d+)(?:_(?P<fork>fsm|vm|init))?"
+    f"(?:base/(?P<base>{_N})|(?P<globally>global)"
+    f"|pg_tblspc/(?P<space>{_N})/PG_[^/]+/(?P<inner>{_N}))"
+    f"/(?P<node>{_N})(?:_(?P<fork>fsm|vm|init))?"
 )
 
 
