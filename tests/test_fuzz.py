@@ -5,6 +5,7 @@ Needs no atheris: a kept input is a file, a target a function. `python -m tests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -20,6 +21,7 @@ from walkeeper_cli import configuration_file, standby_names
 from walkeeper_common import entries, fields, framing, pgwire, replication_commands, walformat
 from walkeeper_common.lsn import Lsn
 from walkeeper_history import reading, timelines, walk
+from walkeeper_pager import block_index, places
 from walkeeper_proposer import change_stream, leadership
 from walkeeper_proposer.wal_window import WalWindow
 from walkeeper_safekeeper import acceptor, answers, creation, logical_log, slots
@@ -231,6 +233,21 @@ def reads_lsns_without_a_net(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(logical_log, "ValueError", KeyError, raising=False)
 
 
+def takes_numbers_of_any_length(patch: pytest.MonkeyPatch) -> None:
+    numbers = re.compile(r"(\d+)/(\d+)/(\d+)")
+    patch.setattr(places, "_NUMBERS", numbers)
+
+
+def sorts_blocks_in_no_order(patch: pytest.MonkeyPatch) -> None:
+    """Of one block, the later record first, where the index is joined."""
+    kept = block_index._Rows.joined
+
+    def joined(self: block_index._Rows, other: block_index._Rows) -> block_index._Rows:
+        return kept(other, self)
+
+    patch.setattr(block_index._Rows, "joined", joined)
+
+
 PLANTED: list[tuple[str, Planted]] = [
     ("messages", decodes_without_a_net),
     ("frames", loses_what_was_held),
@@ -255,6 +272,8 @@ PLANTED: list[tuple[str, Planted]] = [
     ("proposer", reports_what_it_has_sent),
     ("history", looks_at_no_crc),
     ("archive_names", takes_timelines_in_any_order),
+    ("pager_requests", takes_numbers_of_any_length),
+    ("pager_index", sorts_blocks_in_no_order),
 ]
 
 

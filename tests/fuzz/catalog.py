@@ -12,6 +12,7 @@ PACKAGES = (
     "walkeeper_proposer",
     "walkeeper_safekeeper",
     "walkeeper_history",
+    "walkeeper_pager",
     "walkeeper_cli",
 )
 # Compiled by numba, which cannot compile what the fuzzer adds.
@@ -42,6 +43,8 @@ PLACES = {
     "proposer": ("proposer", "PROPOSER"),
     "history": ("history", "HISTORY"),
     "archive_names": ("history", "NAMES"),
+    "pager_requests": ("pager", "REQUESTS"),
+    "pager_index": ("pager", "INDEX"),
 }
 
 

@@ -12,6 +12,7 @@ from zlib import crc32
 import numpy as np
 from crc32c import crc32c
 
+from tests.fuzz.blocks import block_seeds
 from tests.fuzz.contract import Target, require
 from tests.fuzz.wal import BYTES, laid_out
 from walkeeper_common.lsn import LSN_MAX
@@ -141,7 +142,7 @@ HISTORY = Target(
     name="history",
     about="WAL of any bytes through both engines of the history, and its tables",
     run=run_history,
-    seeds=BYTES.seeds,
+    seeds=lambda: [*BYTES.seeds(), *block_seeds()],
     bytes_max=BYTES.bytes_max,
     alter=BYTES.alter,
     repair=BYTES.repair,
