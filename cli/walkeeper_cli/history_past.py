@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -167,12 +168,14 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
     if asked.output is None:
         if binary and sys.stdout.isatty():
             raise click.UsageError("Parquet on a terminal: name a file (--output)")
+        if not sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
         yield sys.stdout.buffer if binary else sys.stdout
         return
     path = Path(asked.output)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb" if binary else "w") as file:
+        with partial.open("wb") if binary else partial.open("w", encoding="utf-8") as file:
             yield file
         partial.replace(path)
     except OSError as error:

@@ -23,7 +23,7 @@ def write(archive: Archive, output: str, named: NameSource) -> None:
     path = Path(output)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(page)
+        partial.write_text(page, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise HistoryError(f"{output}: {error.strerror or error}") from error

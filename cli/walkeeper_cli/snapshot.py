@@ -89,7 +89,8 @@ def take_snapshot(settings: SnapshotSettings, say: Say) -> Taken:
         "tables": tables,
     }
     partial = settings.output / f"{DOCUMENT}.partial"
-    partial.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    partial.write_text(text, encoding="utf-8")
     partial.replace(settings.output / DOCUMENT)
     return Taken(lsn, len(tables), sum(table["rows"] for table in tables))
 

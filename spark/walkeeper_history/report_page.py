@@ -46,7 +46,7 @@ def render(data: ReportData, *, title: str, names: RelationNames) -> str:
         _checkpoints(data),
         _advice(data, known),
     ]
-    style = package_files("walkeeper_history").joinpath("report.css").read_text()
+    style = package_files("walkeeper_history").joinpath("report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -45,7 +45,7 @@ class BasePages:
         """Whether it is consistent only from its BACKUP_END record on."""
         self.consistent_lsn = self.redo_lsn
         if label.is_file():
-            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text()
+            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text("utf-8", "replace")
             self.consistent_lsn = int(unpack_from("<Q", control, _MIN_RECOVERY)[0])
         elif int(unpack_from("<I", control, _STATE)[0]) not in _SHUT_DOWN:
             raise HistoryError(

@@ -48,7 +48,7 @@ class BaseDirectory:
         """From where on WAL is needed."""
         label = self.root / "backup_label"
         if label.is_file():
-            found = _REDO.search(label.read_text())
+            found = _REDO.search(label.read_text("utf-8", "replace"))
             if found is None:
                 raise HistoryError(f"{label}: it does not say START WAL LOCATION")
             return int(Lsn.parse(found[1]))

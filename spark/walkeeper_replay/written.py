@@ -14,6 +14,7 @@ from walkeeper_replay.catalog import Table
 
 ROWS_PER_INSERT = 100
 SESSION = (
+    "SET client_encoding = 'UTF8';",
     "SET timezone = 'UTC';",
     "SET datestyle = 'ISO';",
     "SET intervalstyle = 'postgres';",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -240,6 +242,19 @@ def test_an_answer_for_a_place_behind_the_wal_says_so(
     for place in (("--lsn", behind), ("--time", "2100-01-01")):
         code, said = failed(capsys, *live, *place)
         assert code == 0 and "warning: the last record of this WAL ends at" in said, place
+
+
+def test_what_is_written_is_utf8_whatever_the_locale(shop: Shop, tmp_path: Path) -> None:
+    """And SQL says that it is: psql would take it for the locale's encoding."""
+    shop.run("CREATE TABLE words (w text)", "INSERT INTO words VALUES ('Größe: 5 €')")
+    locale = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "walkeeper_cli", "history", "table-at", "words"]
+    command += ["--path", shop.wal, "--output", str(tmp_path / "words.sql")]
+    done = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    text = (tmp_path / "words.sql").read_bytes()
+    assert "('Größe: 5 €')".encode() in text
+    assert text.startswith(b"SET client_encoding = 'UTF8';\n")
 
 
 def test_errors_say_what_to_do(shop: Shop, tmp_path: Path, capsys: Output) -> None:
