@@ -264,3 +264,18 @@ def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:
         "proposer", "--safekeepers", THREE, "--dsn", "", "--logical", "--publication", "p,p"
     )
     assert "each of them once" in twice
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_is_full_is_one_line() -> None:
+    command = [sys.executable, "-m", "walkeeper_cli", "status", "--safekeepers", "127.0.0.1:1"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "walkeeper: error: No space left on device\n")
+
+
+def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
+    command = f"{sys.executable} -m walkeeper_cli status --safekeepers 127.0.0.1:1"
+    piped = ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"]
+    done = subprocess.run(piped, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) in ((1, ""), (0, ""))

@@ -12,6 +12,7 @@ from walkeeper_cli import restore_guard
 if __name__ == "__main__":
     restore_guard.main()
 
+import errno
 import importlib
 import importlib.metadata
 import sys
@@ -42,6 +43,8 @@ COMMANDS = (
     "snapshot",
 )
 INTERRUPTED = 130
+# Of a disk, be it under stdout: nothing that a traceback would explain.
+DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 # What only some commands need, and the extra that brings it.
 EXTRAS = {
     "numpy": "spark",
@@ -149,6 +152,12 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         needed = f"needs {error.name}: pip install 'walkeeper[{extra}]'"
         click.echo(f"walkeeper: error: this command {needed}", err=True)
+        return 1
+    except OSError as error:
+        if error.errno not in DISK_FAILURES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
         return 1
     return code if isinstance(code, int) else 0
 

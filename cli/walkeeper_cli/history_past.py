@@ -171,6 +171,7 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
         if not sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
         yield sys.stdout.buffer if binary else sys.stdout
+        sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
         return
     path = Path(asked.output)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")

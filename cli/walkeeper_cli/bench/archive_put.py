@@ -138,7 +138,9 @@ def _put_plainly(store: ObjectStore, path: Path) -> None:
 
 def _copy(path: Path, directory: str) -> None:
     target = os.path.join(directory, path.name)
-    subprocess.run(["cp", "--", str(path), target], check=True)
+    done = subprocess.run(["cp", "--", str(path), target], stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Refused(" ".join(done.stderr.split()))
     descriptor = os.open(target, os.O_RDONLY)
     try:
         os.fsync(descriptor)
