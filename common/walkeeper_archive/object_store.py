@@ -59,12 +59,22 @@ class ObjectStore(Protocol):
         ...
 
 
+CLOUD_SCHEMES = frozenset(
+    ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")
+)
+
+
 def open_store(url: str) -> ObjectStore:
     """Nothing is asked of it yet. Refused: the URL means nothing, or its library is missing."""
     if "://" not in url or url.startswith("file://"):
         from walkeeper_archive.local_store import LocalStore
 
         return LocalStore(_local_path(url))
+    scheme = url.partition("://")[0].lower()
+    if scheme not in CLOUD_SCHEMES:  # obstore knows memory:// too, from which WAL would be gone
+        raise Refused(
+            f"{url} is no place for an archive: {scheme}:// is not file://, s3://, gs:// or az://"
+        )
     from walkeeper_archive.cloud_store import CloudStore
 
     return CloudStore(url)

@@ -256,6 +256,7 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_archive(server: S3Server) ->
 
 
 def test_a_url_that_means_nothing_is_refused() -> None:
-    for url in ("nonsense://x/y", "file://host/path"):
+    """`memory://` means something to obstore: WAL would leave the disk for nowhere."""
+    for url in ("nonsense://x/y", "memory:///x", "file://host/path"):
         with pytest.raises(Refused, match=url):
             open_store(url)
