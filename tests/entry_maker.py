@@ -67,6 +67,15 @@ def truncate(*oids: int) -> bytes:
     return sent(b"T" + pack(f"!IB{len(oids)}I", len(oids), 0, *oids))
 
 
+def origin(name: str = "elsewhere") -> bytes:
+    return sent(b"O" + pack("!Q", 0) + name.encode() + b"\0")
+
+
+def emitted(lsn: int, content: bytes = b"x", *, transactional: bool = False) -> bytes:
+    head = pack("!BQ", transactional, lsn)
+    return sent(b"M" + head + b"prefix\0" + pack("!I", len(content)) + content, lsn)
+
+
 def commit(commit_lsn: int, end_lsn: int) -> bytes:
     return sent(b"C" + pack("!BQQq", 0, commit_lsn, end_lsn, 0), end_lsn)
 

@@ -11,6 +11,7 @@ from tests.entry_maker import (
     LogBytes,
     begin,
     commit,
+    emitted,
     insert,
     keepalive,
     new_stream,
@@ -176,6 +177,25 @@ def test_a_transaction_that_was_cut_off_comes_again_and_counts_once() -> None:
         (EntryKind.TRANSACTION, 0x100, 0x140),
     ]
     assert stage.changes()[0][2] == wire(begin(0x110), relation(9), big, commit(0x110, 0x140))
+
+
+def test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once() -> None:
+    stage = Stage()
+    first = (begin(0x110), relation(9), insert(9), commit(0x110, 0x140))
+    lone = emitted(0x160)
+    last = (begin(0x170), emitted(0x168, transactional=True), commit(0x170, 0x190))
+    stage.feed(*first, lone, *last)
+    kept = [
+        (0x100, 0x140, wire(*first)),
+        (0x140, 0x160, wire(lone)),
+        (0x160, 0x190, wire(*last)),
+    ]
+    assert stage.changes() == kept
+    stage.stream.on_connected()  # and everything comes again
+    later = emitted(0x1A0)
+    stage.feed(*first, lone, *last, later)
+    assert stage.changes() == [*kept, (0x190, 0x1A0, wire(later))]
+    assert stage.commits_all() == 0x1A0
 
 
 def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:

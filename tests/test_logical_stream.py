@@ -13,9 +13,11 @@ from tests.entry_maker import (
     LogBytes,
     begin,
     commit,
+    emitted,
     insert,
     keepalive,
     new_stream,
+    origin,
     relation,
 )
 from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
@@ -26,7 +28,13 @@ from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_safekeeper.client_connection import ClientConnection
 from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader, LogSettings
-from walkeeper_safekeeper.logical_stream import LogicalStream, check_options, split_identifiers
+from walkeeper_safekeeper.logical_stream import (
+    EVERYTHING,
+    LogicalStream,
+    Wishes,
+    check_options,
+    split_identifiers,
+)
 from walkeeper_safekeeper.served_log import Readers, ServedLog
 from walkeeper_safekeeper.wal_stream import StreamLimits
 
@@ -69,10 +77,15 @@ class Kept:
 
 
 class Made(Kept):
-    """Drawn transactions on four tables, some of them large, some cut off and sent again."""
+    """Drawn transactions on four tables, some of them large, some cut off and sent again.
 
-    def __init__(self, seed: int, count: int = 120) -> None:
+    `mixed`: some came to the primary from elsewhere, and there are messages inside and between.
+    """
+
+    def __init__(self, seed: int, count: int = 120, *, mixed: bool = False) -> None:
         super().__init__()
+        self.foreign: set[int] = set()  # LSNs of those from elsewhere
+        self.emitted: list[int] = []
         draw = random.Random(seed)
         stream: ChangeStream = new_stream(START, SEGMENT)
         stream.on_connected()
@@ -85,6 +98,8 @@ class Made(Kept):
                 self.log.take(stream)
                 stream.on_committed(self.log.end)
             messages = [begin(lsn)]
+            if mixed and draw.random() < 0.4:
+                messages.append(origin())
             for _ in range(draw.randint(1, 5)):
                 oid = draw.randint(1, 4)
                 if oid not in known:
@@ -92,6 +107,8 @@ class Made(Kept):
                     messages.append(relation(oid))
                 size = draw.choice([1, 50, 600]) if draw.random() < 0.99 else FRAME_BYTES_MAX
                 messages.append(insert(oid, draw.randbytes(size)))
+                if mixed:
+                    messages.append(emitted(lsn - 1, transactional=True))
             cut_off = draw.random() < 0.1
             for message in messages:
                 stream.on_copy_data(message)
@@ -104,6 +121,11 @@ class Made(Kept):
             stream.on_copy_data(commit(lsn - 0x20, lsn))
             rows = [message[25:] for message in messages if message[25:26] == b"I"]
             self.transactions.append((lsn, rows))
+            if mixed:
+                self.foreign.update([lsn] if origin() in messages else [])
+                lsn += 0x10
+                stream.on_copy_data(emitted(lsn))
+                self.emitted.append(lsn)
         self.log.take(stream)
         self.commit_lsn = self.log.end
 
@@ -122,7 +144,7 @@ class Client:
         await asyncio.sleep(0)
 
 
-async def consume(kept: Kept, start_lsn: int) -> bytes:
+async def consume(kept: Kept, start_lsn: int, wishes: Wishes = EVERYTHING) -> bytes:
     """All that a consumer at `start_lsn` is sent of what is committed."""
     logical = LogicalLog(kept.served())
     segment = await logical.segment_of(Lsn(start_lsn))
@@ -144,6 +166,7 @@ async def consume(kept: Kept, start_lsn: int) -> bytes:
         cast(ClientConnection, client),
         reader,
         segment,
+        wishes,
         limits=StreamLimits(),
         now=lambda: 0.0,
     )
@@ -270,6 +293,49 @@ def test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one() ->
     assert inside > 2
 
 
+def last_lsn(sent: bytes) -> int:
+    """The LSN that the last keepalive or message names."""
+    at = 0
+    while at < len(sent):
+        size = 1 + int.from_bytes(sent[at + 1 : at + 5], "big")
+        lsn_at = at + (6 if sent[at + 5 : at + 6] == b"k" else 14)
+        found, at = int.from_bytes(sent[lsn_at : lsn_at + 8], "big"), at + size
+    return found
+
+
+def kinds(sent: bytes) -> list[bytes]:
+    return [bytes(m[:1]) for _, m in MessageSplitter().feed(without_keepalives(sent))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_consumer_of_what_is_local_gets_nothing_that_came_from_elsewhere(seed: int) -> None:
+    """And can read all that it gets, whose tables may be described in what it does not get."""
+    made = Made(seed, 60, mixed=True)
+    assert made.foreign
+    for start in [0x100, *(lsn for lsn, _ in made.transactions[::13])]:
+        sent = asyncio.run(consume(made, start, Wishes(local_only=True)))
+        local = [one for one in made.transactions if one[0] > start and one[0] not in made.foreign]
+        assert understood(sent) == local, f"{start=:X}"
+        assert b"O" not in kinds(sent)
+    assert last_lsn(sent) >= max(made.foreign), "its slot moves past what it is not sent"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_are_for_consumers_that_ask_for_them(seed: int) -> None:
+    made = Made(seed, 60, mixed=True)
+    middle = made.transactions[30][0]
+    for start in (0x100, middle):
+        expected = [one for one in made.transactions if one[0] > start]
+        everything = asyncio.run(consume(made, start))
+        lone = sum(lsn > start for lsn in made.emitted)
+        inside = sum(len(rows) for _, rows in expected)
+        assert kinds(everything).count(b"M") == lone + inside
+        without = asyncio.run(consume(made, start, Wishes(without=frozenset(b"M"))))
+        assert b"M" not in kinds(without)
+        assert understood(without) == understood(everything) == expected
+        assert last_lsn(without) == made.emitted[-1], "its slot moves past what it is not sent"
+
+
 def test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent() -> None:
     made = Made(5, 10)
 
@@ -318,7 +384,9 @@ def settings(*publications: str) -> LogSettings:
         ({"proto_version": "1", "publication_names": "q"}, "42704"),
         ({"proto_version": "1", "publication_names": "p,"}, "22023"),
         ({"proto_version": "1", "publication_names": "p", "binary": "true"}, "0A000"),
-        ({"proto_version": "1", "publication_names": "p", "origin": "none"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "origin": "here"}, "22023"),
+        ({"proto_version": "1", "publication_names": "p", "messages": "true"}, "0A000"),
+        ({"proto_version": "1", "publication_names": "p", "two_phase": "on"}, "0A000"),
         ({"proto_version": "1", "publication_names": "p", "made_up": "1"}, "0A000"),
     ],
 )
@@ -326,6 +394,14 @@ def test_what_the_log_does_not_have_is_refused(options: dict[str, str], sqlstate
     with pytest.raises(SqlRefused) as caught:
         check_options(settings(), options)
     assert caught.value.sqlstate == sqlstate
+
+
+def test_a_log_with_messages_gives_them_to_who_asks_and_origin_is_as_it_is_asked_for() -> None:
+    given = LogSettings(("p",), "shop", {"messages": "true"}, {})
+    asked = {"proto_version": "1", "publication_names": "p"}
+    assert check_options(given, {**asked, "messages": "on"}) == Wishes()
+    assert check_options(given, asked) == Wishes(without=frozenset(b"M"))
+    assert check_options(settings(), {**asked, "origin": "NONE"}) == Wishes(local_only=True)
 
 
 def test_what_a_subscription_asks_for_is_accepted() -> None:

@@ -27,6 +27,7 @@ _OID = Struct("!cI")
 _TRUNCATE = Struct("!cIB")
 _BEGIN = Struct("!cQqI")
 _COMMIT = Struct("!cBQQq")
+_MESSAGE = Struct("!cBQ")
 _XLOG_DATA = Struct("!cIcQQq")  # the CopyData header and XLogData's
 COPY_HEADER_BYTES = _XLOG_DATA.size
 
@@ -63,6 +64,31 @@ class Commit:
         except StructError as error:
             raise RemoteProtocolError(f"a Commit of {len(message)} bytes") from error
         return cls(Lsn(commit_lsn), Lsn(end_lsn), at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A message of pg_logical_emit_message; `end_lsn` is where its record ends."""
+
+    is_transactional: bool
+    end_lsn: Lsn
+
+    @classmethod
+    def unpack(cls, message: memoryview) -> Emitted:
+        try:
+            _, flags, lsn = _MESSAGE.unpack_from(message)
+        except StructError as error:
+            raise RemoteProtocolError(f"a Message of {len(message)} bytes") from error
+        return cls(bool(flags & 1), Lsn(lsn))
+
+
+def has_origin(payload: memoryview | bytes) -> bool:
+    """Whether a transaction came from elsewhere: pgoutput puts an Origin right behind its Begin.
+
+    `payload` begins with the Begin's CopyData message.
+    """
+    at = 1 + int.from_bytes(payload[1:5], "big") + COPY_HEADER_BYTES
+    return len(payload) > at and payload[at] == ORIGIN
 
 
 def relations_of(message: memoryview) -> tuple[int, ...]:

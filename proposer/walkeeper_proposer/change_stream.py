@@ -24,11 +24,13 @@ from walkeeper_common.pgoutput import (
     BEGIN,
     COMMIT,
     KNOWN,
+    MESSAGE,
     RELATION,
     TYPE,
     Begin,
     Commit,
     Descriptions,
+    Emitted,
     pack_copy_data,
     relation_name,
 )
@@ -119,6 +121,9 @@ class ChangeStream:
         kind = message[0]
         if kind == BEGIN:
             self._on_begin(message)
+        elif kind == MESSAGE and not self._is_inside:
+            self._on_lone_message(payload, Emitted.unpack(message))
+            return
         elif not self._is_inside:
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} outside a transaction")
         copy_data = pack_copy_data(payload)
@@ -154,7 +159,23 @@ class ChangeStream:
         if commit.end_lsn <= self.end_lsn:
             self._is_inside = True  # for whoever connects again: it is abandoned
             raise RemoteProtocolError(f"a commit that ends at {commit.end_lsn}: {self.end_lsn} was")
-        self._end_entry(commit.end_lsn)
+        self._end_transaction(commit.end_lsn)
+
+    def _on_lone_message(self, payload: Buffer, emitted: Emitted) -> None:
+        """Not transactional, so PostgreSQL sends it when it has decoded it, between transactions.
+        It is an entry like theirs: its LSN says whether the log has it."""
+        if emitted.is_transactional:
+            raise RemoteProtocolError("pgoutput sent a transactional message outside of one")
+        if emitted.end_lsn <= self.end_lsn:
+            return
+        self._settle_segment()
+        self.writer.begin(EntryKind.TRANSACTION)
+        self.writer.add(pack_copy_data(payload))
+        self._end_transaction(emitted.end_lsn)
+
+    def _end_transaction(self, end_lsn: Lsn) -> None:
+        """And what has waited for it."""
+        self._end_entry(end_lsn)
         if self._settled_segment is None:
             self._settle_segment()
         if self._progress_lsn > self.end_lsn and self._progress_position is None:

@@ -122,6 +122,7 @@ def _primary(
             settings.application_name,
             settings.slot,
             publications=settings.publications,
+            messages=settings.messages,
             end=end,
             on_streaming=on_streaming,
         )

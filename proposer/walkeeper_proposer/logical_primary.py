@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from walkeeper_common.consumer_slots import ConsumerSlots
-from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
+from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_proposer.change_stream import ChangeStream
@@ -76,11 +76,14 @@ def create_slot_command(slot: str, version: int) -> str:
     return f'CREATE_REPLICATION_SLOT "{slot}" LOGICAL {PLUGIN} {options}'
 
 
-def plugin_options(publications: Sequence[str], version: int) -> dict[str, str]:
+def plugin_options(
+    publications: Sequence[str], version: int, *, messages: bool = False
+) -> dict[str, str]:
     """The newest protocol of the server; transactions come whole, so readers may ask for any."""
     newest = next(n for since, n in ((16, 4), (15, 3), (14, 2), (0, 1)) if version >= since * 10000)
     quoted = ",".join(quote_identifier(name) for name in publications)
-    return {"proto_version": str(newest), "publication_names": quoted}
+    options = {"proto_version": str(newest), "publication_names": quoted}
+    return {**options, "messages": "true"} if messages else options
 
 
 def quote_identifier(name: str) -> str:
@@ -146,6 +149,11 @@ def _unusable(row: list[str | None], database: str) -> str:
     return ""
 
 
+def _has_messages(settings: bytes) -> bool:
+    options = json.loads(settings).get("options", {}) if settings else {}
+    return bool(options.get("messages") == "true")
+
+
 def _slots_of(settings: bytes) -> dict[str, Lsn]:
     slots = json.loads(settings).get("slots", {}) if settings else {}
     return {name: Lsn.parse(lsn) for name, lsn in slots.items()}
@@ -163,11 +171,13 @@ class LogicalPrimary(Primary):
         slot: str,
         *,
         publications: Sequence[str],
+        messages: bool = False,
         end: LogicalEnd,
         on_streaming: Callable[[Lsn], None],
     ) -> None:
         super().__init__(dsn, application_name, slot, apply_quorum=True, on_streaming=on_streaming)
         self._publications, self._end = tuple(publications), end
+        self._messages = messages
         self._identity: LogicalIdentity
 
     async def _open(self) -> ReplicationConnection:
@@ -197,8 +207,9 @@ class LogicalPrimary(Primary):
             if connection is self._connection:
                 self._lose(error)
             return
-        options = plugin_options(self._publications, self._identity.server_version_num)
-        listed = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
+        listed = ", ".join(
+            f"{name} {quote_literal(value)}" for name, value in self._options().items()
+        )
         command = f'START_REPLICATION SLOT "{self._slot}" LOGICAL {stream.end_lsn} ({listed})'
         if not await self._start_copy(connection, command):
             return
@@ -216,6 +227,8 @@ class LogicalPrimary(Primary):
             stream.writer.timeline = identity.timeline
             return stream
         assert found is not None and found.position == position, f"{found=} {position=}"
+        if _has_messages(found.settings):
+            self._messages = True  # what has them goes on with them, or some would be missing
         end_lsn = found.end_lsn
         if end_lsn == ZERO_LSN:
             end_lsn = identity.confirmed_lsn or await self._create_slot(connection)
@@ -235,10 +248,16 @@ class LogicalPrimary(Primary):
         logger.info("created slot %s at %s", self._slot, consistent_point)
         return Lsn.parse(consistent_point)
 
+    def _options(self) -> dict[str, str]:
+        version = self._identity.server_version_num
+        if self._messages and version < 140000:
+            raise Refused(f"--messages needs PostgreSQL 14 or newer, this is {version // 10000}")
+        return plugin_options(self._publications, version, messages=self._messages)
+
     def _settings(self, identity: LogicalIdentity) -> dict[str, object]:
         return {
             "plugin": PLUGIN,
-            "options": plugin_options(self._publications, identity.server_version_num),
+            "options": self._options(),
             "publications": list(self._publications),
             "database": identity.database,
             "server_version": identity.server_version,

@@ -21,4 +21,5 @@ class ProposerSettings:
     unsafe_settings: bool = False
     apply_quorum: bool = True
     publications: tuple[str, ...] = ()  # of a logical log; none: physical
+    messages: bool = False  # with pg_logical_emit_message's
     log_level: str = "INFO"

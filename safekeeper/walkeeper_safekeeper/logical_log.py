@@ -311,8 +311,10 @@ class Describer:
     Only for entries that start in the segment of the first one sent: later ones have their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, without: frozenset[int] = frozenset()) -> None:
+        """`without`: kinds of messages that the consumer did not ask for."""
         self._descriptions, self._splitter = Descriptions(), MessageSplitter()
+        self._without = without
 
     def begin(self) -> None:
         """An entry begins, whatever the one before ended with."""
@@ -329,4 +331,5 @@ class Describer:
         return b"".join(
             self._descriptions.see(copy_data, message) + copy_data
             for copy_data, message in self._splitter.feed(payload)
+            if message[0] not in self._without
         )

@@ -160,7 +160,7 @@ class LogicalSession:
         settings = await self._logical.known_settings()  # and with it where the slots are
         slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
         try:
-            check_options(settings, dict(asked.options))
+            wishes = check_options(settings, dict(asked.options))
             start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
             segment = await self._logical.segment_of(start_lsn)
             if segment is None:
@@ -182,7 +182,7 @@ class LogicalSession:
                     raise _lost(log, asked.slot, start_lsn)
                 logger.info("started streaming %s", _describe(reader))
                 stream = LogicalStream(
-                    log, self._client, reader, segment, limits=self._limits, now=self._now
+                    log, self._client, reader, segment, wishes, limits=self._limits, now=self._now
                 )
                 await stream.run()
             finally:

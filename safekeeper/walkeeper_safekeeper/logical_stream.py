@@ -1,6 +1,6 @@
 """START_REPLICATION … LOGICAL: whole committed transactions to one consumer.
 
-    check_options(settings, options)    every reason to refuse what a consumer asks of pgoutput
+    check_options(settings, options)    what a consumer asks of pgoutput, or a reason to refuse it
     await LogicalStream(…).run()        returns when both sides have sent CopyDone
 
 Contract: a transaction is sent when its last byte is committed, so nothing that was sent is ever
@@ -9,15 +9,18 @@ primary's messages and positions. What a consumer has flushed moves its slot, ne
 sent. Time limits, keepalives and the handling of a silent consumer are WalStream's.
 
 Transactions are kept as CopyData messages, so a frame goes out as it lies there. Only in the
-segment of the first transaction its messages are looked at, for relations described before it.
+segment of the first transaction its messages are looked at, for relations described before it; and
+everywhere if the consumer does not want all that the log has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from walkeeper_common.entries import EntryKind, Frame
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgoutput import MESSAGE, has_origin
 from walkeeper_common.pgwire import (
     HotStandbyFeedback,
     Keepalive,
@@ -33,17 +36,33 @@ from walkeeper_safekeeper.served_log import ReaderState, ServedLog
 from walkeeper_safekeeper.wal_stream import StreamEnded, StreamLimits, WalStream
 
 # What changes the messages themselves, and cannot be had of messages that are there already.
-UNAVAILABLE = ("binary", "messages", "two_phase")
+UNAVAILABLE = ("binary", "two_phase")
+KEPT_HINT = "It keeps messages as the primary sent them: text, transactions whole."
+MESSAGES_HINT = (
+    "Start the log's proposer with --messages; what is written from then on can be asked for."
+)
 
 
-def check_options(settings: LogSettings, options: Mapping[str, str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What of the log a consumer does not want."""
+
+    local_only: bool = False  # origin = none: only what was first written at the primary
+    without: frozenset[int] = frozenset()  # kinds of messages
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.local_only and not self.without
+
+
+def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
     """pgoutput's own checks, and that what is asked for is what the log has."""
     for needed in ("proto_version", "publication_names"):
         if needed not in options:
             raise SqlRefused("22023", f"option {needed} missing")
     if not options["proto_version"].isdecimal():
         raise SqlRefused("22023", f'invalid proto_version "{options["proto_version"]}"')
-    known = {*UNAVAILABLE, "proto_version", "publication_names", "streaming", "origin"}
+    known = {*UNAVAILABLE, "proto_version", "publication_names", "streaming", "origin", "messages"}
     for name, value in options.items():
         if name not in known:
             raise SqlRefused("0A000", f"unrecognized pgoutput option: {name}")
@@ -51,10 +70,15 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> None:
             raise SqlRefused(
                 "0A000",
                 f"pgoutput option {name} is not available from a safekeeper",
-                hint="It keeps messages as the primary sent them: text, transactions whole.",
+                hint=KEPT_HINT,
             )
-    if options.get("origin", "any").lower() != "any":
-        raise SqlRefused("0A000", "origin = none is not available from a safekeeper")
+    origin = options.get("origin", "any").lower()
+    if origin not in ("any", "none"):
+        raise SqlRefused("22023", f'unrecognized origin value: "{origin}"')
+    has_messages = settings.options.get("messages") == "true"
+    asked_for = parse_boolean(options.get("messages", "off"), "messages requires a Boolean value")
+    if asked_for and not has_messages:
+        raise SqlRefused("0A000", "this log has no logical decoding messages", hint=MESSAGES_HINT)
     asked = set(split_identifiers(options["publication_names"]))
     if asked != set(settings.publications):
         here = ", ".join(settings.publications)
@@ -63,6 +87,8 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> None:
             f"this log has publications {here}, not {options['publication_names']}",
             hint=f"Ask for exactly: {here}. For others make a log of their own.",
         )
+    unwanted = frozenset({MESSAGE} if has_messages and not asked_for else ())
+    return Wishes(local_only=origin == "none", without=unwanted)
 
 
 def split_identifiers(text: str) -> list[str]:
@@ -93,6 +119,9 @@ def split_identifiers(text: str) -> list[str]:
     return names
 
 
+EVERYTHING = Wishes()
+
+
 class LogicalStream(WalStream):
     """One START_REPLICATION; `start` is the position of the segment where reading begins."""
 
@@ -102,6 +131,7 @@ class LogicalStream(WalStream):
         client: ClientConnection,
         reader: LogicalReader,
         start: Lsn,
+        wishes: Wishes = EVERYTHING,
         *,
         limits: StreamLimits,
         now: Callable[[], float],
@@ -109,11 +139,13 @@ class LogicalStream(WalStream):
         super().__init__(log, client, reader, log.timeline, limits=limits, now=now)
         self._consumer = reader
         self._cursor = EntryCursor(log, start)
-        self._describer: Describer | None = Describer()
+        self._wishes = wishes
+        self._describer: Describer | None = Describer(wishes.without)
         self._is_inside = False  # an entry's first frame was seen, its last not yet
         self._segment = start  # where the entry that goes on began
         self._first_segment: Lsn | None = None  # where the first entry that was sent began
         self._is_wanted = False  # the consumer does not have it, and it is whole
+        self._is_silent = True  # nothing of the entry that goes on was sent
 
     async def run(self) -> None:
         """As WalStream's; there is no timeline to end."""
@@ -160,10 +192,10 @@ class LogicalStream(WalStream):
         if not self._is_inside and not frame.is_first:
             return  # of an entry that began before the segment where reading began
         if frame.is_first:
-            self._is_inside = True
+            self._is_inside = self._is_silent = True
             self._consumer.position = frame.position
             self._segment = frame.position.round_down(self._log.segment_bytes)
-            if self._first_segment not in (None, self._segment):
+            if self._first_segment not in (None, self._segment) and self._wishes.is_everything:
                 self._describer = None  # everything that starts from here on describes itself
             if self._describer is not None:
                 self._describer.begin()
@@ -176,7 +208,7 @@ class LogicalStream(WalStream):
     async def _on_part(self, frame: Frame) -> None:
         """A large transaction: sent once it is known that it is whole, and not abandoned."""
         if frame.is_first:
-            self._is_wanted = await self._is_whole_and_new(frame)
+            self._is_wanted = await self._is_whole_and_new(frame) and self._is_asked_for(frame)
         self._pass_on(frame)
 
     async def _is_whole_and_new(self, first: Frame) -> bool:
@@ -192,14 +224,22 @@ class LogicalStream(WalStream):
                 await self._log.wait_for_commit(ahead.read_position, wait_s)
             await self._do_duties()
 
+    def _is_asked_for(self, first: Frame) -> bool:
+        return not (self._wishes.local_only and has_origin(first.payload))
+
     def _on_last(self, frame: Frame) -> None:
         reader = self._consumer
+        is_new = frame.end_lsn > reader.sent_lsn
         if frame.is_first:
-            self._is_wanted = frame.end_lsn > reader.sent_lsn
+            self._is_wanted = is_new and (
+                frame.kind is not EntryKind.TRANSACTION or self._is_asked_for(frame)
+            )
         match frame.kind:
             case EntryKind.TRANSACTION:
                 self._pass_on(frame)
                 reader.sent_lsn = max(reader.sent_lsn, frame.end_lsn)
+                if is_new and self._is_silent:  # so that its slot moves all the same
+                    self._send_keepalive(reply_requested=False)
             case EntryKind.PROGRESS if self._is_wanted:
                 reader.sent_lsn = frame.end_lsn
                 self._send_keepalive(reply_requested=False)
@@ -217,6 +257,7 @@ class LogicalStream(WalStream):
         if self._describer is not None:
             data = self._describer.complete(frame.payload)
         self._client.send(bytes(data))
+        self._is_silent = self._is_silent and not data
         self._sent_at_s = self._clock()
 
     def _send_keepalive(self, *, reply_requested: bool) -> None:

@@ -148,6 +148,16 @@ def transactions(data: bytes) -> list[Transaction]:
             current = None
         elif kind == b"R":
             _relation(reading, relations)
+        elif kind == b"M":
+            lsn, change = _emitted(reading)
+            if current is None:
+                found.append(Transaction(0, lsn, lsn, [change]))
+            else:
+                current.changes.append(change)
+        elif kind == b"O":
+            assert current is not None and not current.changes
+            reading.take("Q")
+            current.changes.append(("O", Relation(reading.text(), [], []), None, None))
         elif kind == b"Y":
             reading.take("I")
             reading.text(), reading.text()
@@ -157,6 +167,16 @@ def transactions(data: bytes) -> list[Transaction]:
         assert data[reading.at : reading.at + 1] == b"\n", f"{kind!r} at {reading.at}"
         reading.at += 1
     return found
+
+
+def _emitted(reading: _Reading) -> tuple[int, tuple[str, Relation, None, Row]]:
+    """A message of pg_logical_emit_message, under its prefix for a name."""
+    _, lsn = reading.take("BQ")
+    relation = Relation(reading.text(), [], [])
+    (size,) = reading.take("I")
+    content = reading.data[reading.at : reading.at + size].decode()
+    reading.at += size
+    return lsn, ("M", relation, None, {"content": content})
 
 
 def _relation(reading: _Reading, relations: dict[int, Relation]) -> None:

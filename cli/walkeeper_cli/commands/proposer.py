@@ -63,6 +63,12 @@ from walkeeper_cli.options import (
     metavar="NAME[,NAME]",
     help="What --logical decodes: publications in the database of --dsn.",
 )
+@option(
+    "--messages",
+    is_flag=True,
+    help="With --logical: what pg_logical_emit_message writes, too, for consumers that ask for it. "
+    "A log that has them once goes on with them. PostgreSQL 14 or newer.",
+)
 @log_level_option
 @config_option
 def command(
@@ -74,6 +80,7 @@ def command(
     apply: str,
     logical: bool,
     publications: tuple[str, ...],
+    messages: bool,
     take_over: bool,
     follow: bool,
     resume: bool,
@@ -96,6 +103,8 @@ def command(
     """
     if logical != bool(publications):
         raise click.UsageError("--logical and --publication NAME go together")
+    if messages and not logical:
+        raise click.UsageError("--messages is for --logical: WAL has them anyway")
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
@@ -111,6 +120,7 @@ def command(
         unsafe_settings=allow_unsafe_settings,
         apply_quorum=apply == "quorum-flush",
         publications=publications,
+        messages=messages,
         http=http,
         log_level=log_level,
     )
