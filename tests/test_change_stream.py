@@ -198,6 +198,23 @@ def test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once(
     assert stage.commits_all() == 0x1A0
 
 
+def test_nothing_is_made_between_two_connections() -> None:
+    """The core has asked for a stream from the log's end: it must not move meanwhile."""
+    stage = Stage()
+    stage.feed(keepalive(0x120), keepalive(0x130))  # of which one waits for the other's commit
+    stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x100), is_new=True),))
+    stage.stream.on_consumer_slots((SlotNews("b", Lsn(0x100), is_new=True),))
+    stage.feed()
+    end = stage.log.end
+    stage.stream.on_disconnected()
+    assert stage.commits_all() == 0x120
+    stage.feed()
+    assert stage.log.end == end == stage.stream.writer.position
+    stage.stream.on_connected()
+    stage.feed()
+    assert stage.entries()[-1][3] == slots_only(a="0/100", b="0/100")
+
+
 def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
     stage = Stage()
     stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x100), is_new=True),))

@@ -180,6 +180,13 @@ class LogicalPrimary(Primary):
         self._messages = messages
         self._identity: LogicalIdentity
 
+    async def _one_connection(self) -> WalkeeperError:
+        try:
+            return await super()._one_connection()
+        finally:
+            if self._end.stream is not None:
+                self._end.stream.on_disconnected()
+
     async def _open(self) -> ReplicationConnection:
         connection = await ReplicationConnection.open(
             self._dsn, self._application_name, replication="database"

@@ -167,6 +167,16 @@ class Authorship(Oracle):
             self.fail(f"{ballot} took WAL at {begin_lsn}, it had {len(written)} from {start_lsn}")
         written += wal
 
+    def log_of(self, history: Sequence[Fragment], end_lsn: Lsn) -> bytes:
+        """What a log with this history has below end_lsn."""
+        fragments = cut(tuple(history), end_lsn)
+        ends = [*(fragment.start_lsn for fragment in fragments[1:]), end_lsn]
+        data = b""
+        for fragment, end in zip(fragments, ends, strict=True):
+            start_lsn, written = self._written.get(fragment.ballot, (fragment.start_lsn, b""))
+            data += bytes(written[fragment.start_lsn - start_lsn : end - start_lsn])
+        return data
+
     def check(self, who: str, history: Sequence[Fragment], begin_lsn: Lsn, wal: bytes) -> None:
         """`wal` stands in a log with this history."""
         end_lsn = begin_lsn + len(wal)

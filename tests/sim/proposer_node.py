@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
@@ -90,6 +90,7 @@ class ProposerNode:
             take_over=take_over,
             window_bytes_max=self.world.random.choice(WINDOW_BYTES),
             linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
+            **self.campaign_options(),
         )
         self.core = Proposer(campaign)
         self.driver = Driver(self.core, links=self, primary=self, around=self)
@@ -100,6 +101,10 @@ class ProposerNode:
         if purpose is Purpose.ATTACH:
             self._later(self.world.delay_ms(), self._connect_primary)
         self._tick()
+
+    def campaign_options(self) -> dict[str, Any]:
+        """Of a log of another kind (logical.py)."""
+        return {}
 
     def _later(self, delay_ms: float, what: Callable[[], None]) -> None:
         self.world.later(delay_ms, lambda: what() if self.is_alive else None)

@@ -28,6 +28,9 @@ KEPT_TAIL_BYTES = 20_000
 class Story:
     """Builds the world of a seed, runs it, raises what an oracle finds."""
 
+    kind = LogKind.PHYSICAL
+    proposer_type: type[ProposerNode] = ProposerNode
+
     def __init__(
         self,
         seed: int,
@@ -77,7 +80,7 @@ class Story:
             system_id=SYSTEM_ID,
             segment_bytes=SEGMENT_BYTES,
             server_version="15.18",
-            kind=LogKind.PHYSICAL,
+            kind=self.kind,
             creation_lsn=start_lsn,
             timeline=1,
             members=tuple(member_name(i + 1, inc) for i, inc in enumerate(incarnations)),
@@ -158,7 +161,7 @@ class Story:
             others = [node for node in self.safekeepers if node not in reaches]
             self.network.cut([(name, node.name) for node in others])
             self.network.cut([(node.name, name) for node in others])
-        proposer = ProposerNode(
+        proposer = self.proposer_type(
             self.network,
             name,
             self.safekeepers,

@@ -1,0 +1,453 @@
+"""A logical log in the simulated world: transactions become entries, and each is there once.
+
+    LogicalStory(seed).run()        python -m tests.sim.logical --seeds 100
+
+The shipping core, driver, acceptor, entry store, change stream and examination of a logical log's
+end; network, disks, clocks and the oracles are those of logs of WAL, which compare bytes by
+position. In place of WAL the primary sends pgoutput's messages, in pieces, again when somebody
+connects anew; what it is told are LSNs. In the end the log is read as a consumer reads it
+(judge_stream). There are no copies of the server and no retention: nothing here has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from tests.entry_maker import SETTINGS, LogBytes, begin, commit, insert, keepalive, relation
+from tests.sim import faults, healing
+from tests.sim.archive import Archived
+from tests.sim.network import Network
+from tests.sim.oracle import Acknowledged, NoProgress, Oracle, Oracles, Violation
+from tests.sim.primary import SYSTEM_ID
+from tests.sim.proposer_node import PROBE_BYTES, ProposerNode
+from tests.sim.servers import members
+from tests.sim.story import SEGMENT_BYTES, Story
+from tests.sim.world import World
+from walkeeper_common.entries import EntryKind, EntryWalk, record_end_before
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import Feedback
+from walkeeper_common.pgoutput import BEGIN, COMMIT, RELATION, Commit, MessageSplitter, relations_of
+from walkeeper_common.quorum import LogKind
+from walkeeper_proposer import entry_writer
+from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.proposer_events import WalArrived
+
+FIRST_LSN = 0x100
+ROWS_MAX = 4
+TABLES = 3
+ROW_BYTES = (10, 10, 100, 500, 4000)
+FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log before its commit
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What the primary committed."""
+
+    commit_lsn: int
+    end_lsn: int
+    rows: tuple[tuple[int, bytes], ...]  # (table, value)
+
+
+class ChangingPrimary:
+    """A server with a logical slot, as far as a proposer sees it."""
+
+    timeline = 1
+    flush_lsn = Lsn(0)  # in positions of the log, which it does not know
+
+    def __init__(self, world: World, name: str, acked: Acknowledged) -> None:
+        self.world, self.name, self.acked = world, name, acked
+        self.is_up = True
+        self.timeline_ends: list[tuple[int, Lsn]] = []
+        self.transactions: list[Transaction] = []
+        self.wal_end = FIRST_LSN
+        self.confirmed_lsn = self._saved_lsn = FIRST_LSN  # of the slot; a crash may set it back
+        self.told_lsn = FIRST_LSN
+        self._told_position = acked.start_lsn
+        self._standby: ChangesNode | None = None
+        self._next = 0
+        self._described: set[int] = set()
+
+    def identity(self) -> LogicalIdentity:
+        return LogicalIdentity(
+            system_id=SYSTEM_ID,
+            timeline=1,
+            flush_lsn=Lsn(self.wal_end),
+            segment_bytes=SEGMENT_BYTES,
+            server_version="15.18",
+            server_version_num=150018,
+            in_recovery=False,
+            fsync=True,
+            full_page_writes=True,
+            timeline_file=b"",
+            database="shop",
+            slot="s",
+            confirmed_lsn=Lsn(self.confirmed_lsn),
+        )
+
+    def has_all_of(self, acked: Acknowledged) -> bool:
+        return True
+
+    def write(self) -> None:
+        """One more transaction, or one that publishes nothing."""
+        if not self.is_up:
+            return
+        random = self.world.random
+        if random.random() < 0.2:
+            self.wal_end += 0x20
+        else:
+            rows = [self._row(random.choice(ROW_BYTES)) for _ in range(random.randint(1, ROWS_MAX))]
+            commit_lsn = self.wal_end + random.randrange(0x10, 0x200)
+            made = Transaction(commit_lsn, commit_lsn + 0x30, tuple(rows))
+            self.transactions.append(made)
+            self.wal_end = made.end_lsn
+        self._send()
+
+    def _row(self, size: int) -> tuple[int, bytes]:
+        return self.world.random.randint(1, TABLES), self.world.random.randbytes(size)
+
+    def stream(self, standby: ChangesNode, start_lsn: Lsn) -> None:
+        """START_REPLICATION … LOGICAL: whoever had the slot before is ended."""
+        if self._standby is not None and self._standby is not standby:
+            self._standby.primary_lost("the slot was taken")
+        self._standby, self._described = standby, set()
+        from_lsn = max(start_lsn, self.confirmed_lsn)
+        ends = [one.end_lsn for one in self.transactions]
+        self._next = sum(end <= from_lsn for end in ends)
+        if self._next and self.world.random.random() < 0.3:
+            self._next -= 1  # a proposer has to drop what it has
+        self._send()
+
+    def _send(self) -> None:
+        while self._standby is not None and self._next < len(self.transactions):
+            one = self.transactions[self._next]
+            self._next += 1
+            self._standby.changes_arrived(begin(one.commit_lsn))
+            for table, value in one.rows:
+                if table not in self._described:
+                    self._described.add(table)
+                    self._standby.changes_arrived(relation(table))
+                self._standby.changes_arrived(insert(table, value))
+            self._standby.changes_arrived(commit(one.commit_lsn, one.end_lsn))
+        if self._standby is not None and self.world.random.random() < 0.5:
+            self._standby.changes_arrived(keepalive(self.wal_end))
+
+    def leave(self, standby: ProposerNode) -> None:
+        if self._standby is standby:
+            self._standby = None
+
+    def report(self, standby: ChangesNode, lsn: Lsn, log: LogBytes, position: Lsn) -> None:
+        """A status update: commits up to `lsn` return; the log has them up to `position`."""
+        if not self.is_up or self._standby is not standby:
+            return
+        assert lsn <= self.wal_end, f"{lsn} was never written, {self.wal_end=:X}"
+        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
+        if self.world.random.random() < 0.2:
+            self._saved_lsn = self.confirmed_lsn
+        self.told_lsn = max(self.told_lsn, lsn)
+        if position > self._told_position:
+            data = log.read(self._told_position, position)
+            self.acked.acknowledge(self.name, self._told_position, data, standby.ballot)
+            self._told_position = position
+
+    def crash(self) -> None:
+        """What was sent was flushed before; the slot's position may be an older one."""
+        if not self.is_up:
+            return
+        self.world.trouble("primary crashes", self.name, f"CRASH end={self.wal_end:X}")
+        self.is_up = False
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            standby.primary_lost("the server crashed")
+        self.world.later(self.world.random.uniform(100, 3000), self.restart)
+
+    def end_connection(self, tries: int = 300) -> None:
+        """pg_terminate_backend, inside of a transaction if one comes soon."""
+        standby = self._standby
+        if standby is not None and tries and not standby.is_inside_transaction:
+            self.world.later(1, lambda: self.end_connection(tries - 1))
+        elif standby is not None:
+            self._standby = None
+            self.world.trouble("walsenders ended", self.name, "ends the connection")
+            standby.primary_lost("terminating connection due to administrator command")
+
+    def restart(self) -> None:
+        self.is_up, self.confirmed_lsn = True, self._saved_lsn
+        self.world.say(self.name, f"boot end={self.wal_end:X} confirmed={self.confirmed_lsn:X}")
+
+
+class ChangesNode(ProposerNode):
+    """A proposer of a logical log: what logical_primary.py does, without sockets."""
+
+    primary: ChangingPrimary  # type: ignore[assignment]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.log_end = LogicalEnd()
+        self._payloads: list[bytes] = []
+        self._log = LogBytes(Lsn(0))  # all of it, as this leader has it
+        super().__init__(*arguments, **options)
+
+    def campaign_options(self) -> dict[str, Any]:
+        if self.purpose is not Purpose.ATTACH:
+            return {}
+        return {"kind": LogKind.LOGICAL, "examine": self.log_end.examine}
+
+    @property
+    def is_inside_transaction(self) -> bool:
+        """Of which it has handed over a part."""
+        stream = self.log_end.stream
+        return stream is not None and stream.writer.is_inside
+
+    def _on_elected(self) -> None:
+        super()._on_elected()
+        self._log = LogBytes(self.oracles.acknowledged.start_lsn)
+        self._log.data += self.oracles.authorship.log_of(self.leader.history, self.leader.start_lsn)
+
+    # The primary
+
+    def stream(self, start_lsn: Lsn, timeline: int) -> None:
+        self._is_paused = False
+        self._payloads.clear()
+        self._stream_serial += 1
+        serial = self._stream_serial
+
+        def start() -> None:
+            if self._has_primary and self.primary.is_up and serial == self._stream_serial:
+                stream = self.log_end.stream = self._stream_at(start_lsn)
+                stream.on_connected()
+                self._hand_over()
+                self.primary.stream(self, stream.end_lsn)
+
+        self._later(self.world.delay_ms(), start)
+
+    def _stream_at(self, position: Lsn) -> ChangeStream:
+        stream, found = self.log_end.stream, self.log_end.found
+        if stream is not None:
+            assert stream.writer.position == position, f"{stream.writer.position=} {position=}"
+            return stream
+        assert found is not None and found.position == position, f"{found=} {position=}"
+        end_lsn = found.end_lsn if found.end_lsn != ZERO_LSN else Lsn(self.primary.confirmed_lsn)
+        return ChangeStream(
+            position,
+            end_lsn=end_lsn,
+            timeline=1,
+            segment_bytes=SEGMENT_BYTES,
+            settings=SETTINGS,
+        )
+
+    def changes_arrived(self, payload: bytes) -> None:
+        self._payloads.append(payload)
+        self._later(self.world.delay_ms(), self._take_arrived)
+
+    def _take_arrived(self) -> None:
+        """Some at a time, so that a connection is lost inside of a transaction, too."""
+        stream = self.log_end.stream
+        for _ in range(self.world.random.randint(1, 4)):
+            if stream is None or not self._payloads or self._is_paused or not self._has_primary:
+                break
+            stream.on_copy_data(self._payloads.pop(0))
+            self._hand_over()
+        if self._payloads and not self._is_paused and self._has_primary:
+            self._later(self.world.delay_ms(), self._take_arrived)
+
+    def primary_lost(self, text: str) -> None:
+        self._payloads.clear()
+        if self.log_end.stream is not None:
+            self.log_end.stream.on_disconnected()
+        super().primary_lost(text)
+
+    def _hand_over(self) -> None:
+        assert self.log_end.stream is not None
+        position, data = self.log_end.stream.take()
+        if data:
+            assert position == self._log.end, f"{position=} {self._log.end=}"
+            self._log.data += data
+            self.oracles.authorship.wrote(self.ballot, position, bytes(data))
+            self.post(WalArrived(position, data))
+
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        stream = self.log_end.stream
+        if stream is None:
+            return
+        self._judge_report(commit_lsn)
+        lsn = stream.on_committed(commit_lsn)
+        if lsn is not None:
+            self.primary.report(self, lsn, self._log, self._whole_end(commit_lsn))
+        self._hand_over()  # a progress entry may have waited for this one
+
+    def _whole_end(self, position: Lsn) -> Lsn:
+        first = self._log.begin
+        found = record_end_before(
+            self._log, first_lsn=first, flush_lsn=position, segment_bytes=SEGMENT_BYTES
+        )
+        return found.end_lsn
+
+    # What the judges are shown
+
+    def _judge_leader(self, start_lsn: Lsn) -> None:
+        """The primary has none of the log's bytes."""
+
+    def _judge_report(self, commit_lsn: Lsn) -> None:
+        configuration, end = self.core.configuration, self._whole_end(commit_lsn)
+        assert configuration is not None
+        begin_lsn = Lsn(max(self._log.begin, self.reported_lsn, int(end) - PROBE_BYTES))
+        if end > begin_lsn:
+            data = self._log.read(begin_lsn, end)
+            holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, data)]
+            quorum = configuration.ack_quorum
+            self.oracles.durability.check_quorum(self.name, commit_lsn, holding, quorum)
+            self.reported_lsn = end
+
+
+class Once(Oracle):
+    """Every transaction that a client was told of is in the log once, and in commit order."""
+
+    def check(self, primary: ChangingPrimary, found: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
+        wanted = [(one.end_lsn, one.rows) for one in primary.transactions]
+        for number, (got, want) in enumerate(zip(found, wanted, strict=False)):
+            if got != want:
+                self.fail(f"transaction {number} is {got[0]:X}, {want[0]:X} was committed then")
+        told = sum(end_lsn <= primary.told_lsn for end_lsn, _ in wanted)
+        if not told <= len(found) <= len(wanted):
+            self.fail(
+                f"{len(found)} are there of {told} that were acknowledged, {len(wanted)} made"
+            )
+
+
+class LogicalStory(Story):
+    """One seed's story of a logical log."""
+
+    kind = LogKind.LOGICAL
+    proposer_type = ChangesNode
+
+    def __init__(self, seed: int, *, show: Callable[[str], None] | None = None) -> None:
+        self.world = world = World(seed, show=show)
+        world.options = replace(
+            world.options, plots=(), clones=0.0, retention_bytes=None, recycled_bytes=None,
+            starts_inside_record=False,
+        )  # fmt: skip
+        self.network = Network(world)
+        start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))
+        self.oracles = Oracles(start_lsn)
+        self.configuration = self._configuration(start_lsn)
+        self.archived = Archived()
+        self.safekeepers = self._safekeepers()
+        server: Any = ChangingPrimary(world, "pg1", self.oracles.acknowledged)
+        self.primary = server
+        self.primaries = [self.primary]
+        self.writing = None
+        self.proposers, self.operators, self.is_staged, self._names = [], [], False, 0
+
+    def run(self) -> None:
+        with mock.patch.object(entry_writer, "FRAME_BYTES_MAX", FRAME_BYTES_MAX):
+            self._run()
+
+    def _run(self) -> None:
+        world, options = self.world, self.world.options
+        world.say("----", f"seed {world.seed} {options}")
+        faults.schedule(self)
+        primary: Any = self.primary
+        world.every(world.random.choice((0.0, 10.0, 60.0)), primary.end_connection)
+        for _ in range(options.proposers):
+            self.start_proposer()
+        self._write_for_ever()
+        world.run_until(options.safety_s * 1000)
+        healing.heal(self)
+        self._demand_progress()
+        self.judge_stream()
+
+    def _demand_progress(self) -> None:
+        """One thing breaks at a time; then nobody writes, and all is acknowledged everywhere."""
+        primary: Any = self.primary
+        primary.restart()
+        proposer = self.start_proposer(take_over=True, resumes=True)
+        proposer = healing._wait_for_more(self, proposer)
+        victim = self.world.random.choice(members(self))
+        for shock in (primary.crash, victim.crash, proposer.break_one):
+            shock()
+            proposer = healing._wait_for_more(self, proposer)
+        self.writing, last = [], primary.transactions[-1].end_lsn
+        stop_ms = self.world.now_ms + healing.HEAL_S * 1000
+
+        def is_done() -> bool:
+            return primary.told_lsn >= last and healing._are_equal(self)
+
+        self.world.run_until(stop_ms, stop=is_done)
+        if not is_done():
+            raise NoProgress(f"told up to {primary.told_lsn:X}, committed up to {last:X}")
+
+    def judge_stream(self) -> None:
+        """What a consumer reads of what was acknowledged."""
+        acked = self.oracles.acknowledged
+        log = LogBytes(acked.start_lsn)
+        log.data += acked.wal
+        found: list[tuple[int, tuple[Any, ...]]] = []
+        entry: list[bytes] = []
+        known: set[int] = set()
+        for frame in EntryWalk(log, log.begin, log.end, SEGMENT_BYTES):
+            entry = [] if frame.is_first else entry
+            entry.append(bytes(frame.payload))
+            if frame.is_last and frame.kind is EntryKind.TRANSACTION:
+                found.append(_read(b"".join(entry), known))
+            if frame.is_last and frame.kind is EntryKind.ABANDONED:
+                self.world.facts["transactions that were cut off"] += 1
+        self.world.facts["transactions in the log"] += len(found)
+        primary: Any = self.primary
+        Once().check(primary, found)
+
+
+def _read(payload: bytes, known: set[int]) -> tuple[int, tuple[Any, ...]]:
+    """(end LSN, rows) of a transaction; its tables were described by then."""
+    rows, end_lsn = [], 0
+    for number, (_, message) in enumerate(MessageSplitter().feed(payload)):
+        assert (message[0] == BEGIN) == (number == 0), f"{bytes(message[:10])!r} at {number}"
+        if message[0] == RELATION:
+            known.add(int.from_bytes(message[1:5], "big"))
+        elif message[0] == COMMIT:
+            end_lsn = int(Commit.unpack(message).end_lsn)
+        elif message[0] == ord("I"):
+            (table,) = relations_of(message)
+            assert table in known, f"table {table} was never described"
+            rows.append((table, bytes(message[13:])))
+    assert end_lsn, "a transaction without its Commit"
+    return end_lsn, tuple(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes are those of tests.sim."""
+    parser = argparse.ArgumentParser(description="The simulator, with logical logs.")
+    parser.add_argument("--seed", type=int, help="one run, one line an event")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--from", type=int, default=0, dest="base", help="the first seed")
+    asked = parser.parse_args(arguments)
+    seeds = range(asked.base, asked.base + asked.seeds) if asked.seed is None else [asked.seed]
+    kept = {"transactions": 0, "cut off": 0, "elections": 0}
+    for seed in seeds:
+        story = LogicalStory(seed, show=None if asked.seed is None else _print)
+        try:
+            story.run()
+        except (Violation, NoProgress, Exception) as error:
+            _print(traceback.format_exc())
+            _print(f"seed {seed}: {error}")
+            return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
+        facts = story.world.facts
+        kept["transactions"] += facts["transactions in the log"]
+        kept["cut off"] += facts["transactions that were cut off"]
+        kept["elections"] += facts["elections"]
+    _print(f"{len(seeds)} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
+    return 0
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
