@@ -27,6 +27,7 @@ from typing import Any
 import psycopg
 
 from tests.waiting import wait_until
+from walkeeper_cli.local import shared_memory
 
 START_TIMEOUT_S = 60
 PROGRAM_TIMEOUT_S = 120
@@ -242,8 +243,10 @@ class PostgresServer:
         """SIGKILL to the postmaster and all its processes; nothing if it is not running."""
         if not self.is_running:
             return
+        segment = shared_memory.segment_of(self.data)
         victims = self.signal_all(signal.SIGKILL)
         wait_until(lambda: not any(map(_is_alive, victims)))
+        shared_memory.remove(segment)
         # A zombie that nobody has reaped yet still counts as a live owner of the lock files.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         (self.directory / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)

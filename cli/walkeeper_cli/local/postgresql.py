@@ -17,6 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from walkeeper_cli.child_process import ChildProcess
+from walkeeper_cli.local import shared_memory
 from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused
 
@@ -152,6 +153,7 @@ class PostgreSQL:
     async def kill(self) -> None:
         """SIGKILL to the postmaster and to each of its processes."""
         victims = self._children() if self._process.is_running else []
+        segment = shared_memory.segment_of(self.data)
         await self._process.kill()
         for pid in victims:
             try:
@@ -160,6 +162,8 @@ class PostgreSQL:
                 continue
         while any(map(_runs, victims)):  # noqa: ASYNC110  (they are not our children)
             await asyncio.sleep(POLL_S)
+        if victims:
+            shared_memory.remove(segment)
 
     async def destroy(self) -> None:
         """Kill it and delete its data directory."""
