@@ -14,7 +14,6 @@ if __name__ == "__main__":
 
 import errno
 import importlib
-import importlib.metadata
 import sys
 from typing import Any
 
@@ -74,7 +73,10 @@ class LazyGroup(click.Group):
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(f"walkeeper {importlib.metadata.version('walkeeper')}")
+        # Not above: every command would wait for its parsers of mail headers.
+        from importlib.metadata import version
+
+        click.echo(f"walkeeper {version('walkeeper')}")
         ctx.exit()
 
 

@@ -3,11 +3,13 @@
     with Cluster.create(primary) as cluster:       made, streaming, attached
         cluster.safekeepers[0].kill(); cluster.safekeepers[0].start()
 
-Nothing of walkeeper is imported: commands and `status --json` are all that is used.
+Commands are all that is used, but for `status`: it is polled, so it asks the safekeepers as the
+command does, without a process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -21,6 +23,7 @@ from typing import Any, Self
 
 from tests.postgres_server import PostgresServer, free_port, server_environment
 from tests.waiting import wait_until
+from walkeeper_cli.status import gather
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 READY_S = 40.0
@@ -213,8 +216,9 @@ class Cluster:
         return walkeeper(name, "--safekeepers", self.addresses, "--cluster", self.name, *options)
 
     def status(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.command("status", "--json"))
-        return document
+        """What `walkeeper status --json` prints; test_kills.py compares the two."""
+        pairs = [address.rpartition(":") for address in self.addresses.split(",")]
+        return asyncio.run(gather([(host, int(port)) for host, _, port in pairs], self.name, 3.0))
 
     def settle(self, *options: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.command("settle", "--json", *options))

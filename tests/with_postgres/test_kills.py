@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -27,6 +28,7 @@ def test_commits_hang_without_a_quorum_and_resume_by_themselves(cluster: Cluster
         second.kill()
         assert journal.is_silent_for(HANG_S)
         assert cluster.try_command("status", "--check").returncode == 2
+        assert json.loads(cluster.command("status", "--json")) == cluster.status()
         first.start()
         journal.wait_for_more(100)
         second.start()
