@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     from pyspark_pgwal.session import session
 
-    made = session("local[2]", spark_sql_shuffle_partitions="2")
+    made = session(
+        "local[2]",
+        spark_sql_shuffle_partitions="2",
+        # Short queries in one process: to compile thoroughly costs more than it saves.
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
