@@ -241,9 +241,10 @@ class PostgresServer:
 
     def kill(self) -> None:
         """SIGKILL to the postmaster and all its processes; nothing if it is not running."""
-        if not self.is_running:
-            return
         segment = shared_memory.segment_of(self.data)
+        if not self.is_running:
+            shared_memory.remove(segment)  # of one that a test has killed in its own way
+            return
         victims = self.signal_all(signal.SIGKILL)
         wait_until(lambda: not any(map(_is_alive, victims)))
         shared_memory.remove(segment)

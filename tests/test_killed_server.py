@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
 from walkeeper_cli.local.shared_memory import segment_of
 
 pytestmark = pytest.mark.postgres
@@ -25,5 +27,8 @@ def test_the_segment_of_a_killed_server_is_removed() -> None:
         assert first not in segments()
         server.start()
         second = segment_of(server.data)
+        assert second in segments()
+        server.signal_all(signal.SIGKILL)
+        wait_until(lambda: not server.is_running)
         assert second in segments()
     assert second not in segments()

@@ -14,14 +14,16 @@ import ctypes
 from pathlib import Path
 
 IPC_RMID = 0
-KEY_AND_ID_LINE = 6  # of postmaster.pid, from 0 (miscadmin.h: LOCK_FILE_LINE_SHMEM_KEY)
+# Of postmaster.pid, from 0 (miscadmin.h: LOCK_FILE_LINE_…).
+DATA_DIRECTORY_LINE, KEY_AND_ID_LINE = 1, 6
 
 
 def segment_of(data: Path) -> int | None:
-    """By the lock file of a data directory."""
+    """By the lock file of a data directory, if it is not the copy of another one's."""
     try:
-        _, segment = (data / "postmaster.pid").read_text().splitlines()[KEY_AND_ID_LINE].split()
-        return int(segment)
+        lines = (data / "postmaster.pid").read_text().splitlines()
+        _, segment = lines[KEY_AND_ID_LINE].split()
+        return int(segment) if Path(lines[DATA_DIRECTORY_LINE]) == data.absolute() else None
     except (OSError, ValueError, IndexError):
         return None
 
