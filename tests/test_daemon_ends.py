@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -289,3 +290,18 @@ def test_a_member_that_joined_is_shown_with_the_address_by_which_it_is_reached()
         assert "127.0.0.2:5454" in named
 
     on_uvloop(body)
+
+
+def test_a_safekeeper_whose_http_port_is_taken_never_says_that_it_is_ready(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        where = ("--id", "1", "--data-dir", str(tmp_path / "sk1"), "--listen", "127.0.0.1:0")
+        ended = subprocess.run(
+            [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where, "--http", address],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"--http {address} cannot be listened on" in ended.stderr

@@ -90,9 +90,7 @@ class ServerCatalogs:
         click.echo(f"walkeeper: {text}", err=True)
         return past
 
-    def _catalog(
-        self, dsn: str, lsn: int, system_id: int | None, database: str | None
-    ) -> Catalog:
+    def _catalog(self, dsn: str, lsn: int, system_id: int | None, database: str | None) -> Catalog:
         return catalog_of_server(dsn, lsn, system_id=system_id, database=database)
 
 
@@ -137,6 +135,7 @@ def table_at(
         archive.files, plan, base=base, until=at, keeps_commits=False,
         on_problem=archive.on_problem,
     )  # fmt: skip
+
     def opened(catalog: Catalog | None) -> TableAt:
         return TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,

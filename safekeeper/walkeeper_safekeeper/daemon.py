@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 
 from walkeeper_archive.object_store import open_store
@@ -58,7 +58,10 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     try:
         await catalog.open_all()
         if settings.http is not None:
-            group.create_task(_serve_http(settings, catalog), name="http")
+            listening = asyncio.Event()
+            serving = _serve_http(settings, catalog, lambda *_: listening.set())
+            group.create_task(serving, name="http")
+            await listening.wait()  # ready is both
         await serve(
             settings.listen[0],
             settings.listen[1],
@@ -83,12 +86,15 @@ def start_in(
         raise RemoteProtocolError("this safekeeper stops") from None
 
 
-async def _serve_http(settings: SafekeeperSettings, catalog: LogCatalog) -> None:
+async def _serve_http(
+    settings: SafekeeperSettings, catalog: LogCatalog, on_listening: Callable[[str, int], None]
+) -> None:
     from walkeeper_common.http_endpoints import serve_http
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None
-    await serve_http(settings.http, endpoints(catalog, settings.acceptor_id))
+    shown = endpoints(catalog, settings.acceptor_id)
+    await serve_http(settings.http, shown, on_listening=on_listening)
 
 
 def _refuse_open_door(settings: SafekeeperSettings) -> None:

@@ -167,9 +167,7 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str
     if not store.extents[relation].begins_empty:
         shown = f" of {last}" if parts == 1 else ""
         doubts.append(
-            f"made before this WAL: {known} blocks{shown} or more are known"
-            if known
-            else NO_IMAGE
+            f"made before this WAL: {known} blocks{shown} or more are known" if known else NO_IMAGE
         )
     elif known < len(slots):
         doubts.append(f"{len(slots) - known} of {len(slots)} blocks are not known")

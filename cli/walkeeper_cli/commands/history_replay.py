@@ -52,7 +52,8 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
 @option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
 @option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
 @option(
-    "--dsn", metavar="DSN",
+    "--dsn",
+    metavar="DSN",
     help="Names and columns as this server has them now. (Of WALKEEPER_DSN: if the WAL does not "
     "have them.)",
 )
