@@ -99,7 +99,7 @@ FULL = ProposerGreeting(
         ({"log_uuid": b"M" * 16}, "is log"),
         ({"system_id": 8}, "system identifier"),
         ({"segment_bytes": 1 << 24}, "segments"),
-        ({"kind": LogKind.LOGICAL}, "physical, not logical"),
+        ({"kind": LogKind.LOGICAL}, "is physical: start its proposer without --logical"),
     ],
 )
 def test_a_greeting_about_another_log_is_refused(changes: dict[str, object], said: str) -> None:

@@ -136,7 +136,12 @@ def test_a_signal_ends_it_as_that_signal(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         command = [str(installation.script), "restore", "--safekeepers", address, SEGMENT, "x"]
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup ignores it
+        )
         connection, _ = listener.accept()
         with connection:
             connection.recv(1)

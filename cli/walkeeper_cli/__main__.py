@@ -14,6 +14,7 @@ if __name__ == "__main__":
 
 import errno
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -160,8 +161,16 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
+        _give_up_output()
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _give_up_output() -> None:
+    """What stdout still holds would fail once more when Python ends, with 120 as the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def main() -> None:
