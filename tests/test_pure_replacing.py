@@ -309,6 +309,14 @@ def test_what_cannot_be_done_is_refused_with_the_reason(text: str) -> None:
         run(few, command(few, REFUSED[text], count(1)))
 
 
+@pytest.mark.parametrize(("text", "down"), [("no member", 4), ("a member already", 2)])
+def test_a_wrong_id_is_refused_while_the_newcomer_is_still_down(text: str, down: int) -> None:
+    few = Few()
+    few.down = {down}
+    with pytest.raises(Refused, match=text):
+        run(few, command(few, REFUSED[text], count(1)))
+
+
 def test_one_at_a_time_unless_the_newcomer_is_lost() -> None:
     few, numbers = Few(has_leader=False), count(1)
     with pytest.raises(AssertionError):
@@ -321,5 +329,7 @@ def test_one_at_a_time_unless_the_newcomer_is_lost() -> None:
     made = run(few, command(few, goal_of(3, 5, instead=True), numbers))
     assert made.generation == 4 and made.members[2].startswith("5#")
     few.down = set()
-    with pytest.raises(Refused, match="holds a log of cluster 'main' as 4#"):
+    with pytest.raises(Refused, match="3 is no member; members are 1, 2, 5"):
         run(few, command(few, goal_of(3, 4), numbers))
+    with pytest.raises(Refused, match="holds a log of cluster 'main' as 4#"):
+        run(few, command(few, goal_of(2, 4), numbers))

@@ -88,6 +88,7 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
         if current is None:
             yield Batch(text="no safekeeper with this log answers")
             continue
+        _check_ids(goal, current)
         newcomer = _newcomer(goal, current, (yield Batch({goal.at: LogQuery(goal.cluster)})))
         behind = [p for p, s in states.items() if s.configuration != current]
         if behind:
@@ -135,6 +136,22 @@ def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
     return max(known, key=lambda configuration: configuration.generation, default=None)
 
 
+def _check_ids(goal: Goal, current: Configuration) -> None:
+    """Refused at once, also when the newcomer does not answer yet."""
+    if current.joining:
+        return
+    members = [member_id(member) for member in current.members]
+    if goal.leaving not in members and goal.joining not in members:
+        raise _no_member(goal, current)
+    if goal.leaving != goal.joining and goal.leaving in members and goal.joining in members:
+        raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
+
+
+def _no_member(goal: Goal, current: Configuration) -> Refused:
+    members = ", ".join(str(member_id(member)) for member in current.members)
+    return Refused(f"safekeeper {goal.leaving} is no member; members are {members}")
+
+
 def _newcomer(goal: Goal, current: Configuration, answers: Answers) -> LogState | None:
     """What the newcomer holds. Refused if that is not for us to use."""
     answer = answers.get(goal.at)
@@ -157,12 +174,7 @@ def _newcomer(goal: Goal, current: Configuration, answers: Answers) -> LogState 
 
 def _is_done(goal: Goal, current: Configuration, newcomer: LogState) -> bool:
     name = member_name(newcomer.acceptor_id, newcomer.incarnation)
-    if current.joining or name not in current.members:
-        return False
-    others = {member_id(member) for member in current.members if member != name}
-    if goal.leaving in others:
-        raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
-    return True
+    return not current.joining and name in current.members
 
 
 def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Configuration | None:
@@ -185,10 +197,7 @@ def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Config
         return joint(current, leaving=current.leaving, joining="", address="")
     leaving = [member for member in current.members if member_id(member) == goal.leaving]
     if not leaving:
-        members = ", ".join(str(member_id(member)) for member in current.members)
-        raise Refused(f"safekeeper {goal.leaving} is no member; members are {members}")
-    if goal.joining != goal.leaving and goal.joining in map(member_id, current.members):
-        raise Refused(f"safekeeper {goal.joining} is a member already; name one that is not")
+        raise _no_member(goal, current)
     return joint(current, leaving=leaving[0], joining="", address="")
 
 
