@@ -31,6 +31,7 @@ from tests.scenario_words import (
     shown_facts,
     shown_message,
 )
+from tests.sound_server import SOUND_SERVER
 from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
@@ -232,11 +233,7 @@ def _identity(named: dict[str, str]) -> PrimaryIdentity:
         timeline=int(named.get("timeline", "1")),
         flush_lsn=Lsn.parse(named["flush"]),
         segment_bytes=SEGMENT_BYTES,
-        server_version="15.18",
-        server_version_num=150018,
-        in_recovery=False,
-        fsync=True,
-        full_page_writes=True,
+        **SOUND_SERVER,
         timeline_file=_timeline_file(named["ended"]) if "ended" in named else b"",
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.entry_maker import LogBytes, begin, commit, insert, new_stream, relation
+from tests.sound_server import SOUND_SERVER
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -31,11 +32,7 @@ PRIMARY = LogicalIdentity(
     timeline=1,
     flush_lsn=Lsn(0x1000),
     segment_bytes=SEGMENT,
-    server_version="15.18",
-    server_version_num=150018,
-    in_recovery=False,
-    fsync=True,
-    full_page_writes=True,
+    **SOUND_SERVER,
     database="shop",
     slot="walkeeper",
     confirmed_lsn=Lsn(0x120),

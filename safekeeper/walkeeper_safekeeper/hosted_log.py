@@ -155,20 +155,14 @@ class HostedLog:
             self._ticks += 1
             self.driver.post(Tick())
             if self._ticks % RETENTION_TICKS == 0:
-                await self._save_slots()
+                await self._saved_slots(self.slots.save())
                 if self.logical is not None:
                     await self._remove_entries(self.logical)
                 else:
                     self._remove_wal()
 
-    async def _save_slots(self) -> None:
-        await self._logging_failure(self.slots.save())
-
-    async def _close_slots(self) -> None:
-        """The log itself is closed all the same, and the other logs of this safekeeper."""
-        await self._logging_failure(self.slots.close())
-
-    async def _logging_failure(self, saving: Awaitable[None]) -> None:
+    async def _saved_slots(self, saving: Awaitable[None]) -> None:
+        """Or it is told why not; the log goes on, or is closed all the same."""
         try:
             await saving
         except StorageError as error:
@@ -222,7 +216,7 @@ class HostedLog:
                 if self.offload is not None:
                     self.offload.stop()
                     await self.offload.save()
-                await self._close_slots()
+                await self._saved_slots(self.slots.close())
                 closed = asyncio.Event()
                 self.driver.close(lambda result: self._closed(closed, result))
                 await closed.wait()

@@ -55,6 +55,9 @@ class Wishes:
         return not self.local_only and not self.without
 
 
+EVERYTHING = Wishes()
+
+
 def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
     """pgoutput's own checks, and that what is asked for is what the log has."""
     for needed in ("proto_version", "publication_names"):
@@ -117,9 +120,6 @@ def split_identifiers(text: str) -> list[str]:
     if not names or not all(names):
         raise SqlRefused("22023", "invalid publication_names syntax")
     return names
-
-
-EVERYTHING = Wishes()
 
 
 class LogicalStream(WalStream):
@@ -225,15 +225,14 @@ class LogicalStream(WalStream):
             await self._do_duties()
 
     def _is_asked_for(self, first: Frame) -> bool:
-        return not (self._wishes.local_only and has_origin(first.payload))
+        is_change = first.kind is EntryKind.TRANSACTION
+        return not (self._wishes.local_only and is_change and has_origin(first.payload))
 
     def _on_last(self, frame: Frame) -> None:
         reader = self._consumer
         is_new = frame.end_lsn > reader.sent_lsn
         if frame.is_first:
-            self._is_wanted = is_new and (
-                frame.kind is not EntryKind.TRANSACTION or self._is_asked_for(frame)
-            )
+            self._is_wanted = is_new and self._is_asked_for(frame)
         match frame.kind:
             case EntryKind.TRANSACTION:
                 self._pass_on(frame)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.explore.bounds import Bounds
 from tests.explore.tiny_wal import CREATION_LSN, SEGMENT_BYTES, at_lsn, offset_of, valid_end
+from tests.sound_server import SOUND_SERVER
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN
@@ -55,11 +56,7 @@ THE_PRIMARY = PrimaryIdentity(
     timeline=1,
     flush_lsn=at_lsn(1000),
     segment_bytes=SEGMENT_BYTES,
-    server_version="15.18",
-    server_version_num=150018,
-    in_recovery=False,
-    fsync=True,
-    full_page_writes=True,
+    **SOUND_SERVER,
 )
 
 

@@ -145,8 +145,8 @@ LOGICAL = (
         "foreign-to-a-local-consumer",
         "with origin = none nothing comes that has an origin",
         LOGICAL_STREAM,
-        "        return not (self._wishes.local_only and has_origin(first.payload))\n",
-        "        return True\n",
+        "        return not (self._wishes.local_only and is_change and has_origin(",
+        "        return not (False and is_change and has_origin(",
         CONSUMER_TEST + "test_a_consumer_of_what_is_local_gets_nothing_that_came_from_elsewhere[1]",
     ),
     _mutant(

@@ -29,6 +29,7 @@ from tests.sim.proposer_node import PROBE_BYTES, ProposerNode
 from tests.sim.servers import members
 from tests.sim.story import SEGMENT_BYTES, Story
 from tests.sim.world import World
+from tests.sound_server import SOUND_SERVER
 from walkeeper_common.entries import EntryKind, EntryWalk, record_end_before
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
@@ -81,11 +82,7 @@ class ChangingPrimary:
             timeline=1,
             flush_lsn=Lsn(self.wal_end),
             segment_bytes=SEGMENT_BYTES,
-            server_version="15.18",
-            server_version_num=150018,
-            in_recovery=False,
-            fsync=True,
-            full_page_writes=True,
+            **SOUND_SERVER,
             timeline_file=b"",
             database="shop",
             slot="s",

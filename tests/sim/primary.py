@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tests.sim.oracle import Acknowledged
 from tests.sim.world import World
+from tests.sound_server import SOUND_SERVER
 from tests.wal_maker import WalMaker
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
@@ -59,11 +60,7 @@ class Primary:
             timeline=self.timeline,
             flush_lsn=self.flush_lsn,
             segment_bytes=self.maker.segment_bytes,
-            server_version="15.18",
-            server_version_num=150018,
-            in_recovery=False,
-            fsync=True,
-            full_page_writes=True,
+            **SOUND_SERVER,
             timeline_file="\n".join(f"{t}\t{lsn}\twhy\n" for t, lsn in self.timeline_ends).encode(),
         )
 
