@@ -62,6 +62,7 @@ class FakeLog:
     histories: dict[int, bytes] = field(default_factory=dict)
     slots_file: SlotsFile = field(default_factory=SlotsFile)
     reads: list[tuple[Lsn, Lsn]] = field(default_factory=list)
+    half_record_bytes: int = 0  # committed, of a record that goes on
 
     def __post_init__(self) -> None:
         self.slots = DurableSlots(self.slots_file.data, self.slots_file.write)
@@ -89,6 +90,17 @@ class FakeLog:
         if end > self.commit_lsn:
             raise Refused(f"{end} is not committed any more")
         return bytes(self.wal[begin - self.first_lsn : end - self.first_lsn])
+
+    @property
+    def whole_lsn(self) -> Lsn:
+        """All that is committed, but for half a record."""
+        return self.commit_lsn - self.half_record_bytes
+
+    async def whole_end(self) -> Lsn:
+        return self.whole_lsn
+
+    async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        return await self.wait_for_commit(beyond + self.half_record_bytes, timeout_s)
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
         try:

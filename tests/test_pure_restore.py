@@ -79,6 +79,15 @@ def test_a_whole_committed_segment_needs_one_safekeeper() -> None:
     assert isinstance(judge(3), Unknown)
 
 
+def test_a_segment_is_a_part_while_the_record_at_its_end_goes_on() -> None:
+    """Its primary may never finish that record, and then there is other WAL in its place."""
+    both = [greeting(n, 6 * MB, 6 * MB, record=5 * MB - 800) for n in (1, 2)]
+    part = Part(Lsn(4 * MB), Lsn(5 * MB), MB, (0, 1))
+    assert judge(4, *both) == part
+    assert isinstance(judge(4, both[0]), Unknown)
+    assert judge(3, both[0]) == Whole(Lsn(3 * MB), Lsn(4 * MB), (0,))
+
+
 def test_the_end_of_the_log_needs_a_vote_quorum() -> None:
     one, two = greeting(1, 5 * MB + 100, 5 * MB + 100), greeting(2, 5 * MB + 100, 5 * MB + 50)
     assert isinstance(judge(5, one), Unknown)

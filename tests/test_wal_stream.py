@@ -66,6 +66,32 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment():
     run_with_server(catalog_of, scenario)
 
 
+def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed():
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log = only(catalog)
+        sent = len(log.wal)
+        log.half_record_bytes = 1000
+        log.append(wal_bytes(3000, seed=2))
+        log.commit()
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {FIRST_LSN}")
+        assert await client.wal(sent + 2000) == log.wal[: sent + 2000]
+        await wait_until(lambda: [r.state.value for r in log.readers] == ["streaming"])
+        log.append(wal_bytes(500, seed=3))
+        log.half_record_bytes = 1500
+        log.commit()
+        client.report(log.commit_lsn, reply_requested=True)
+        assert (await client.keepalive()).wal_end_lsn == log.whole_lsn
+        other = await RawClient.connect(port)
+        assert row(await other.query("IDENTIFY_SYSTEM"))[2] == str(log.whole_lsn)
+        log.half_record_bytes = 0
+        log.append(wal_bytes(1, seed=4))
+        log.commit()
+        assert await client.wal(1501) == log.wal[sent + 2000 :]
+
+    run_with_server(catalog_of, scenario)
+
+
 @pytest.mark.parametrize(
     ("command", "sqlstate", "text"),
     [

@@ -95,14 +95,14 @@ def record_end_before(
     """The last complete record at or below `flush_lsn`; what follows is a prefix of one record.
 
     Enters at the last page in which a record starts and a complete one is found, so it reads about
-    two pages, or as much as the last records are long. `first_lsn` (a segment's start) is the
-    answer until a record is seen to start. Raises InvalidWal if the bytes are anything else.
+    two pages, or as much as the last records are long. `first_lsn` (the log's first segment, or
+    any record's end: nothing before it is read) is the answer until a record behind it is whole.
+    Raises InvalidWal if the bytes are anything else.
     """
-    assert first_lsn % segment_bytes == 0, f"{first_lsn=} {segment_bytes=}"
     assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
     if flush_lsn == first_lsn:
         return RecordEnd(None, first_lsn)
-    page_lsn = Lsn(flush_lsn - 1).round_down(WAL_PAGE_BYTES)
+    page_lsn = max(Lsn(flush_lsn - 1).round_down(WAL_PAGE_BYTES), first_lsn)
     while True:
         if page_lsn == first_lsn or _may_enter(wal, page_lsn, flush_lsn, segment_bytes):
             walk = _Walk(wal, page_lsn, flush_lsn, segment_bytes)
@@ -113,7 +113,7 @@ def record_end_before(
                 raise InvalidWal(f"{stop.reason}; WAL was durable up to {flush_lsn}", stop.lsn)
             if found:
                 return RecordEnd(walk.start_lsn, walk.end_lsn)
-        page_lsn = page_lsn - WAL_PAGE_BYTES
+        page_lsn = max(page_lsn - WAL_PAGE_BYTES, first_lsn)
 
 
 def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int) -> bool:
@@ -135,6 +135,20 @@ def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int)
         return True
     start = aligned(header.rem_len) + size
     return start < WAL_PAGE_BYTES and page_lsn + start < flush_lsn
+
+
+def unfinished_end(wal: WalBytes, *, limit_lsn: Lsn, segment_bytes: int) -> Lsn | None:
+    """Where the record will end that goes on at `limit_lsn`, read from the last page's header
+    alone; None if no record goes on there, or if that header is not there yet."""
+    page_lsn = Lsn(limit_lsn - 1).round_down(WAL_PAGE_BYTES)
+    size = header_bytes(page_lsn, segment_bytes)
+    if page_lsn + size > limit_lsn:
+        return None
+    header = page_header(wal.read(page_lsn, page_lsn + size))
+    if header_error(header, page_lsn, segment_bytes) or not header.continues_record:
+        return None
+    end = skip_payload(page_lsn, aligned(header.rem_len), segment_bytes)
+    return end if end > limit_lsn else None
 
 
 def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:

@@ -51,6 +51,7 @@ from walkeeper_safekeeper.acceptor_events import (
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.steady import extend, extends
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
+from walkeeper_safekeeper.whole_records import WholeRecords, whole_records
 
 GROUP_BYTES_MAX = 8 << 20
 BRIEF_BYTES_MAX = 64 << 10
@@ -129,6 +130,8 @@ class Driver:
         self.older: OlderWal | None = None
         self.orphans: KeepsOrphans | None = None
         self._followed = acceptor.durable.history  # by the names of the store's files
+        self._whole = WholeRecords()
+        self._looked_at: tuple[Lsn, int] | None = None  # commit_lsn and truncations, of `_whole`
         self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
 
     @property
@@ -351,7 +354,7 @@ class Driver:
     def read_committed(
         self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[Buffer | WalkeeperError], None]
     ) -> None:
-        """For PostgreSQL clients: committed WAL, checked again when it is here (rule 13)."""
+        """For PostgreSQL clients: a committed range, looked at again when its bytes are here."""
         truncations = self.acceptor.truncations
 
         def finish(result: object) -> None:
@@ -367,6 +370,29 @@ class Driver:
 
         assert end_lsn <= self.acceptor.commit_lsn, f"{end_lsn=} {self.acceptor.commit_lsn=}"
         self._read_wal(begin_lsn, end_lsn, finish)
+
+    @property
+    def whole_lsn(self) -> Lsn:
+        """Committed whole records end here, as far as anybody has looked (rule 13)."""
+        return self._whole.end_lsn
+
+    def find_whole(self, done: Callable[[WalkeeperError | None], None]) -> bool:
+        """Looks how far `whole_lsn` goes now; False if nothing has happened since the last look."""
+        at = self.acceptor.commit_lsn, self.acceptor.truncations
+        if at == self._looked_at:
+            return False
+
+        def found(result: object) -> None:
+            if isinstance(result, WalkeeperError):
+                done(result)
+                return
+            assert isinstance(result, WholeRecords), f"{result=}"
+            if at[1] == self.acceptor.truncations and at[0] >= self._whole.end_lsn:
+                self._whole, self._looked_at = result, at  # else: of bytes that were cut
+            done(None)
+
+        self._reader.submit(lambda: whole_records(self.store, self._whole, at[0]), found)
+        return True
 
     def remove_below(
         self, horizon_lsn: Lsn, *, keep_bytes: int, archived_lsn: Lsn | None = None

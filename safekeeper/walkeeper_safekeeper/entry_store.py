@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from walkeeper_common import entries
-from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walformat import InvalidWal, RecordEnd, ScanEnd
+from walkeeper_common.walformat import RecordEnd, ScanEnd
 from walkeeper_safekeeper.wal_store import Buffer, WalStore, pieces
 
 
@@ -24,17 +23,10 @@ class EntryStore(WalStore):
             self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
         )
 
-    def record_end(self, flush_lsn: Lsn) -> RecordEnd:
-        """The last whole entry below `flush_lsn` (rule 18)."""
-        try:
-            return entries.record_end_before(
-                self,
-                first_lsn=self.first_lsn,
-                flush_lsn=flush_lsn,
-                segment_bytes=self.segment_bytes,
-            )
-        except InvalidWal as error:
-            raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
+    def _record_end(self, first_lsn: Lsn, flush_lsn: Lsn) -> RecordEnd:
+        return entries.record_end_before(
+            self, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=self.segment_bytes
+        )
 
     def head_end(self) -> Lsn:
         return self.first_lsn

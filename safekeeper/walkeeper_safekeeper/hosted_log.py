@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.framing import Message
 from walkeeper_common.logs import log_note
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
@@ -32,6 +33,7 @@ from walkeeper_safekeeper.served_log import Readers
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
+T = TypeVar("T")
 
 HEARTBEAT_S = 1.0
 FEEDBACK_S = 0.01
@@ -270,6 +272,7 @@ class HostedLog:
 
     def end_readers(self, above_lsn: Lsn) -> None:
         self.readers.end_those_sent_beyond(above_lsn)
+        self.commit_moved(LSN_MAX)  # back: who waited beyond it must look again
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         log_note(logger, f"cluster {self.cluster}: {text}", facts)
@@ -314,6 +317,11 @@ class HostedLog:
         stored = (t for t, _ in reversed(timelines.ends()) if t in known)
         return timelines.end_of(next(stored, timelines.first))
 
+    @property
+    def whole_lsn(self) -> Lsn:
+        """What clients that take WAL may have, as far as anybody has looked."""
+        return min(self.driver.whole_lsn, self.commit_lsn)
+
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
         if begin < self.first_lsn:
@@ -321,16 +329,7 @@ class HostedLog:
         if end > self.commit_lsn:
             raise Refused(f"WAL up to {end} is not committed here, only up to {self.commit_lsn}")
         future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
-
-        def done(result: Buffer | WalkeeperError) -> None:
-            if future.done():
-                return
-            if isinstance(result, WalkeeperError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        self.driver.read_committed(begin, end, done)
+        self.driver.read_committed(begin, end, partial(_resolve, future))
         return bytes(await future)
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
@@ -349,6 +348,39 @@ class HostedLog:
                     self._waiters.remove(entry)
         return self.commit_lsn
 
+    async def whole_end(self) -> Lsn:
+        """whole_lsn as of now. CorruptWal, StorageError."""
+        await self._looked()
+        return self.whole_lsn
+
+    async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        """whole_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + timeout_s
+        while self.whole_lsn <= beyond and (left_s := until_s - clock()) > 0:
+            commit_lsn = self.commit_lsn
+            if not await self._looked():
+                await self.wait_for_commit(commit_lsn, left_s)
+        return self.whole_lsn
+
+    async def _looked(self) -> bool:
+        """Whether there was anything new to look at."""
+        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self.driver.find_whole(partial(_resolve, found)):
+            return False
+        await found
+        return True
+
     def timeline_history(self, timeline: int) -> bytes | None:
         """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
         return self.folder.timeline_files.get(timeline)
+
+
+def _resolve(future: asyncio.Future[T], result: T | WalkeeperError) -> None:
+    """Whoever waits may have gone."""
+    if future.done():
+        return
+    if isinstance(result, WalkeeperError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

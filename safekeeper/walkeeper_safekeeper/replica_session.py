@@ -257,7 +257,7 @@ class _Commands:
             return
         match command:
             case IdentifySystem():
-                self._client.send(answers.identify_system(log))
+                self._client.send(answers.identify_system(log, await log.whole_end()))
             case Show(setting):
                 self._client.send(answers.show(log, setting, login=login))
             case ReadSlot(name):

@@ -112,17 +112,14 @@ def _memory_size(size: int) -> str:
     return f"{size // gigabyte}GB" if size % gigabyte == 0 else f"{size // megabyte}MB"
 
 
-def identify_system(
-    log: ServedLog, end_lsn: Lsn | None = None, database: str | None = None
-) -> bytes:
+def identify_system(log: ServedLog, end_lsn: Lsn, database: str | None = None) -> bytes:
     """The timeline's type is int4 up to PostgreSQL 15 and int8 later, as clients check it.
 
-    `end_lsn` and `database` are those of a logical log.
+    `end_lsn` is where what can be streamed ends now; `database` is that of a logical log.
     """
     oid = INT4_OID if major_version(log.server_version) <= 15 else INT8_OID
     columns = (Column("systemid"), Column("timeline", oid), Column("xlogpos"), Column("dbname"))
-    end = log.commit_lsn if end_lsn is None else end_lsn
-    row = (str(log.system_id), str(log.timeline), str(end), database)
+    row = (str(log.system_id), str(log.timeline), str(end_lsn), database)
     return result(columns, [row], "IDENTIFY_SYSTEM")
 
 
@@ -154,7 +151,9 @@ def timeline_of(log: ServedLog, lsn: Lsn) -> int:
 
 async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
     """Returns when the slot is durable. RESERVE_WAL keeps WAL from the current segment on."""
-    reserved = log.commit_lsn.round_down(log.segment_bytes) if asked.reserve_wal else None
+    reserved = None
+    if asked.reserve_wal:
+        reserved = (await log.whole_end()).round_down(log.segment_bytes)
     await log.slots.create(
         asked.slot,
         temporary=asked.temporary,

@@ -135,6 +135,14 @@ class ServedLog(Protocol):
     @property
     def commit_lsn(self) -> Lsn: ...
     @property
+    def whole_lsn(self) -> Lsn:
+        """What below commit_lsn is whole records, as far as anybody has looked: never less later.
+
+        Of WAL. `whole_end` and `wait_for_whole` look further.
+        """
+        ...
+
+    @property
     def slots(self) -> DurableSlots: ...
     @property
     def readers(self) -> Readers: ...
@@ -152,6 +160,17 @@ class ServedLog(Protocol):
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
         """commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        ...
+
+    async def whole_end(self) -> Lsn:
+        """whole_lsn as of now. CorruptWal, StorageError."""
+        ...
+
+    async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        """whole_lsn as soon as it is greater than `beyond`, or when the time is over.
+
+        CorruptWal, StorageError.
+        """
         ...
 
     def timeline_history(self, timeline: int) -> bytes | None:

@@ -36,7 +36,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
-from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
+from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.walformat import (
     InvalidWal,
@@ -361,17 +361,20 @@ class WalStore:
             lsn = lsn + size
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def record_end(self, flush_lsn: Lsn) -> RecordEnd:
-        """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN."""
+    def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
+        """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN.
+
+        `from_lsn`: some earlier record's end; nothing before it is looked at.
+        """
         try:
-            return record_end_before(
-                self,
-                first_lsn=self._first_lsn,
-                flush_lsn=flush_lsn,
-                segment_bytes=self.segment_bytes,
-            )
+            return self._record_end(max(self._first_lsn, from_lsn), flush_lsn)
         except InvalidWal as error:
             raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
+
+    def _record_end(self, first_lsn: Lsn, flush_lsn: Lsn) -> RecordEnd:
+        return record_end_before(
+            self, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=self.segment_bytes
+        )
 
     def contiguous_end(self, lsn: Lsn) -> Lsn:
         """Up to where there are files from `lsn` on."""

@@ -3,8 +3,9 @@
     check_start(log, lsn, timeline)     every reason to refuse, before CopyBoth
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
-Contract: not a byte beyond commit_lsn is sent (PROTOCOL.md rule 13); chunks of at most 128 KiB
-that never cross a segment; a client that does not take its WAL or does not answer for
+Contract: only committed records are sent, and only whole ones (PROTOCOL.md rule 13), as what is
+committed of an unfinished one may be taken back; chunks of at most 128 KiB that never cross a
+segment; a client that does not take its WAL or does not answer for
 `sender_timeout_s` is dropped; nobody waits for a client but its own stream. A stream of a historic
 timeline ends at the fork, and so does one whose timeline becomes historic while it runs.
 
@@ -229,17 +230,17 @@ class WalStream:
         reader, log = self._reader, self._log
         reader.state = ReaderState.CATCHUP
         while True:
-            fork, commit_lsn = fork_of(log, self._timeline), log.commit_lsn
-            end_lsn = commit_lsn if fork is None else min(commit_lsn, fork.lsn)
-            if commit_lsn < reader.promised_lsn:
-                raise StreamEnded(f"{commit_lsn} is committed, {reader.promised_lsn} was sent")
+            fork, whole_lsn = fork_of(log, self._timeline), log.whole_lsn
+            end_lsn = whole_lsn if fork is None else min(whole_lsn, fork.lsn)
+            if log.commit_lsn < reader.promised_lsn:
+                raise StreamEnded(f"{log.commit_lsn} is committed, {reader.promised_lsn} was sent")
             if fork is not None and reader.sent_lsn >= fork.lsn:
                 break
             if reader.sent_lsn < end_lsn:
                 await self._send_chunk(end_lsn)
             else:
                 reader.state = ReaderState.STREAMING
-                await log.wait_for_commit(reader.sent_lsn, self._until_next_duty_s())
+                await log.wait_for_whole(reader.sent_lsn, self._until_next_duty_s())
             await self._do_duties()
         self._client.send(copy_done())
         self._copy_done_sent = True
@@ -247,7 +248,7 @@ class WalStream:
         raise SilentClient("no CopyDone")
 
     async def _send_chunk(self, end_lsn: Lsn) -> None:
-        """At most 128 KiB, within one segment, all of it committed."""
+        """At most 128 KiB within one segment, below whole_lsn."""
         reader, log = self._reader, self._log
         begin = reader.sent_lsn
         segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes

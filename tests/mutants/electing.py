@@ -157,6 +157,8 @@ ELECTING = (
                 "                pass",
             ),
         ),
+        turns_red="tests/test_scenarios.py::"
+        "test_scenario[committed_half_record_may_be_cut_but_ends_readers]",
     ),
     Mutant(
         "nothing-guards-commits",

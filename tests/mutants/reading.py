@@ -7,6 +7,7 @@ from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
 READABLE = SAFEKEEPER + "readable.py"
+WHOLE = SAFEKEEPER + "whole_records.py"
 LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)"
 RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
 
@@ -16,6 +17,25 @@ READING = (
         "13",
         "a reader without a ballot sees committed WAL only",
         (Edit(READABLE, "        return log.commit_lsn", "        return log.flush_lsn"),),
+    ),
+    Mutant(
+        "readers-get-half-a-record",
+        "13",
+        "a client is sent whole records only, so that nothing is taken back from it",
+        (
+            Edit(
+                WHOLE,
+                "    return WholeRecords(store.record_end(commit_lsn, known.end_lsn).end_lsn, "
+                "unfinished)",
+                "    return WholeRecords(commit_lsn)",
+            ),
+        ),
+    ),
+    Mutant(
+        "whole-records-of-truncated-wal",
+        "13",
+        "where whole records end is forgotten if the log was truncated meanwhile",
+        (Edit(DRIVER, "if at[1] == self.acceptor.truncations and ", "if "),),
     ),
     Mutant(
         "any-ballot-reads",

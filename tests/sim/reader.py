@@ -19,7 +19,7 @@ READ_BYTES_MAX = 20_000
 
 
 class Reader:
-    """A standby: reads committed WAL as a replica session does, a piece at a time.
+    """A standby: reads whole committed records as a replica session does, a piece at a time.
 
     What it was promised counts, as in served_log.Readers: its end is noted before the read.
     """
@@ -27,11 +27,9 @@ class Reader:
     def __init__(self, world: World, name: str, driver: Driver, committed: Committed) -> None:
         self.world, self.name, self.driver, self.committed = world, name, driver, committed
         self.is_over = False
-        acceptor = driver.acceptor
-        self._checked_lsn = committed.whole_end(name, driver.store, acceptor.commit_lsn)
-        self.promised_lsn = self._checked_lsn
+        self._received_lsn = committed.whole_end(name, driver.store, driver.acceptor.commit_lsn)
+        self.promised_lsn = self._received_lsn
         self._pause_ms = world.random.choice((50, 400))
-        self._unchecked = bytearray()  # received behind the last whole record
         self._soon()
 
     def _soon(self) -> None:
@@ -40,13 +38,18 @@ class Reader:
     def _read(self) -> None:
         if self.is_over:
             return
-        commit_lsn, begin_lsn = self.driver.acceptor.commit_lsn, self.promised_lsn
-        end_lsn = min(commit_lsn, begin_lsn + self.world.random.randrange(1, READ_BYTES_MAX))
-        if end_lsn <= begin_lsn:
+        begin_lsn = self.promised_lsn
+        size = self.world.random.randrange(1, READ_BYTES_MAX)
+        end_lsn = min(self.driver.whole_lsn, begin_lsn + size)
+        if end_lsn > begin_lsn:
+            self.promised_lsn = end_lsn
+            self.driver.read_committed(begin_lsn, end_lsn, self._received)
+        elif not self.driver.find_whole(self._found):
             self._soon()
-            return
-        self.promised_lsn = end_lsn
-        self.driver.read_committed(begin_lsn, end_lsn, self._received)
+
+    def _found(self, error: WalkeeperError | None) -> None:
+        self.is_over = self.is_over or error is not None
+        self._soon()
 
     def _received(self, result: Buffer | WalkeeperError) -> None:
         if self.is_over:
@@ -54,29 +57,16 @@ class Reader:
         if isinstance(result, WalkeeperError):
             self.is_over = True
             return
-        self._unchecked += result
-        # Whole records as of now: what of them was received must be what everybody commits.
-        commit_lsn = self.driver.acceptor.commit_lsn
-        whole_lsn = self.committed.whole_end(self.name, self.driver.store, commit_lsn)
-        size = min(whole_lsn, self.promised_lsn) - self._checked_lsn
-        if whole_lsn >= self.promised_lsn or size > 0:
-            wal = bytes(self._unchecked[:size])
-            self.committed.check(f"a reader of {self.name}", self._checked_lsn, wal)
-            del self._unchecked[:size]
-            self._checked_lsn = self._checked_lsn + size
+        # To the last byte what everybody commits, whatever is truncated later.
+        self.committed.check(f"a reader of {self.name}", self._received_lsn, bytes(result))
+        self._received_lsn = self._received_lsn + len(result)
         self._soon()
 
     def check_cut(self, at_lsn: Lsn) -> None:
-        """The log now ends here: whole records that this reader has seen are still in it."""
-        if self._checked_lsn > at_lsn:
-            seen = f"what a reader saw up to {self._checked_lsn}"
+        """The log now ends here: all that this reader was promised is still in it."""
+        if self.promised_lsn > at_lsn:
+            seen = f"what a reader was promised up to {self.promised_lsn}"
             self.committed.fail(f"{self.name} cut at {at_lsn} {seen}")
-
-    def end_if_beyond(self, above_lsn: Lsn) -> bool:
-        """Half a record is taken back; whoever was promised some of it must go."""
-        is_ended = not self.is_over and self.promised_lsn > above_lsn
-        self.is_over = self.is_over or is_ended
-        return is_ended
 
 
 class PinnedReader:

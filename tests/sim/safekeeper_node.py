@@ -389,9 +389,8 @@ class SafekeeperNode:
                 self.on_committed()
 
     def end_readers(self, above_lsn: Lsn) -> None:
-        ended = [reader.end_if_beyond(above_lsn) for reader in self._readers]
-        if any(ended):
-            self.world.say(self.name, f"end readers above {above_lsn}")
+        for reader in self._readers:
+            reader.check_cut(above_lsn)
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from tests.postgres_server import (
     own,
     program,
     run_as_server_user,
-    server_environment,
-    server_user,
 )
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
+from tests.with_postgres.receivers import pg_receivewal
 from tests.with_postgres.wal_files import assert_same_wal, segments, start_of
 
 pytestmark = pytest.mark.postgres
@@ -88,31 +86,6 @@ def standby_of(
         yield server
     finally:
         server.delete()
-
-
-@contextlib.contextmanager
-def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
-    """It runs, and writes into this directory."""
-    directory = make_directory("walkeeper_receivewal_")
-    dsn = f"host=127.0.0.1 port={port} user=postgres"
-    arguments = [program("pg_receivewal"), "-d", dsn, "-D", str(directory), "--synchronous"]
-    if slot:
-        run_as_server_user([*arguments[:3], "--slot", slot, "--create-slot", "--if-not-exists"])
-        arguments += ["--slot", slot]
-    process = subprocess.Popen(
-        arguments,
-        user=server_user(),
-        env=server_environment(),
-        cwd="/",
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield directory
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(directory)
 
 
 def wait_replayed(standby: PostgresServer, end: str) -> None:

@@ -5,7 +5,8 @@
 `greetings` are what the safekeepers that answered said of their logs. Of the rules:
 
 * A whole segment below one safekeeper's commit_lsn is committed (PROTOCOL.md rule 13); nobody else
-  needs to be asked.
+  needs to be asked. Unless the last record there has not ended: what is there of it may be taken
+  back, so until it ends such a segment is a part, though all of its bytes are there.
 * Where the log ends is known from v = n - a + 1 members, because every ack quorum has one of them
   in it: the last log ballot and then the flush_lsn that is greatest among them belong to a log
   that holds every acknowledged commit (rule 4), and the record end of that log is `reach_lsn`.
@@ -141,7 +142,8 @@ def judge_segment(
     except ValueError as error:
         raise Misconfigured(f"{error}: this is another cluster") from error
     end_lsn = begin_lsn + configuration.segment_bytes
-    if whole := _holders(greetings, timeline, begin_lsn, end_lsn):
+    settled = {place: log for place, log in greetings.items() if log.record_lsn >= end_lsn}
+    if whole := _holders(settled, timeline, begin_lsn, end_lsn):
         return Whole(begin_lsn, end_lsn, whole)
     members = members_of(greetings, configuration)
     if text := lacking(members, configuration):

@@ -1,0 +1,51 @@
+"""Stock pg_receivewal behind a safekeeper, and what it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.postgres_server import (
+    make_directory,
+    program,
+    run_as_server_user,
+    server_environment,
+    server_user,
+)
+
+
+@contextlib.contextmanager
+def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
+    """Streaming into this directory, and connecting again for as long as it takes."""
+    directory = make_directory("walkeeper_receivewal_")
+    said = directory / "said"
+    dsn = f"host=127.0.0.1 port={port} user=postgres"
+    command = [program("pg_receivewal"), "-d", dsn, "-D", str(directory), "--synchronous", "-v"]
+    if slot:
+        run_as_server_user([*command[:3], "--slot", slot, "--create-slot", "--if-not-exists"])
+        command += ["--slot", slot]
+    with said.open("w") as output:
+        receiver = subprocess.Popen(
+            command,
+            user=server_user(),
+            env=server_environment(),
+            cwd="/",
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield directory
+        assert receiver.poll() is None, said.read_text()
+    finally:
+        receiver.kill()
+        receiver.wait()
+        shutil.rmtree(directory)
+
+
+def segments_in(directory: Path) -> dict[str, bytes]:
+    """By name, the last one of each timeline included: it is padded with zeros."""
+    paths = [path for path in directory.iterdir() if len(path.name.removesuffix(".partial")) == 24]
+    return {path.name.removesuffix(".partial"): path.read_bytes() for path in paths}
