@@ -3,6 +3,7 @@
     check_served(server, loads)            every acknowledged id, the sums, the indexes
     check_segments(cluster)                safekeepers hold the same bytes up to commit_lsn
     check_standby(standby, server, loads)  its rows are a prefix of the restored server's
+    check_received(standby, settled)       it was sent nothing that was taken back
     PrimaryIsLost(cluster, loads).play()   all of it, on what each two safekeepers restore
 
 What was not acknowledged (a broken connection, a cancelled wait) may be there or not, but whole.
@@ -104,6 +105,13 @@ def check_standby(standby: PostgresServer, restored: PostgresServer, loads: Load
     check_bank(standby, "standby")
 
 
+def check_received(standby: PostgresServer, settled: int) -> None:
+    """It was never sent what the log does not have now that it is settled (rule 13)."""
+    received = standby.sql("SELECT pg_last_wal_receive_lsn()")
+    if received is not None and lsn_of(received) > settled:
+        raise Violation(f"standby: it was sent WAL up to {received}, settled is {settled:X}")
+
+
 def by_writer(ids: Iterable[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for each in sorted(ids):
@@ -180,6 +188,7 @@ class PrimaryIsLost:
             wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), RECOVERY_S)
             check_served(server, self._loads, where)
             check_standby(cluster.standby, server, self._loads)
+            check_received(cluster.standby, settled)
         shutil.rmtree(wal)
         self.restores += 1
         absent.start()
