@@ -40,11 +40,6 @@ def needs(document: dict[str, Any], system_id: int) -> list[KeepFrom]:
                 f"what safekeeper {line['address']} still needs is unknown: {line['error']}; "
                 + OTHERWISE
             )
-    if any(line["kind"] == "logical" for line in lines):
-        raise Refused(
-            f"{cluster['name']} is a logical log: what its consumers still need is not known here; "
-            "leave out --safekeepers and keep what they may ask for with --keep"
-        )
     missing = sorted(
         {member_id(member) for member in cluster["members"]} - {line["id"] for line in lines}
     )
@@ -69,6 +64,9 @@ def _of_one(line: dict[str, Any], segment_bytes: int) -> Iterator[KeepFrom]:
     # on from there: a segment's room. restart_lsn is what the slowest member has, as far as known.
     own = min(Lsn.parse(line[each]) for each in ("flush_lsn", "commit_lsn", "restart_lsn"))
     yield KeepFrom(f"{name}, which has WAL up to {own},", lsn=Lsn(max(0, own - segment_bytes)))
+    if line["kind"] == "logical":
+        yield _of_consumers(name, line["needed_lsn"])
+        return  # the slots' and readers' own LSNs are the primary's, not positions of the log
     for slot in line["slots"]:
         if slot["restart_lsn"] is not None:
             given = f"slot {slot['slot_name']!r} of {name}"
@@ -76,6 +74,16 @@ def _of_one(line: dict[str, Any], segment_bytes: int) -> Iterator[KeepFrom]:
     for reader in line["standbys"]:
         position = min(Lsn.parse(reader["sent_lsn"]), _reported(reader))
         yield KeepFrom(f"{reader['application_name']!r}, connected to {name},", lsn=position)
+
+
+def _of_consumers(name: str, needed_lsn: str | None) -> KeepFrom:
+    """The safekeeper knows where their LSNs are in the log; it looks every few seconds."""
+    if needed_lsn is None:
+        raise Refused(
+            f"{name} has not looked yet for what the consumers of its log still need: try again "
+            "in 10 s"
+        )
+    return KeepFrom(f"a consumer of {name}", lsn=Lsn.parse(needed_lsn))
 
 
 def _reported(reader: dict[str, Any]) -> Lsn:

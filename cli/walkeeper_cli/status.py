@@ -26,6 +26,7 @@ COLUMNS = (
     "archive",
     "kind",
     "end_lsn",
+    "needed_lsn",
     "timeline",
     "standbys",
 )

@@ -28,6 +28,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "timeline": history[-1].timeline,
         "kind": configuration.kind.name.lower(),
         "end_lsn": None if log.logical is None else str(log.logical.end_lsn),
+        "needed_lsn": None if log.logical is None else _text(log.logical.needed_lsn),
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal or replaced,
         "proposer": _proposer(log),

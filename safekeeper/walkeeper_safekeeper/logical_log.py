@@ -135,6 +135,7 @@ class LogicalLog:
 
     log: ServedLog
     end_lsn: Lsn = ZERO_LSN  # of the last whole entry that is committed
+    needed_lsn: Lsn | None = None  # the position from which slots and readers need entries
     settings: LogSettings | None = None
     positions: ConsumerPositions = field(init=False)
     _end_position: Lsn = ZERO_LSN
@@ -291,10 +292,10 @@ class LogicalLog:
         return ZERO_LSN
 
     async def horizon(self, keep_bytes_max: int) -> Lsn:
-        """The position from which slots and readers need entries.
+        """Looks up `needed_lsn`, and returns the position from which entries are kept for it.
 
-        They hold back at most `keep_bytes_max`: who is further behind has to start anew, so that
-        no consumer fills the disk.
+        Consumers hold back at most `keep_bytes_max`: who is further behind is fed from the archive,
+        or without one has to start anew, so that no consumer fills the disk.
         """
         log, wanted = self.log, [self.log.commit_lsn]
         slots_lsn, readers = log.slots.slots.retention_lsn(), log.readers.retention_lsn()
@@ -302,7 +303,8 @@ class LogicalLog:
             wanted.append(await self.segment_of(slots_lsn) or log.first_lsn)
         if readers is not None:
             wanted.append(readers)
-        return max(min(wanted), Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))
+        self.needed_lsn = min(wanted)
+        return max(self.needed_lsn, Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))
 
 
 class Describer:

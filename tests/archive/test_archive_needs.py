@@ -99,9 +99,14 @@ def test_the_archive_of_another_system_is_not_pruned_by_these_safekeepers() -> N
         needs(document(line(1), line(2), line(3)), 5)
 
 
-def test_what_consumers_of_a_logical_log_need_is_not_guessed() -> None:
-    lines = [line(number, kind="logical") for number in (1, 2, 3)]
-    with pytest.raises(Refused, match="main is a logical log"):
+def test_what_consumers_of_a_logical_log_need_is_a_position() -> None:
+    """Its slots' own LSNs are of another kind."""
+    logical = {"kind": "logical", "slots": [{**SLOT, "restart_lsn": "0/100"}], "standbys": [READER]}
+    lines = [line(n, **logical, needed_lsn=f"0/{n + 3}00000") for n in (1, 2, 3)]
+    found, given = kept(*lines)
+    assert (found, given) == (Lsn(4 * MB), "a consumer of safekeeper 1")
+    lines[1]["needed_lsn"] = None
+    with pytest.raises(Refused, match=r"safekeeper 2 has not looked yet .* try again"):
         needs(document(*lines), SYSTEM_ID)
 
 

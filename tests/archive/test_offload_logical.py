@@ -50,6 +50,18 @@ def first_kept(cluster: ArchivedChanges, number: int) -> int:
     return min(int(name[16:], 16) * SEGMENT for name in names)
 
 
+def pruned(cluster: ArchivedChanges) -> str:
+    """Of all that nobody asks for any more."""
+    done = walkeeper("archive", "prune", cluster.url, "--keep", "F/0",
+                     "--safekeepers", cluster.addresses)  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def needed(cluster: ArchivedChanges) -> list[int]:
+    return [lsn_of(line["needed_lsn"] or "0/0") for line in cluster.status()["safekeepers"]]
+
+
 def test_changes_that_left_the_disks_are_read_from_the_archive(cluster: ArchivedChanges) -> None:
     create_slot(cluster.ports[0], "feed")
     for number in range(6):
@@ -68,7 +80,16 @@ def test_changes_that_left_the_disks_are_read_from_the_archive(cluster: Archived
     wait_until(lambda: archived() == everything, 60)  # with the tail, soon after
     verified = walkeeper("archive", "verify", cluster.url)
     assert verified.returncode == 0, verified
+    segments = {file.name for file in Path(cluster.url).glob("*/*/*/00*")}
+    assert "which a consumer of safekeeper" in pruned(cluster)
+    assert {file.name for file in Path(cluster.url).glob("*/*/*/00*")} == segments
     assert received_ids(receive(cluster.ports[1], "feed", end_lsn)) == everything
+    wait_until(lambda: min(needed(cluster)) > 4 * SEGMENT, 30)
+    pruned(cluster)
+    assert len({file.name for file in Path(cluster.url).glob("*/*/*/00*")}) < len(segments) - 2
+    cluster.primary.sql(FILL.format(6 * ROWS + 1, 6 * ROWS + 10))
+    more = receive(cluster.ports[2], "feed", cluster.end_lsn())
+    assert received_ids(more) == list(range(6 * ROWS + 1, 6 * ROWS + 11))
 
 
 def test_damage_inside_an_archived_segment_of_entries_is_found() -> None:
