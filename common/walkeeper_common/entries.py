@@ -302,9 +302,9 @@ def record_end_before(
     """The last whole entry at or below `flush_lsn`; what follows is a prefix of one entry.
 
     Reads the segment of flush_lsn, or back to where the entry that goes on there began. first_lsn
-    is the answer until an entry is seen to start. InvalidWal if the bytes are anything else.
+    (the log's first segment, or any entry's end) is the answer until an entry behind it is whole.
+    InvalidWal if the bytes are anything else.
     """
-    assert first_lsn % segment_bytes == 0, f"{first_lsn=} {segment_bytes=}"
     assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
     if flush_lsn == first_lsn:
         return RecordEnd(None, first_lsn)

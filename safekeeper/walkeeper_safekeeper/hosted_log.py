@@ -319,7 +319,13 @@ class HostedLog:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """What clients that take WAL may have, as far as anybody has looked."""
+        """What clients that take WAL may have, as far as anybody has looked.
+
+        Who takes a logical log's entries as they lie there has all that is committed; a cut ends
+        the connections of those who were sent more.
+        """
+        if self.logical is not None:
+            return self.commit_lsn
         return min(self.driver.whole_lsn, self.commit_lsn)
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
@@ -366,7 +372,7 @@ class HostedLog:
     async def _looked(self) -> bool:
         """Whether there was anything new to look at."""
         found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self.driver.find_whole(partial(_resolve, found)):
+        if self.logical is not None or not self.driver.find_whole(partial(_resolve, found)):
             return False
         await found
         return True

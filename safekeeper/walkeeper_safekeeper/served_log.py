@@ -138,7 +138,7 @@ class ServedLog(Protocol):
     def whole_lsn(self) -> Lsn:
         """What below commit_lsn is whole records, as far as anybody has looked: never less later.
 
-        Of WAL. `whole_end` and `wait_for_whole` look further.
+        Of a logical log commit_lsn. `whole_end` and `wait_for_whole` look further.
         """
         ...
 
