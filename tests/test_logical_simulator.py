@@ -9,7 +9,7 @@ from tests.sim.oracle import Violation
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.change_stream import ChangeStream
 
-CUTS_OFF = 42  # a transaction, inside of which a connection is lost
+CUTS_OFF = 50  # a transaction, inside of which a connection is lost
 KEPT = (22,)  # a progress entry between the core's asking for a stream and the stream
 
 
@@ -37,4 +37,4 @@ def test_a_proposer_that_tells_postgresql_too_early_is_found(
 
     monkeypatch.setattr(ChangeStream, "on_committed", early)
     with pytest.raises(Violation, match=r"Once: .* that were acknowledged"):
-        LogicalStory(0).run()
+        LogicalStory(1).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from tests.faulty_disk import FaultyDisk
@@ -213,3 +214,42 @@ def test_what_follows_a_persist_that_failed_is_never_told() -> None:
     bench.writer.run_all()
     told = [type(message) for message in bench.heard.messages]
     assert AppendResponse not in told and acceptor.failure is not None, told
+
+
+def test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation() -> None:
+    """A look that began with half a committed record ends with other, uncommitted records."""
+    bench, maker = Bench(), made_wal(4000)
+    whole, half = maker.records[3].end_lsn, maker.records[3].end_lsn + 400
+    bench.append(START, maker.read(START, half))
+    bench.writer.run_all()
+    bench.persist_commit(half)
+    learned: list[WalkeeperError | None] = []
+    bench.others.run_all()
+    assert bench.driver.find_whole(learned.append)
+    (look,) = bench.others.jobs
+
+    creation, first = bench.driver.acceptor.durable.history
+    deposing = Ballot(2, b"q" * 16)
+    second = replace(first, ballot=deposing, start_lsn=whole)
+    bench.receive(ProposerElected(1, deposing, whole, (creation, first, second)), connection=2)
+    bench.writer.run_all()
+    maker.forget_after(whole)
+    for _ in range(20):
+        maker.record(30)
+    wal = maker.read(whole, maker.end_lsn)
+    append = AppendRequest(
+        1, deposing, 1, whole, maker.end_lsn, whole, START, crc_of(wal), wal
+    )  # fmt: skip
+    bench.receive(append, connection=2)
+    bench.writer.run_all()
+    assert bench.driver.acceptor.commit_lsn == whole
+    assert any(whole < made.end_lsn <= half for made in maker.records)
+
+    bench.others.jobs.remove(look)
+    bench.others.jobs.insert(0, look)
+    bench.others.run_one()
+    assert learned == [None] and bench.driver.whole_lsn <= whole
+    assert bench.driver.find_whole(learned.append), "it is looked again"
+    bench.others.run_all()
+    assert learned == [None, None] and bench.driver.whole_lsn == whole
+    assert not bench.driver.find_whole(learned.append), "and not a third time"

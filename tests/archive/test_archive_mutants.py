@@ -55,7 +55,7 @@ def test_the_shipping_source_is_green() -> None:
 
 @pytest.mark.parametrize(
     ("mutant", "code", "first"),
-    [(BEYOND, VIOLATED, 1004), (NOT_READ_BACK, STUCK, 1031)],
+    [(BEYOND, VIOLATED, 1004), (NOT_READ_BACK, STUCK, 1086)],
     ids=[BEYOND.name, NOT_READ_BACK.name],
 )
 def test_the_simulator_notices(mutant: Mutant, code: int, first: int) -> None:

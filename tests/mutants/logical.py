@@ -177,8 +177,8 @@ LOGICAL = (
         "no-limit-for-consumers",
         "consumers hold back a limited part of the log",
         LOGICAL_LOG,
-        "        return max(min(wanted), Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))\n",
-        "        return min(wanted)\n",
+        "        return max(self.needed_lsn, Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))\n",
+        "        return self.needed_lsn\n",
         CONSUMER_TEST
         + "test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit",
     ),

@@ -36,6 +36,8 @@ READING = (
         "13",
         "where whole records end is forgotten if the log was truncated meanwhile",
         (Edit(DRIVER, "if at[1] == self.acceptor.truncations and ", "if "),),
+        turns_red="tests/test_safekeeper_driver.py::"
+        "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
     ),
     Mutant(
         "any-ballot-reads",

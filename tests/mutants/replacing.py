@@ -43,7 +43,7 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
-        turns_red=_seed(8),
+        turns_red=_seed(4),
     ),
     Mutant(
         "old-members-elect-alone",
@@ -57,7 +57,7 @@ REPLACEMENTS = (
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
         (Edit(QUORUM, HAS, ONE_HAS.format("-1:")),),
-        turns_red=_seed(2),
+        turns_red=_seed(4),
     ),
     Mutant(
         "any-generation-is-served",
@@ -99,7 +99,7 @@ REPLACEMENTS = (
                 "filled = True",
             ),
         ),
-        turns_red=_seed(2),
+        turns_red=_seed(4),
     ),
     Mutant(
         "what-was-accepted-is-passed-over",
