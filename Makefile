@@ -7,7 +7,7 @@
 # make mutants    every rule taken out of the source once: who notices, after how much
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
-#                 (CHAOS='--minutes 5 --only power_cut' for less; python -m tests.chaos --help)
+#                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make clean      removes what these made

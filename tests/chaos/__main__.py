@@ -3,6 +3,7 @@
     python -m tests.chaos --minutes 5                    faults by chance
     python -m tests.chaos --rounds-per-fault 20          each kind so often: `make chaos`
     python -m tests.chaos --only power_cut --only settle --rounds-per-fault 3
+    python -m tests.chaos --postgres 18                  another version than the machine's
     python -m tests.chaos --list
 
 A primary, three safekeepers, a supervised proposer and a standby run in network namespaces, each
@@ -27,6 +28,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 from tests.chaos.cluster import ChaosCluster
@@ -37,6 +39,8 @@ from tests.chaos.network import remove_leftovers, why_not
 from tests.chaos.report import Report
 from tests.chaos.runner import Plan, Runner, kept_evidence
 from tests.chaos.verdicts import CannotRun, NoProgress, Violation
+from tests.installations import WHEELS, binaries
+from tests.postgres_server import installation
 
 DIRECTORY = "walkeeper_chaos_"
 KEPT = "walkeeper_kept_"
@@ -63,7 +67,9 @@ def main() -> int:
     )
     report = Report(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY}{os.getpid()}_"))
-    run_in(directory, plan, report)
+    packaged = installation(binaries(arguments.postgres)) if arguments.postgres else nullcontext()
+    with packaged:
+        run_in(directory, plan, report)
     sys.stdout.write(f"\n{report.text()}\n")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report.document(), indent=1) + "\n")
@@ -82,6 +88,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="KIND", help="may be repeated")
     parser.add_argument(
         "--check-every", type=int, default=80, metavar="N", help="faults between two checks"
+    )
+    parser.add_argument(
+        "--postgres",
+        type=int,
+        choices=sorted(WHEELS),
+        help="a server of this major version from a package (default: the machine's)",
     )
     parser.add_argument("--json", metavar="FILE", help="the figures for programs")
     parser.add_argument("--list", action="store_true", help="the kinds of faults")
