@@ -37,4 +37,4 @@ def test_a_proposer_that_tells_postgresql_too_early_is_found(
 
     monkeypatch.setattr(ChangeStream, "on_committed", early)
     with pytest.raises(Violation, match=r"Once: .* that were acknowledged"):
-        LogicalStory(1).run()
+        LogicalStory(3).run()

@@ -16,6 +16,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import TypeVar
@@ -157,14 +158,15 @@ class WorkerThread:
 async def call(thread: WorkerThread, job: Callable[[], T]) -> T:
     """The job's result; raises the WalkeeperError that it raised."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def done(result: object) -> None:
-        if future.done():
-            return
-        if isinstance(result, WalkeeperError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    thread.submit(job, done)
+    thread.submit(job, partial(resolve, future))
     return await future
+
+
+def resolve(future: asyncio.Future[T], result: T | WalkeeperError) -> None:
+    """What a Done is told, for whoever awaits it; they may have gone."""
+    if future.done():
+        return
+    if isinstance(result, WalkeeperError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

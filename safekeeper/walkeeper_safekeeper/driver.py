@@ -387,7 +387,7 @@ class Driver:
                 done(result)
                 return
             assert isinstance(result, WholeRecords), f"{result=}"
-            if at[1] == self.acceptor.truncations and at[0] >= self._whole.end_lsn:
+            if at[1] == self.acceptor.truncations:
                 self._whole, self._looked_at = result, at  # else: of bytes that were cut
             done(None)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
@@ -19,7 +19,7 @@ from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.worker_thread import LoopShare, WorkerThread, call
+from walkeeper_common.worker_thread import LoopShare, WorkerThread, call, resolve
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.driver import Driver
@@ -33,7 +33,6 @@ from walkeeper_safekeeper.served_log import Readers
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.log")
-T = TypeVar("T")
 
 HEARTBEAT_S = 1.0
 FEEDBACK_S = 0.01
@@ -335,7 +334,7 @@ class HostedLog:
         if end > self.commit_lsn:
             raise Refused(f"WAL up to {end} is not committed here, only up to {self.commit_lsn}")
         future: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
-        self.driver.read_committed(begin, end, partial(_resolve, future))
+        self.driver.read_committed(begin, end, partial(resolve, future))
         return bytes(await future)
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
@@ -372,7 +371,7 @@ class HostedLog:
     async def _looked(self) -> bool:
         """Whether there was anything new to look at."""
         found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.logical is not None or not self.driver.find_whole(partial(_resolve, found)):
+        if self.logical is not None or not self.driver.find_whole(partial(resolve, found)):
             return False
         await found
         return True
@@ -380,13 +379,3 @@ class HostedLog:
     def timeline_history(self, timeline: int) -> bytes | None:
         """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
         return self.folder.timeline_files.get(timeline)
-
-
-def _resolve(future: asyncio.Future[T], result: T | WalkeeperError) -> None:
-    """Whoever waits may have gone."""
-    if future.done():
-        return
-    if isinstance(result, WalkeeperError):
-        future.set_exception(result)
-    else:
-        future.set_result(result)

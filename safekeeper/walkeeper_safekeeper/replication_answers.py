@@ -151,15 +151,10 @@ def timeline_of(log: ServedLog, lsn: Lsn) -> int:
 
 async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
     """Returns when the slot is durable. RESERVE_WAL keeps WAL from the current segment on."""
-    reserved = None
+    restart_lsn = None
     if asked.reserve_wal:
-        reserved = (await log.whole_end()).round_down(log.segment_bytes)
-    await log.slots.create(
-        asked.slot,
-        temporary=asked.temporary,
-        restart_lsn=None if reserved is None else max(reserved, log.first_lsn),
-        pid=pid,
-    )
+        restart_lsn = max((await log.whole_end()).round_down(log.segment_bytes), log.first_lsn)
+    await log.slots.create(asked.slot, temporary=asked.temporary, restart_lsn=restart_lsn, pid=pid)
     names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
     row = (asked.slot, "0/0", None, None)
     return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")

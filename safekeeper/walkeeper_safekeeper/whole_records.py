@@ -33,7 +33,14 @@ def whole_records(store: WalStore, known: WholeRecords, commit_lsn: Lsn) -> Whol
     """Reads the store. CorruptWal names file and LSN; StorageError."""
     if commit_lsn <= known.end_lsn:
         return known
-    unfinished = unfinished_end(store, limit_lsn=commit_lsn, segment_bytes=store.segment_bytes)
-    if unfinished is not None and unfinished == known.unfinished_end_lsn:
+    begun = known.unfinished_end_lsn
+    if begun is not None and begun == _unfinished_end(store, commit_lsn):
         return known  # the same record still goes on
-    return WholeRecords(store.record_end(commit_lsn, known.end_lsn).end_lsn, unfinished)
+    end_lsn = store.record_end(commit_lsn, known.end_lsn).end_lsn
+    if end_lsn == commit_lsn:
+        return WholeRecords(end_lsn)
+    return WholeRecords(end_lsn, _unfinished_end(store, commit_lsn))
+
+
+def _unfinished_end(store: WalStore, commit_lsn: Lsn) -> Lsn | None:
+    return unfinished_end(store, limit_lsn=commit_lsn, segment_bytes=store.segment_bytes)

@@ -39,7 +39,7 @@ from tests.chaos.network import remove_leftovers, why_not
 from tests.chaos.report import Report
 from tests.chaos.runner import Plan, Runner, kept_evidence
 from tests.chaos.verdicts import CannotRun, NoProgress, Violation
-from tests.installations import WHEELS, binaries
+from tests.installations import WHEELS, Unavailable, binaries
 from tests.postgres_server import installation
 
 DIRECTORY = "walkeeper_chaos_"
@@ -56,6 +56,11 @@ def main() -> int:
     if reason := why_not():
         sys.stderr.write(f"the fault runner cannot run here: {reason}\n")
         return 1
+    try:
+        packaged = installation(binaries(arguments.postgres)) if arguments.postgres else None
+    except Unavailable as error:
+        sys.stderr.write(f"no PostgreSQL {arguments.postgres} here: {error}\n")
+        return 1
     remove_old_runs()
     seed = secrets.randbelow(10**6) if arguments.seed is None else arguments.seed
     plan = Plan(
@@ -67,8 +72,7 @@ def main() -> int:
     )
     report = Report(seed)
     directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY}{os.getpid()}_"))
-    packaged = installation(binaries(arguments.postgres)) if arguments.postgres else nullcontext()
-    with packaged:
+    with packaged or nullcontext():
         run_in(directory, plan, report)
     sys.stdout.write(f"\n{report.text()}\n")
     if arguments.json:

@@ -25,9 +25,8 @@ READING = (
         (
             Edit(
                 WHOLE,
-                "    return WholeRecords(store.record_end(commit_lsn, known.end_lsn).end_lsn, "
-                "unfinished)",
-                "    return WholeRecords(commit_lsn)",
+                "    end_lsn = store.record_end(commit_lsn, known.end_lsn).end_lsn\n",
+                "    end_lsn = commit_lsn\n",
             ),
         ),
     ),
@@ -35,7 +34,7 @@ READING = (
         "whole-records-of-truncated-wal",
         "13",
         "where whole records end is forgotten if the log was truncated meanwhile",
-        (Edit(DRIVER, "if at[1] == self.acceptor.truncations and ", "if "),),
+        (Edit(DRIVER, "if at[1] == self.acceptor.truncations:", "if True:"),),
         turns_red="tests/test_safekeeper_driver.py::"
         "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
     ),

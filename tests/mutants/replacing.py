@@ -36,14 +36,14 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[:1]\n")),),
-        turns_red=_seed(2),
+        turns_red=_seed(5),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
-        turns_red=_seed(4),
+        turns_red=_seed(2),
     ),
     Mutant(
         "old-members-elect-alone",
@@ -99,7 +99,7 @@ REPLACEMENTS = (
                 "filled = True",
             ),
         ),
-        turns_red=_seed(4),
+        turns_red=_seed(3),
     ),
     Mutant(
         "what-was-accepted-is-passed-over",

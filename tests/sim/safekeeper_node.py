@@ -389,8 +389,7 @@ class SafekeeperNode:
                 self.on_committed()
 
     def end_readers(self, above_lsn: Lsn) -> None:
-        for reader in self._readers:
-            reader.check_cut(above_lsn)
+        """Nobody was sent more: `_on_following` looks."""
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)

@@ -1,4 +1,4 @@
-"""Stock pg_receivewal behind a safekeeper, and what it wrote."""
+"""What asks a safekeeper for WAL: stock pg_receivewal and what it wrote, and IDENTIFY_SYSTEM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
+
 from tests.postgres_server import (
     make_directory,
     program,
@@ -15,6 +17,7 @@ from tests.postgres_server import (
     server_environment,
     server_user,
 )
+from tests.with_postgres.cluster import Cluster
 
 
 @contextlib.contextmanager
@@ -43,6 +46,15 @@ def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
         receiver.kill()
         receiver.wait()
         shutil.rmtree(directory)
+
+
+def identified(cluster: Cluster, number: int) -> tuple[str, ...]:
+    """What safekeeper 1, 2 or 3 answers to IDENTIFY_SYSTEM: system, timeline, end, database."""
+    dsn = f"host=127.0.0.1 port={cluster.ports[number - 1]} user=r replication=true"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        row = connection.execute(b"IDENTIFY_SYSTEM").fetchone()
+    assert row is not None
+    return row
 
 
 def segments_in(directory: Path) -> dict[str, bytes]:

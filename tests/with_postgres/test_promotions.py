@@ -13,7 +13,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, program
@@ -21,23 +20,18 @@ from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
-from tests.with_postgres.receivers import pg_receivewal, segments_in
+from tests.with_postgres.receivers import identified, pg_receivewal, segments_in
 from tests.with_postgres.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
 from walkeeper_cli import replaying
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
-IDENTIFY = "IDENTIFY_SYSTEM"
 
 
 def timeline_served(cluster: Cluster, number: int) -> int:
     """By safekeeper 1, 2, 3, to whoever asks as a standby does."""
-    dsn = f"host=127.0.0.1 port={cluster.ports[number - 1]} user=r replication=true"
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute(IDENTIFY).fetchone()
-        assert row is not None
-        return int(row[1])
+    return int(identified(cluster, number)[1])
 
 
 def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(

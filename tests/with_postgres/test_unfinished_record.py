@@ -16,14 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, own
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
-from tests.with_postgres.receivers import pg_receivewal
+from tests.with_postgres.receivers import identified, pg_receivewal
 from tests.with_postgres.recovery import assembled_wal
 from tests.with_postgres.standbys import standby_of, wait_replayed
 from tests.with_postgres.wal_files import assert_same_wal
@@ -68,15 +67,6 @@ def committed(cluster: Cluster) -> int:
     return min(lsn_of(line["commit_lsn"]) for line in cluster.status()["safekeepers"])
 
 
-def identified_end(cluster: Cluster) -> int:
-    """What a safekeeper says that it can stream."""
-    dsn = f"host=127.0.0.1 port={cluster.ports[2]} user=r replication=true"
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        row = connection.execute(b"IDENTIFY_SYSTEM").fetchone()
-    assert row is not None
-    return lsn_of(row[2])
-
-
 def rebuilt(backup: PostgresServer, wal: Path) -> None:
     """`backup` is the primary now: by a crash recovery with the safekeepers' WAL."""
     for segment in wal.iterdir():
@@ -98,7 +88,7 @@ def test_a_standby_and_pg_receivewal_go_on_behind_a_rebuilt_primary(
         with Journal(primary) as journal:
             journal.wait_for_more(100)
         start = lose_the_primary_inside_a_record(cluster, primary)
-        served = identified_end(cluster)
+        served = lsn_of(identified(cluster, 3)[2])
         settled = lsn_of(cluster.settle()["consensus_lsn"])
         assert start <= served == settled < start + WAL_PAGE_BYTES
         wait_replayed(standby, settled)
@@ -109,7 +99,6 @@ def test_a_standby_and_pg_receivewal_go_on_behind_a_rebuilt_primary(
             later.wait_for_more(100)
         wait_replayed(standby, lsn_of(backup.sql("SELECT pg_current_wal_flush_lsn()")))
         assert not journal.lost_in(standby) and not later.lost_in(standby)
-        backup.sql("SELECT pg_switch_wal()")
         cluster.primary = backup
         switched = lsn_of(backup.sql("SELECT pg_switch_wal()"))
         cluster.wait_all_equal()
