@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from struct import pack
 
 from walkeeper_common.entries import EntryWalk, Frame
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgoutput import XLOG_DATA_BYTES
 from walkeeper_common.pgwire import Keepalive
 from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.open_transactions import Spool
 
+SPOOL_BYTES_MAX = 1 << 20
 SETTINGS = {"publications": ["p"], "options": {}}
 
 
@@ -76,12 +81,44 @@ def emitted(lsn: int, content: bytes = b"x", *, transactional: bool = False) -> 
     return sent(b"M" + head + b"prefix\0" + pack("!I", len(content)) + content, lsn)
 
 
+def stream_start(xid: int = 7, lsn: int = 0, *, first: bool = True) -> bytes:
+    return sent(b"S" + pack("!IB", xid, first), lsn)
+
+
+def stream_stop() -> bytes:
+    return sent(b"E")
+
+
+def stream_abort(xid: int = 7, subxid: int = 7) -> bytes:
+    return sent(b"A" + pack("!II", xid, subxid))
+
+
+def stream_commit(commit_lsn: int, end_lsn: int, xid: int = 7) -> bytes:
+    return sent(b"c" + pack("!IBQQq", xid, 0, commit_lsn, end_lsn, 0), end_lsn)
+
+
+def streamed(payload: bytes, xid: int = 7) -> bytes:
+    """A message as it is inside of a stream."""
+    return payload[: XLOG_DATA_BYTES + 1] + pack("!I", xid) + payload[XLOG_DATA_BYTES + 1 :]
+
+
+def piece(*payloads: bytes, xid: int = 7, first: bool = True) -> tuple[bytes, ...]:
+    """Messages of transaction `xid`, streamed before it ends."""
+    inside = (streamed(each, xid) for each in payloads)
+    return stream_start(xid, first=first), *inside, stream_stop()
+
+
 def commit(commit_lsn: int, end_lsn: int) -> bytes:
     return sent(b"C" + pack("!BQQq", 0, commit_lsn, end_lsn, 0), end_lsn)
 
 
 def new_stream(
-    position: Lsn, segment_bytes: int, *, end_lsn: int = 0x100, tables: tuple[str, ...] = ()
+    position: Lsn,
+    segment_bytes: int,
+    *,
+    end_lsn: int = 0x100,
+    tables: tuple[str, ...] = (),
+    new_spool: Callable[[], Spool] = io.BytesIO,
 ) -> ChangeStream:
     return ChangeStream(
         position,
@@ -89,5 +126,7 @@ def new_stream(
         timeline=1,
         segment_bytes=segment_bytes,
         settings=SETTINGS,
+        new_spool=new_spool,
+        spool_bytes_max=SPOOL_BYTES_MAX,
         tables=[("public", table) for table in tables],
     )

@@ -15,6 +15,7 @@ from tests.entry_maker import (
     insert,
     keepalive,
     new_stream,
+    piece,
     relation,
     sent,
     truncate,
@@ -39,6 +40,7 @@ class Stage:
         segment_bytes: int = SEGMENT,
         end_lsn: int = 0x100,
         tables: tuple[str, ...] = ("t",),
+        streams: bool = False,
     ) -> None:
         self.segment_bytes = segment_bytes
         self.start = Lsn(segment_bytes)
@@ -46,11 +48,13 @@ class Stage:
             self.start, segment_bytes, end_lsn=end_lsn, tables=tables
         )
         self.log = LogBytes(self.start)
-        self.stream.on_connected()
+        self.stream.on_connected(streams=streams)
 
     def feed(self, *payloads: bytes) -> None:
         for payload in payloads:
             self.stream.on_copy_data(payload)
+            while self.stream.is_replaying:
+                self.stream.replay(100)
         self.log.take(self.stream)
 
     def entries(self, start: Lsn | None = None) -> list[tuple[EntryKind, int, int, bytes]]:
@@ -254,7 +258,7 @@ def test_a_keepalive_that_asks_is_answered() -> None:
         (begin(0x110), begin(0x120)),
         (begin(0x110), commit(0x110, 0x140)[:-3]),
         (begin(0x110), sent(b"I\0")),
-        (sent(b"S\0\0\0\x07\x01"),),
+        piece(relation(9)),
         (sent(b""),),
         (begin(0x110)[:-1],),
     ],

@@ -10,7 +10,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.change_stream import ChangeStream
 
 CUTS_OFF = 50  # a transaction, inside of which a connection is lost
-KEPT = (22,)  # a progress entry between the core's asking for a stream and the stream
+KEPT = (145,)  # a progress entry between the core's asking for a stream and the stream
 
 
 @pytest.mark.parametrize("seed", [CUTS_OFF, *KEPT, 39])

@@ -1,16 +1,19 @@
 """pgoutput's messages, as far as a keeper of them must look inside. Pure.
 
-    type_of, Begin, Commit, relations_of, described     of one message without its CopyData header
+    Begin, Commit, Emitted, relations_of, described     of one message without its CopyData header
+    StreamCommit, StreamAbort, stream_xid, without_xid  of a transaction sent before it ends
     pack_copy_data                                      an XLogData message as a server sends it
 
 Relation and Type messages are sent once per connection, so whoever starts in the middle needs them
 again; everything else is passed on as it came. Layout: PostgreSQL's manual, "Logical Replication
-Message Formats", protocol versions 1 to 4 without streamed transactions.
+Message Formats", protocol versions 1 to 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from struct import Struct
 from struct import error as StructError
 
@@ -21,15 +24,21 @@ from walkeeper_common.pgwire import Buffer
 BEGIN, COMMIT, RELATION, TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 CHANGES = frozenset(b"IUD")
 TRUNCATE, ORIGIN, MESSAGE = ord("T"), ord("O"), ord("M")
-KNOWN = CHANGES | {BEGIN, COMMIT, RELATION, TYPE, TRUNCATE, ORIGIN, MESSAGE}
+STREAM_START, STREAM_STOP, STREAM_COMMIT, STREAM_ABORT = b"SEcA"
+STREAM = frozenset((STREAM_START, STREAM_STOP, STREAM_COMMIT, STREAM_ABORT))
+KNOWN = CHANGES | STREAM | {BEGIN, COMMIT, RELATION, TYPE, TRUNCATE, ORIGIN, MESSAGE}
 
 _OID = Struct("!cI")
 _TRUNCATE = Struct("!cIB")
 _BEGIN = Struct("!cQqI")
 _COMMIT = Struct("!cBQQq")
 _MESSAGE = Struct("!cBQ")
+_STREAM_COMMIT = Struct("!cIBQQq")
+_STREAM_ABORT = Struct("!cII")  # from version 4 on an LSN and a time may follow
+_XID = Struct("!cI")
 _XLOG_DATA = Struct("!cIcQQq")  # the CopyData header and XLogData's
 COPY_HEADER_BYTES = _XLOG_DATA.size
+XLOG_DATA, XLOG_DATA_BYTES = ord("w"), COPY_HEADER_BYTES - 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,9 @@ class Begin:
             raise RemoteProtocolError(f"a Begin of {len(message)} bytes") from error
         return cls(Lsn(lsn), at_us, xid)
 
+    def pack(self) -> bytes:
+        return _BEGIN.pack(b"B", self.final_lsn, self.committed_at_us, self.xid)
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -64,6 +76,46 @@ class Commit:
         except StructError as error:
             raise RemoteProtocolError(f"a Commit of {len(message)} bytes") from error
         return cls(Lsn(commit_lsn), Lsn(end_lsn), at_us)
+
+    def pack(self) -> bytes:
+        return _COMMIT.pack(b"C", 0, self.commit_lsn, self.end_lsn, self.committed_at_us)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """Transaction `xid`, which was streamed, has committed."""
+
+    xid: int
+    commit: Commit
+
+    @classmethod
+    def unpack(cls, message: memoryview) -> StreamCommit:
+        try:
+            _, xid, _, commit_lsn, end_lsn, at_us = _STREAM_COMMIT.unpack(message)
+        except StructError as error:
+            raise RemoteProtocolError(f"a Stream Commit of {len(message)} bytes") from error
+        return cls(xid, Commit(Lsn(commit_lsn), Lsn(end_lsn), at_us))
+
+    @property
+    def begin(self) -> Begin:
+        """What the transaction would have begun with, had it been sent at its commit."""
+        return Begin(self.commit.commit_lsn, self.commit.committed_at_us, self.xid)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """Of `xid` the subtransaction `subxid` is rolled back, or all of it, if that is `xid` again."""
+
+    xid: int
+    subxid: int
+
+    @classmethod
+    def unpack(cls, message: memoryview) -> StreamAbort:
+        try:
+            _, xid, subxid = _STREAM_ABORT.unpack_from(message)
+        except StructError as error:
+            raise RemoteProtocolError(f"a Stream Abort of {len(message)} bytes") from error
+        return cls(xid, subxid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +141,20 @@ def has_origin(payload: memoryview | bytes) -> bool:
     """
     at = 1 + int.from_bytes(payload[1:5], "big") + COPY_HEADER_BYTES
     return len(payload) > at and payload[at] == ORIGIN
+
+
+def stream_xid(message: memoryview) -> int:
+    """The transaction of a Stream Start, the (sub)transaction of a message inside a stream."""
+    try:
+        xid: int = _XID.unpack_from(message)[1]
+    except StructError as error:
+        raise RemoteProtocolError(f"a streamed message of {len(message)} bytes") from error
+    return xid
+
+
+def without_xid(payload: Buffer) -> bytes:
+    """A streamed message's XLogData as it is outside of a stream."""
+    return bytes(payload[: XLOG_DATA_BYTES + 1]) + payload[XLOG_DATA_BYTES + _XID.size :]
 
 
 def relations_of(message: memoryview) -> tuple[int, ...]:
@@ -155,16 +221,22 @@ class Descriptions:
     """The Relation and Type messages seen so far, and which of them are still to be repeated.
 
     A type's message comes before the relation's that uses it, and is kept with that relation.
+    `arrivals` numbers them; what is seen side by side shares one, and then the newer one counts.
     """
 
-    def __init__(self) -> None:
-        self._by_relation: dict[int, bytes] = {}
+    def __init__(self, arrivals: Iterator[int] | None = None) -> None:
+        self._arrivals = count() if arrivals is None else arrivals
+        self._by_relation: dict[int, tuple[int, bytes]] = {}
         self._types = b""
         self._valid: set[int] = set()
 
     def forget_valid(self) -> None:
         """From here on every relation has to be described again before it is used."""
         self._valid.clear()
+
+    def is_valid(self, relation: int) -> bool:
+        """Whether nothing has to go out before a change of this relation."""
+        return relation in self._valid
 
     def see(self, copy_data: bytes, message: memoryview) -> bytes:
         """What has to go out before this message: descriptions that it needs and lacks."""
@@ -173,7 +245,7 @@ class Descriptions:
             self._types += copy_data
         elif kind == RELATION:
             oid = described(message)
-            self._by_relation[oid] = self._types + copy_data
+            self._by_relation[oid] = next(self._arrivals), self._types + copy_data
             self._types = b""
             self._valid.add(oid)
         elif kind in CHANGES or kind == TRUNCATE:
@@ -181,5 +253,11 @@ class Descriptions:
             if not self._valid.issuperset(needed):
                 lacking = [oid for oid in needed if oid not in self._valid]
                 self._valid.update(lacking)
-                return b"".join(self._by_relation.get(oid, b"") for oid in lacking)
+                return b"".join(self._by_relation.get(oid, (0, b""))[1] for oid in lacking)
         return b""
+
+    def take_in(self, other: Descriptions) -> None:
+        """Those of a transaction that was seen beside ours and comes behind it: to be repeated."""
+        for oid, found in other._by_relation.items():
+            self._by_relation[oid] = max(found, self._by_relation.get(oid, found))
+            self._valid.discard(oid)

@@ -1,6 +1,8 @@
 """A primary's logical stream, made into entries, and commits of the log into LSNs. Pure.
 
     on_copy_data(payload)    one XLogData or Keepalive; take() gives the bytes for the log
+    replay(size)             while is_replaying, before the next one: a transaction that was
+                             streamed has committed, and goes into the log piece by piece
     on_committed(position)   -> the LSN that PostgreSQL may be told, or None: nothing new
 
 What the log has already is dropped by its commit LSN, because PostgreSQL sends transactions again
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 
 from walkeeper_common.consumer_slots import SlotNews, after
 from walkeeper_common.entries import EntryKind
@@ -22,11 +25,19 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.pgoutput import (
     BEGIN,
+    CHANGES,
     COMMIT,
     KNOWN,
     MESSAGE,
+    ORIGIN,
     RELATION,
+    STREAM,
+    STREAM_ABORT,
+    STREAM_START,
+    STREAM_STOP,
     TYPE,
+    XLOG_DATA,
+    XLOG_DATA_BYTES,
     Begin,
     Commit,
     Descriptions,
@@ -36,6 +47,12 @@ from walkeeper_common.pgoutput import (
 )
 from walkeeper_common.pgwire import Keepalive, XLogData, unpack_from_sender
 from walkeeper_proposer.entry_writer import EntryWriter
+from walkeeper_proposer.open_transactions import (
+    CannotStream,
+    OpenTransaction,
+    OpenTransactions,
+    Spool,
+)
 
 
 class ChangeStream:
@@ -49,6 +66,8 @@ class ChangeStream:
         timeline: int,
         segment_bytes: int,
         settings: Mapping[str, object],
+        new_spool: Callable[[], Spool],
+        spool_bytes_max: int,
         slots: Mapping[str, Lsn] | None = None,
         tables: Iterable[tuple[str, str]] = (),
     ) -> None:
@@ -61,11 +80,14 @@ class ChangeStream:
         self._unwritten_slots: dict[str, Lsn] | None = None
         self._slots_position: Lsn | None = None  # of the entry under way that has them
         self._ends: deque[tuple[Lsn, Lsn]] = deque([(position, end_lsn)])
-        self._descriptions = Descriptions()
+        self._arrivals = count()  # of descriptions
+        self._descriptions = Descriptions(self._arrivals)
+        self._open = OpenTransactions(new_spool, self._arrivals, bytes_max=spool_bytes_max)
+        self._replaying: tuple[OpenTransaction, Commit, bytes] | None = None
         self._settled_segment: Lsn | None = None  # whose first entries repeat the settings
         self._is_dropping = False  # inside a transaction that the log has
         self._is_inside = False
-        self._is_connected = False
+        self._is_connected = self._streams = False
         self._progress_lsn = ZERO_LSN  # the last keepalive's, if it is beyond the log's end
         self._progress_position: Lsn | None = None  # of the progress entry under way
 
@@ -74,17 +96,19 @@ class ChangeStream:
         """PostgreSQL is to send what committed from here on."""
         return self.writer.end_lsn
 
-    def on_connected(self) -> None:
+    def on_connected(self, *, streams: bool = False) -> None:
         """A new connection, asked to send from end_lsn on: it describes every relation anew.
+        `streams`: and to send transactions while they are open.
 
         Of a transaction that was cut off by the loss of the one before, frames may be in the log
         already. They are abandoned: the new connection sends the transaction from its start.
         """
         if self.writer.is_inside:
             self.writer.abandon()
-        self._descriptions = Descriptions()
+        self._descriptions = Descriptions(self._arrivals)
+        self._forget_open()
         self._is_inside = self._is_dropping = False
-        self._is_connected = True
+        self._is_connected, self._streams = True, streams
         self._progress_lsn = ZERO_LSN
         self._settled_segment = None
         self._settle_segment()  # so that readers know what this is before the first transaction
@@ -93,12 +117,27 @@ class ChangeStream:
 
     def on_disconnected(self) -> None:
         """Nothing is made until the next connection. What waited for a commit would move the log's
-        end between the core's asking for a stream from there and the stream (seed 22 of
+        end between the core's asking for a stream from there and the stream (seed 145 of
         tests.sim.logical)."""
         self._is_connected = False
+        self._forget_open()
+
+    def _forget_open(self) -> None:
+        """The next connection sends all of it again."""
+        self._open.clear()
+        if self._replaying is not None:
+            self._replaying[0].close()
+            self._replaying = None
 
     def on_copy_data(self, payload: Buffer) -> bool:
         """Whether the primary asks for a status now."""
+        assert self._replaying is None, f"{self._replaying=}"
+        if self._open.add_plain(payload):
+            return False
+        if self._is_plain_change(payload):
+            if not self._is_dropping:
+                self.writer.add(pack_copy_data(payload))
+            return False
         match unpack_from_sender(payload):
             case XLogData(_, _, _, message):
                 self._on_message(payload, message)
@@ -125,10 +164,29 @@ class ChangeStream:
             self._write_progress()
         return found
 
+    def _is_plain_change(self, payload: Buffer) -> bool:
+        """Most messages: a row of a relation that is described already."""
+        return (
+            self._is_inside
+            and len(payload) > XLOG_DATA_BYTES + 4
+            and payload[0] == XLOG_DATA
+            and payload[XLOG_DATA_BYTES] in CHANGES
+            and self._descriptions.is_valid(
+                int.from_bytes(payload[XLOG_DATA_BYTES + 1 : XLOG_DATA_BYTES + 5], "big")
+            )
+        )
+
     def _on_message(self, payload: Buffer, message: memoryview) -> None:
         if not len(message) or message[0] not in KNOWN:
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:20])!r}, which is unknown")
         kind = message[0]
+        if kind == ORIGIN and self._streams:
+            # Which transactions have one is not said of each that is streamed: its origin is the
+            # first change's, and one that begins with DDL has none (ReorderBufferProcessTXN).
+            raise CannotStream("replication origins are in use at the primary")
+        if self._open.is_receiving or kind in STREAM:
+            self._on_streamed(payload, message)
+            return
         if kind == BEGIN:
             self._on_begin(message)
         elif kind == MESSAGE and not self._is_inside:
@@ -166,9 +224,66 @@ class ChangeStream:
         dropped, self._is_inside, self._is_dropping = self._is_dropping, False, False
         if dropped:
             return
+        self._check_order(commit)
+        self._end_transaction(commit.end_lsn)
+
+    def _check_order(self, commit: Commit) -> None:
         if commit.end_lsn <= self.end_lsn:
             self._is_inside = True  # for whoever connects again: it is abandoned
             raise RemoteProtocolError(f"a commit that ends at {commit.end_lsn}: {self.end_lsn} was")
+
+    # Transactions that are streamed while they are open
+
+    def _on_streamed(self, payload: Buffer, message: memoryview) -> None:
+        kind = message[0]
+        if self._is_inside or not self._streams:
+            raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} where none may be")
+        if kind == STREAM_STOP:
+            self._open.stop()
+        elif self._open.is_receiving:
+            self._open.add(payload, message)
+        elif kind == STREAM_START:
+            self._open.start(payload, message)
+        elif kind == STREAM_ABORT:
+            self._open.abort(message)
+        else:
+            self._on_stream_commit(payload, message)
+
+    def _on_stream_commit(self, payload: Buffer, message: memoryview) -> None:
+        """It is an entry as if it were sent now: `replay` makes it."""
+        one, ended = self._open.commit(message)
+        commit = ended.commit
+        if commit.commit_lsn < self.end_lsn:  # the log has it
+            self._descriptions.take_in(one.descriptions)
+            one.close()
+            return
+        self._check_order(commit)
+        self._is_inside = True
+        self._settle_segment()
+        self.writer.begin(EntryKind.TRANSACTION)
+        self.writer.add(pack_copy_data(one.header + ended.begin.pack()))
+        self._replaying = one, commit, bytes(payload[:XLOG_DATA_BYTES])
+
+    @property
+    def is_replaying(self) -> bool:
+        """Nothing else is taken in before `replay` has come to the transaction's end."""
+        return self._replaying is not None
+
+    def replay(self, size: int) -> None:
+        """`size` bytes more of it."""
+        assert self._replaying is not None
+        one, commit, header = self._replaying
+        data = one.read(size)
+        if data:
+            self.writer.add(data)
+            return
+        self.writer.add(pack_copy_data(header + commit.pack()))
+        one.close()
+        self._replaying, self._is_inside = None, False
+        self._descriptions.take_in(one.descriptions)
+        if not one.tables <= self._tables:
+            self._tables |= one.tables
+            self._settled_segment = None
         self._end_transaction(commit.end_lsn)
 
     def _on_lone_message(self, payload: Buffer, emitted: Emitted) -> None:

@@ -21,7 +21,7 @@ from walkeeper_proposer.following import wait_promoted
 from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical_check import LogicalEnd
-from walkeeper_proposer.logical_primary import LogicalPrimary
+from walkeeper_proposer.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.primary import Primary
 from walkeeper_proposer.primary_check import PrimaryCheck
 from walkeeper_proposer.proposer_events import Event, Outcome, Received, Stop, Tick
@@ -123,6 +123,7 @@ def _primary(
             settings.slot,
             publications=settings.publications,
             messages=settings.messages,
+            spooling=Spooling(settings.spool_bytes_max, settings.spool_directory),
             end=end,
             on_streaming=on_streaming,
         )

@@ -40,6 +40,7 @@ class LogicalIdentity(PrimaryIdentity):
     unusable: str = ""
     missing_publications: tuple[str, ...] = ()
     tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
+    has_origins: bool = False  # some of what it commits was replicated to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ messages, and which position is which LSN, is change_stream.py's.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
@@ -18,13 +20,20 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.open_transactions import CannotStream, Spool
 from walkeeper_proposer.primary import Primary, identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity, WalArrived
-from walkeeper_proposer.replication_connection import ReplicationConnection, understood
+from walkeeper_proposer.replication_connection import (
+    InternalError,
+    ReplicationConnection,
+    Unavailable,
+    understood,
+)
 
 logger = logging.getLogger("walkeeper.primary")
 
 BATCH_BYTES_MAX = 128 << 10
+SPOOL_MEMORY_BYTES = 1 << 20  # of one transaction
 PLUGIN = "pgoutput"
 # Values are kept as text, so it must not depend on the server's, the role's or the database's
 # settings, nor change with them in the middle of a log: as a subscription asks, and times in UTC.
@@ -79,7 +88,8 @@ def create_slot_command(slot: str, version: int) -> str:
 def plugin_options(
     publications: Sequence[str], version: int, *, messages: bool = False
 ) -> dict[str, str]:
-    """The newest protocol of the server; transactions come whole, so readers may ask for any."""
+    """The newest protocol of the server; the log has whole transactions, so readers may ask for
+    any."""
     newest = next(n for since, n in ((16, 4), (15, 3), (14, 2), (0, 1)) if version >= since * 10000)
     quoted = ",".join(quote_identifier(name) for name in publications)
     options = {"proto_version": str(newest), "publication_names": quoted}
@@ -121,6 +131,7 @@ async def _identify_slot(
     found = await connection.query(
         f"SELECT pubname FROM pg_catalog.pg_publication WHERE pubname IN ({names})"
     )
+    origins = await connection.query("SELECT 1 FROM pg_catalog.pg_replication_origin LIMIT 1")
     known = {row[0] for row in found}
     published = await connection.query(published_query(publications, plain.server_version_num))
     unusable, confirmed_lsn = "", None
@@ -135,6 +146,7 @@ async def _identify_slot(
         unusable=unusable,
         missing_publications=tuple(name for name in publications if name not in known),
         tables=tuple((row[0] or "", row[1] or "") for row in published),
+        has_origins=bool(origins),
     )
 
 
@@ -159,6 +171,18 @@ def _slots_of(settings: bytes) -> dict[str, Lsn]:
     return {name: Lsn.parse(lsn) for name, lsn in slots.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Spooling:
+    """Where transactions are kept that PostgreSQL streams before they end: each in a file without
+    a name, if it is not small. 0 bytes: nothing is streamed."""
+
+    bytes_max: int
+    directory: str | None = None  # the system's for temporary files
+
+    def new_spool(self) -> Spool:
+        return tempfile.SpooledTemporaryFile(SPOOL_MEMORY_BYTES, dir=self.directory)
+
+
 class LogicalPrimary(Primary):
     """One proposer's life; `end` is shared with its core's examinations."""
 
@@ -172,12 +196,17 @@ class LogicalPrimary(Primary):
         *,
         publications: Sequence[str],
         messages: bool = False,
+        spooling: Spooling,
         end: LogicalEnd,
         on_streaming: Callable[[Lsn], None],
     ) -> None:
         super().__init__(dsn, application_name, slot, apply_quorum=True, on_streaming=on_streaming)
         self._publications, self._end = tuple(publications), end
         self._messages = messages
+        self._spooling = spooling
+        self._may_stream = True  # open transactions, on the next connection
+        self._streams = False  # on this one
+        self._is_replay_due = False
         self._identity: LogicalIdentity
 
     async def _one_connection(self) -> WalkeeperError:
@@ -214,16 +243,18 @@ class LogicalPrimary(Primary):
             if connection is self._connection:
                 self._lose(error)
             return
-        listed = ", ".join(
-            f"{name} {quote_literal(value)}" for name, value in self._options().items()
-        )
+        options = self._options()
+        self._streams, self._may_stream = self._may_stream and self._can_stream(), True
+        if self._streams:
+            options["streaming"] = "on"
+        listed = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
         command = f'START_REPLICATION SLOT "{self._slot}" LOGICAL {stream.end_lsn} ({listed})'
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
         if stream.writer.is_inside:
             logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
-        stream.on_connected()
+        stream.on_connected(streams=self._streams)
         self._hand_over()
         self._started(connection, stream.end_lsn, self._identity.timeline)
 
@@ -245,6 +276,8 @@ class LogicalPrimary(Primary):
             timeline=identity.timeline,
             segment_bytes=identity.segment_bytes,
             settings=self._settings(identity),
+            new_spool=self._spooling.new_spool,
+            spool_bytes_max=self._spooling.bytes_max,
             slots=_slots_of(found.settings),
             tables=identity.tables,
         )
@@ -261,6 +294,13 @@ class LogicalPrimary(Primary):
             raise Refused(f"--messages needs PostgreSQL 14 or newer, this is {version // 10000}")
         return plugin_options(self._publications, version, messages=self._messages)
 
+    def _can_stream(self) -> bool:
+        """Not with messages: those inside a stream are said to be of the transaction, whichever
+        subtransaction wrote them, and one that is rolled back would stay (pgoutput_message). Nor
+        with origins (`ChangeStream._on_message`)."""
+        has_spools = self._identity.server_version_num >= 140000 and self._spooling.bytes_max > 0
+        return has_spools and not self._messages and not self._identity.has_origins
+
     def _settings(self, identity: LogicalIdentity) -> dict[str, object]:
         return {
             "plugin": PLUGIN,
@@ -276,18 +316,43 @@ class LogicalPrimary(Primary):
             return
         wants_status = False
         try:
-            connection.consume()
-            while (payload := connection.receive()) is not None:
-                wants_status |= stream.on_copy_data(payload)
-                if stream.writer.made_bytes >= BATCH_BYTES_MAX:
-                    self._hand_over()
+            if stream.is_replaying:
+                stream.replay(BATCH_BYTES_MAX)
+            if not stream.is_replaying:
+                wants_status = self._receive(connection, stream)
             self._hand_over()
         except (WalkeeperError, RemoteProtocolError) as error:
             self._hand_over()
-            self._lose(error)
+            self._lose(self._without_streaming(error))
             return
+        if stream.is_replaying and connection.is_reading and not self._is_replay_due:
+            self._is_replay_due = True
+            asyncio.get_running_loop().call_soon(self._replay_on, connection)
         if wants_status:
             self._send_status()
+
+    def _without_streaming(self, error: WalkeeperError) -> WalkeeperError:
+        """One connection long PostgreSQL keeps open transactions itself, if they cannot be taken or
+        it fails to decode what is still open: XX000, "could not map filenumber" (seen on 18)."""
+        if not self._streams or not isinstance(error, CannotStream | InternalError):
+            return error
+        self._may_stream = False
+        return Unavailable(f"{error}; PostgreSQL is to keep open transactions until they commit")
+
+    def _receive(self, connection: ReplicationConnection, stream: ChangeStream) -> bool:
+        """What the socket has; whether the primary asks for a status now."""
+        wants_status = False
+        connection.consume()
+        while not stream.is_replaying and (payload := connection.receive()) is not None:
+            wants_status |= stream.on_copy_data(payload)
+            if stream.writer.made_bytes >= BATCH_BYTES_MAX:
+                self._hand_over()
+        return wants_status
+
+    def _replay_on(self, connection: ReplicationConnection) -> None:
+        """A piece a turn of the loop, so that acks are heard in between."""
+        self._is_replay_due = False
+        self._read_on(connection)
 
     def _hand_over(self) -> None:
         """What the stream has made goes to the core; what was received may be reported."""

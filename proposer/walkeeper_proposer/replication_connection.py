@@ -47,6 +47,7 @@ CONFIGURATION_LIMIT = "53400"
 # memory, disk and connections used up; shutting down, starting up, cancelled) all but that limit.
 SLOT_IN_USE = "55006"
 TRANSIENT_CLASSES = ("08", "53", "57")
+INTERNAL_CLASS = "XX"
 
 
 class Unavailable(WalkeeperError):
@@ -63,6 +64,10 @@ class SlotMissing(Refused):
 
 class WalRemovedOnPrimary(Refused):
     """58P01: the primary has recycled the WAL that was asked for."""
+
+
+class InternalError(Refused):
+    """XX000 and its like: a fault of the server's own."""
 
 
 class ReplicationConnection:
@@ -328,4 +333,4 @@ def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
     passes = state.startswith(TRANSIENT_CLASSES) and state != CONFIGURATION_LIMIT
     if passes or state == SLOT_IN_USE or not state:
         return Unavailable(text, state)
-    return Refused(text)
+    return InternalError(text) if state.startswith(INTERNAL_CLASS) else Refused(text)

@@ -22,4 +22,6 @@ class ProposerSettings:
     apply_quorum: bool = True
     publications: tuple[str, ...] = ()  # of a logical log; none: physical
     messages: bool = False  # with pg_logical_emit_message's
+    spool_directory: str | None = None  # of transactions that are open at the primary
+    spool_bytes_max: int = 4 << 30
     log_level: str = "INFO"

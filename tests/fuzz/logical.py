@@ -5,8 +5,9 @@ nothing else; nothing outside [base, limit) is read; a walk whose limit is raise
 what one walk finds; every way into the log ends in time and inside of it.
 
 `pgoutput` is a connection after the other with messages of a walsender. Promises: a
-RemoteProtocolError, which ends that connection, and nothing else; what was made of it is a log of
-whole entries with ends that never go back, transactions from their Begin to their Commit.
+RemoteProtocolError or CannotStream, which end that connection, and nothing else; what was made of
+it is a log of whole entries with ends that never go back, transactions from their Begin to their
+Commit.
 
 `log_settings`: CorruptWal and nothing else.
 """
@@ -29,8 +30,14 @@ from tests.entry_maker import (
     insert,
     keepalive,
     new_stream,
+    piece,
     relation,
     sent,
+    stream_abort,
+    stream_commit,
+    stream_start,
+    stream_stop,
+    streamed,
     truncate,
     type_of,
 )
@@ -51,12 +58,14 @@ from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import BEGIN, COMMIT, MESSAGE, MessageSplitter
 from walkeeper_common.walformat import InvalidWal
+from walkeeper_proposer.open_transactions import CannotStream
 from walkeeper_safekeeper.logical_log import LogSettings
 
 SIZES = (256, 512, 4096)
 SEGMENTS_MAX = 6
 EVENT = Struct("<BH")
-CONNECT, COMMITTED = 6, 7  # of eight; the others are messages
+# Of eight; the others are messages. LOST: the connection is, if it begins to replay something.
+LOST, CONNECT, COMMITTED = 5, 6, 7
 
 
 def laid_out(data: bytes) -> tuple[bytes, Lsn, int]:
@@ -112,12 +121,12 @@ def repair_entries(data: bytes, random: Random) -> bytes:
         content[at + 4 : at + 8] = crc.to_bytes(4, "big")
         at = end
     made = data[:1]
-    for number, piece in enumerate(pieces):
-        body = SEGMENT_MAGIC + (base + number * size).to_bytes(8, "big") + piece[16 : 16 + 28]
+    for number, part in enumerate(pieces):
+        body = SEGMENT_MAGIC + (base + number * size).to_bytes(8, "big") + part[16 : 16 + 28]
         head = body.ljust(SegmentHeader.LAYOUT.size, b"\0")
         head += crc32c(head).to_bytes(4, "big")
         inner = content[number * room : (number + 1) * room]
-        made += (head + inner)[: max(len(piece), 1)]
+        made += (head + inner)[: max(len(part), 1)]
     return made
 
 
@@ -166,11 +175,11 @@ def event(payload: bytes, what: int = 0) -> bytes:
 
 def run_pgoutput(data: bytes) -> None:
     stream, log = new_stream(Lsn(4096), 4096), LogBytes(Lsn(4096))
-    stream.on_connected()
+    stream.on_connected(streams=True)
     for each in events_of(data):
         match each[0] % 8:
             case w if w == CONNECT:
-                stream.on_connected()
+                stream.on_connected(streams=True)
             case w if w == COMMITTED:
                 log.take(stream)
                 said = stream.on_committed(log.end)
@@ -178,8 +187,12 @@ def run_pgoutput(data: bytes) -> None:
             case _:
                 try:
                     stream.on_copy_data(each[EVENT.size :])
-                except RemoteProtocolError:
-                    stream.on_connected()  # the next one
+                    while stream.is_replaying:
+                        stream.replay(200)
+                        if each[0] % 8 == LOST:
+                            stream.on_connected(streams=True)
+                except (RemoteProtocolError, CannotStream):
+                    stream.on_connected(streams=True)  # the next one
     log.take(stream)
     end_lsn = stream.end_lsn  # what waited for this commit is made by it
     require(stream.on_committed(log.end) in (None, end_lsn), "not told {}", end_lsn)
@@ -217,7 +230,9 @@ MESSAGES = [
     begin(0x110), commit(0x110, 0x140), relation(1), relation(2, "ü"), type_of(3), insert(1),
     insert(2, b"x" * 300), truncate(1, 2), keepalive(0x200), keepalive(0x300, asks=True),
     sent(b"O" + bytes(8) + b"origin\0"), sent(b"M" + bytes(20)), emitted(0x180),
-    sent(b"S" + bytes(6)), begin(0x210), commit(0x210, 0x240),
+    stream_start(), stream_stop(), stream_abort(), stream_abort(subxid=8), streamed(relation(1)),
+    streamed(insert(1)), streamed(insert(1), 8), streamed(truncate(1), 9), stream_start(8),
+    stream_commit(0x110, 0x140), begin(0x210), commit(0x210, 0x240),
 ]  # fmt: skip
 
 
@@ -232,6 +247,14 @@ def _pgoutput_seeds() -> Iterable[bytes]:
     yield b"".join(map(event, [begin(0x110), relation(1), insert(1, b"y" * 3000), *one]))
     inside = emitted(0x120, transactional=True)
     yield b"".join(map(event, [emitted(0x100), one[0], inside, *one[1:], emitted(0x190), *two]))
+    rows = (relation(1), insert(1, b"z" * 300), truncate(1))
+    yield b"".join(
+        map(event, [*piece(*rows), *one, *piece(insert(1)), stream_commit(0x210, 0x240)])
+    )
+    inner = [*piece(*rows), stream_start(), streamed(insert(1), 8), stream_stop()]
+    undone = [stream_abort(subxid=8), *piece(*rows), *piece(*rows, xid=9), stream_abort(9, 9)]
+    yield b"".join(map(event, [*inner, *undone, stream_commit(0x110, 0x140), *two]))
+    yield b"".join(map(event, inner)) + event(stream_commit(0x110, 0x140), LOST) + event(one[0])
 
 
 # What a settings entry says

@@ -8,11 +8,14 @@ from __future__ import annotations
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 CHANGE_STREAM = PROPOSER + "change_stream.py"
+OPEN_TRANSACTIONS = PROPOSER + "open_transactions.py"
 ENTRIES = COMMON + "entries.py"
+LOGICAL_PRIMARY = PROPOSER + "logical_primary.py"
 LOGICAL_LOG = SAFEKEEPER + "logical_log.py"
 LOGICAL_STREAM = SAFEKEEPER + "logical_stream.py"
 
 STREAM_TEST = "tests/test_change_stream.py::"
+STREAMED_TEST = "tests/test_streamed_transactions.py::test_"
 ENTRIES_TEST = "tests/test_entries.py::"
 CHECK_TEST = "tests/test_logical_check.py::"
 CONSUMER_TEST = "tests/test_logical_stream.py::"
@@ -197,5 +200,71 @@ LOGICAL = (
         "        elif one.name in found or one.is_new:\n",
         "        else:\n",
         POSITIONS_TEST + "test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it",
+    ),
+    _mutant(
+        "rolled-back-rows-stay",
+        "what a subtransaction did is cut off when it is rolled back",
+        OPEN_TRANSACTIONS,
+        "            self._spool.truncate(at)\n",
+        "            self._spool.seek(self._written_bytes)\n",
+        STREAMED_TEST
+        + "what_a_subtransaction_did_and_those_inside_it_is_cut_off_when_it_is_rolled_back",
+    ),
+    _mutant(
+        "streams-outlive-their-connection",
+        "what was streamed on a connection that is lost comes again on the next",
+        OPEN_TRANSACTIONS,
+        "        self._by_xid.clear()\n",
+        "",
+        STREAMED_TEST + "a_connection_that_is_lost_leaves_nothing_and_the_next_sends_it_again",
+    ),
+    _mutant(
+        "streamed-again-is-logged-again",
+        "a streamed transaction that the log has is dropped when PostgreSQL sends it again",
+        CHANGE_STREAM,
+        "        if commit.commit_lsn < self.end_lsn:  # the log has it\n",
+        "        if commit.commit_lsn < ZERO_LSN:  # the log has it\n",
+        STREAMED_TEST + "one_that_the_log_has_is_dropped_and_its_relations_are_remembered",
+    ),
+    _mutant(
+        "begins-with-the-last-lsn",
+        "a streamed transaction's Begin has an LSN that lets nobody confirm the whole of it",
+        CHANGE_STREAM,
+        "pack_copy_data(one.header + ended.begin.pack())",
+        "pack_copy_data(bytes(payload[:XLOG_DATA_BYTES]) + ended.begin.pack())",
+        STREAMED_TEST
+        + "its_begin_has_the_lsn_of_its_first_change_so_that_nobody_reports_the_whole_of_it",
+    ),
+    _mutant(
+        "older-description-wins",
+        "of two descriptions of a relation the one that PostgreSQL sent last counts",
+        COMMON + "pgoutput.py",
+        "max(found, self._by_relation.get(oid, found))",
+        "found",
+        STREAMED_TEST + "who_comes_later_has_the_descriptions_that_it_left_and_the_newest_of_two",
+    ),
+    _mutant(
+        "spool-without-a-bound",
+        "what is kept of open transactions is bounded",
+        OPEN_TRANSACTIONS,
+        "        if self._others_bytes + current.held_bytes > self._bytes_max:\n",
+        "        if current.held_bytes > self._bytes_max:\n",
+        STREAMED_TEST + "what_is_kept_is_bounded",
+    ),
+    _mutant(
+        "streams-messages",
+        "nothing is streamed of which a stream does not say all: messages, origins",
+        LOGICAL_PRIMARY,
+        "        return has_spools and not self._messages and not self._identity.has_origins\n",
+        "        return has_spools\n",
+        "tests/test_logical_primary.py::test_what_streams_do_not_say_is_asked_for_without_them",
+    ),
+    _mutant(
+        "streams-beside-an-origin",
+        "the first origin that is seen ends streaming",
+        CHANGE_STREAM,
+        "        if kind == ORIGIN and self._streams:\n",
+        "        if kind == ORIGIN and not self._is_inside:\n",
+        STREAMED_TEST + "where_origins_are_in_use_nothing_can_be_streamed",
     ),
 )

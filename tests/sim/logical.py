@@ -4,32 +4,32 @@
 
 The shipping core, driver, acceptor, entry store, change stream and examination of a logical log's
 end; network, disks, clocks and the oracles are those of logs of WAL, which compare bytes by
-position. In place of WAL the primary sends pgoutput's messages, in pieces, again when somebody
-connects anew; what it is told are LSNs. In the end the log is read as a consumer reads it
+position. In place of WAL the primary sends pgoutput's messages (changing_primary.py), again when
+somebody connects anew; what it is told are LSNs. In the end the log is read as a consumer reads it
 (judge_stream). There are no copies of the server and no retention: nothing here has them.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.entry_maker import SETTINGS, LogBytes, begin, commit, insert, keepalive, relation
+from tests.entry_maker import SETTINGS, LogBytes
 from tests.sim import faults, healing
 from tests.sim.archive import Archived
+from tests.sim.changing_primary import ChangingPrimary
 from tests.sim.network import Network
-from tests.sim.oracle import Acknowledged, NoProgress, Oracle, Oracles, Violation
-from tests.sim.primary import SYSTEM_ID
+from tests.sim.oracle import NoProgress, Oracle, Oracles, Violation
 from tests.sim.proposer_node import PROBE_BYTES, ProposerNode
 from tests.sim.servers import members
 from tests.sim.story import SEGMENT_BYTES, Story
 from tests.sim.world import World
-from tests.sound_server import SOUND_SERVER
 from walkeeper_common.entries import EntryKind, EntryWalk, record_end_before
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
@@ -38,146 +38,19 @@ from walkeeper_common.quorum import LogKind
 from walkeeper_proposer import entry_writer
 from walkeeper_proposer.campaign import Purpose
 from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.logical_check import LogicalEnd
 from walkeeper_proposer.proposer_events import WalArrived
 
-FIRST_LSN = 0x100
-ROWS_MAX = 4
-TABLES = 3
-ROW_BYTES = (10, 10, 100, 500, 4000)
+SPOOL_BYTES_MAX = 1 << 20
+REPLAY_BYTES = 1000
+FACTS = (
+    "transactions in the log",
+    "transactions that were cut off",
+    "transactions that were streamed",
+    "subtransactions that were rolled back",
+    "elections",
+)
 FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log before its commit
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """What the primary committed."""
-
-    commit_lsn: int
-    end_lsn: int
-    rows: tuple[tuple[int, bytes], ...]  # (table, value)
-
-
-class ChangingPrimary:
-    """A server with a logical slot, as far as a proposer sees it."""
-
-    timeline = 1
-    flush_lsn = Lsn(0)  # in positions of the log, which it does not know
-
-    def __init__(self, world: World, name: str, acked: Acknowledged) -> None:
-        self.world, self.name, self.acked = world, name, acked
-        self.is_up = True
-        self.timeline_ends: list[tuple[int, Lsn]] = []
-        self.transactions: list[Transaction] = []
-        self.wal_end = FIRST_LSN
-        self.confirmed_lsn = self._saved_lsn = FIRST_LSN  # of the slot; a crash may set it back
-        self.told_lsn = FIRST_LSN
-        self._told_position = acked.start_lsn
-        self._standby: ChangesNode | None = None
-        self._next = 0
-        self._described: set[int] = set()
-
-    def identity(self) -> LogicalIdentity:
-        return LogicalIdentity(
-            system_id=SYSTEM_ID,
-            timeline=1,
-            flush_lsn=Lsn(self.wal_end),
-            segment_bytes=SEGMENT_BYTES,
-            **SOUND_SERVER,
-            timeline_file=b"",
-            database="shop",
-            slot="s",
-            confirmed_lsn=Lsn(self.confirmed_lsn),
-        )
-
-    def has_all_of(self, acked: Acknowledged) -> bool:
-        return True
-
-    def write(self) -> None:
-        """One more transaction, or one that publishes nothing."""
-        if not self.is_up:
-            return
-        random = self.world.random
-        if random.random() < 0.2:
-            self.wal_end += 0x20
-        else:
-            rows = [self._row(random.choice(ROW_BYTES)) for _ in range(random.randint(1, ROWS_MAX))]
-            commit_lsn = self.wal_end + random.randrange(0x10, 0x200)
-            made = Transaction(commit_lsn, commit_lsn + 0x30, tuple(rows))
-            self.transactions.append(made)
-            self.wal_end = made.end_lsn
-        self._send()
-
-    def _row(self, size: int) -> tuple[int, bytes]:
-        return self.world.random.randint(1, TABLES), self.world.random.randbytes(size)
-
-    def stream(self, standby: ChangesNode, start_lsn: Lsn) -> None:
-        """START_REPLICATION … LOGICAL: whoever had the slot before is ended."""
-        if self._standby is not None and self._standby is not standby:
-            self._standby.primary_lost("the slot was taken")
-        self._standby, self._described = standby, set()
-        from_lsn = max(start_lsn, self.confirmed_lsn)
-        ends = [one.end_lsn for one in self.transactions]
-        self._next = sum(end <= from_lsn for end in ends)
-        if self._next and self.world.random.random() < 0.3:
-            self._next -= 1  # a proposer has to drop what it has
-        self._send()
-
-    def _send(self) -> None:
-        while self._standby is not None and self._next < len(self.transactions):
-            one = self.transactions[self._next]
-            self._next += 1
-            self._standby.changes_arrived(begin(one.commit_lsn))
-            for table, value in one.rows:
-                if table not in self._described:
-                    self._described.add(table)
-                    self._standby.changes_arrived(relation(table))
-                self._standby.changes_arrived(insert(table, value))
-            self._standby.changes_arrived(commit(one.commit_lsn, one.end_lsn))
-        if self._standby is not None and self.world.random.random() < 0.5:
-            self._standby.changes_arrived(keepalive(self.wal_end))
-
-    def leave(self, standby: ProposerNode) -> None:
-        if self._standby is standby:
-            self._standby = None
-
-    def report(self, standby: ChangesNode, lsn: Lsn, log: LogBytes, position: Lsn) -> None:
-        """A status update: commits up to `lsn` return; the log has them up to `position`."""
-        if not self.is_up or self._standby is not standby:
-            return
-        assert lsn <= self.wal_end, f"{lsn} was never written, {self.wal_end=:X}"
-        self.confirmed_lsn = max(self.confirmed_lsn, lsn)
-        if self.world.random.random() < 0.2:
-            self._saved_lsn = self.confirmed_lsn
-        self.told_lsn = max(self.told_lsn, lsn)
-        if position > self._told_position:
-            data = log.read(self._told_position, position)
-            self.acked.acknowledge(self.name, self._told_position, data, standby.ballot)
-            self._told_position = position
-
-    def crash(self) -> None:
-        """What was sent was flushed before; the slot's position may be an older one."""
-        if not self.is_up:
-            return
-        self.world.trouble("primary crashes", self.name, f"CRASH end={self.wal_end:X}")
-        self.is_up = False
-        standby, self._standby = self._standby, None
-        if standby is not None:
-            standby.primary_lost("the server crashed")
-        self.world.later(self.world.random.uniform(100, 3000), self.restart)
-
-    def end_connection(self, tries: int = 300) -> None:
-        """pg_terminate_backend, inside of a transaction if one comes soon."""
-        standby = self._standby
-        if standby is not None and tries and not standby.is_inside_transaction:
-            self.world.later(1, lambda: self.end_connection(tries - 1))
-        elif standby is not None:
-            self._standby = None
-            self.world.trouble("walsenders ended", self.name, "ends the connection")
-            standby.primary_lost("terminating connection due to administrator command")
-
-    def restart(self) -> None:
-        self.is_up, self.confirmed_lsn = True, self._saved_lsn
-        self.world.say(self.name, f"boot end={self.wal_end:X} confirmed={self.confirmed_lsn:X}")
 
 
 class ChangesNode(ProposerNode):
@@ -218,7 +91,7 @@ class ChangesNode(ProposerNode):
         def start() -> None:
             if self._has_primary and self.primary.is_up and serial == self._stream_serial:
                 stream = self.log_end.stream = self._stream_at(start_lsn)
-                stream.on_connected()
+                stream.on_connected(streams=True)
                 self._hand_over()
                 self.primary.stream(self, stream.end_lsn)
 
@@ -237,6 +110,8 @@ class ChangesNode(ProposerNode):
             timeline=1,
             segment_bytes=SEGMENT_BYTES,
             settings=SETTINGS,
+            new_spool=io.BytesIO,
+            spool_bytes_max=SPOOL_BYTES_MAX,
         )
 
     def changes_arrived(self, payload: bytes) -> None:
@@ -246,12 +121,17 @@ class ChangesNode(ProposerNode):
     def _take_arrived(self) -> None:
         """Some at a time, so that a connection is lost inside of a transaction, too."""
         stream = self.log_end.stream
+        if stream is None:
+            return
         for _ in range(self.world.random.randint(1, 4)):
-            if stream is None or not self._payloads or self._is_paused or not self._has_primary:
-                break
-            stream.on_copy_data(self._payloads.pop(0))
+            if self._is_paused or not self._has_primary:
+                return
+            if stream.is_replaying:
+                stream.replay(REPLAY_BYTES)
+            elif self._payloads:
+                stream.on_copy_data(self._payloads.pop(0))
             self._hand_over()
-        if self._payloads and not self._is_paused and self._has_primary:
+        if self._payloads or stream.is_replaying:
             self._later(self.world.delay_ms(), self._take_arrived)
 
     def primary_lost(self, text: str) -> None:
@@ -307,7 +187,7 @@ class Once(Oracle):
     """Every transaction that a client was told of is in the log once, and in commit order."""
 
     def check(self, primary: ChangingPrimary, found: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
-        wanted = [(one.end_lsn, one.rows) for one in primary.transactions]
+        wanted = [(one.end_lsn, one.content) for one in primary.transactions]
         for number, (got, want) in enumerate(zip(found, wanted, strict=False)):
             if got != want:
                 self.fail(f"transaction {number} is {got[0]:X}, {want[0]:X} was committed then")
@@ -425,7 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", type=int, default=0, dest="base", help="the first seed")
     asked = parser.parse_args(arguments)
     seeds = range(asked.base, asked.base + asked.seeds) if asked.seed is None else [asked.seed]
-    kept = {"transactions": 0, "cut off": 0, "elections": 0}
+    kept = dict.fromkeys(FACTS, 0)
     for seed in seeds:
         story = LogicalStory(seed, show=None if asked.seed is None else _print)
         try:
@@ -435,9 +315,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print(f"seed {seed}: {error}")
             return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
         facts = story.world.facts
-        kept["transactions"] += facts["transactions in the log"]
-        kept["cut off"] += facts["transactions that were cut off"]
-        kept["elections"] += facts["elections"]
+        for name in FACTS:
+            kept[name] += facts[name]
     _print(f"{len(seeds)} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
     return 0
 

@@ -1,9 +1,8 @@
 """Large and prepared transactions in a logical log: whole, at their commit, in bounded memory.
 
-The primary spills what it decodes to its own disk until the commit and drops what is rolled back
-(nothing is asked of it with `streaming` or `two_phase`), so the log has neither parts of
-transactions nor aborts, and a consumer that asks for streaming gets what it may always get: whole
-transactions (docs/logical.md).
+The proposer keeps what is streamed to it until the commit and drops what is rolled back, so the log
+has neither parts of transactions nor aborts, and a consumer that asks for streaming gets what it
+may always get: whole transactions (docs/logical.md).
 """
 
 from __future__ import annotations

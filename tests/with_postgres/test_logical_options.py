@@ -30,7 +30,8 @@ class ClusterWithMessages(LogicalCluster):
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PostgresServer]:
-    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+    settings = {**SETTINGS, "logical_decoding_work_mem": "64kB"}
+    with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as server:
         server.sql("CREATE PUBLICATION p FOR ALL TABLES")
         yield server
 
@@ -81,7 +82,14 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
         "SELECT pg_replication_origin_session_setup('elsewhere')",
         "INSERT INTO t VALUES (2, 'elsewhere')",
         "SELECT pg_replication_origin_session_reset()",
-        "INSERT INTO t SELECT i, repeat('large', 400) FROM generate_series(3, 3000) i",
+        "BEGIN",
+        "INSERT INTO t SELECT i, repeat('large', 400) FROM generate_series(3, 1000) i",
+        "SAVEPOINT s",  # a stream does not say that its message is of a subtransaction
+        "SELECT pg_logical_emit_message(true, 'outbox', 'never in a large one')",
+        "INSERT INTO t SELECT i, repeat('large', 400) FROM generate_series(1001, 2000) i",
+        "ROLLBACK TO s",
+        "INSERT INTO t SELECT i, repeat('large', 400) FROM generate_series(2001, 3000) i",
+        "COMMIT",
     )
     for proposer in cluster.proposers:
         proposer.kill()

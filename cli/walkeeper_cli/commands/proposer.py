@@ -8,6 +8,7 @@ from walkeeper_cli.options import (
     Address,
     ApplicationName,
     Publications,
+    Size,
     SlotName,
     cluster_option,
     config_option,
@@ -69,6 +70,22 @@ from walkeeper_cli.options import (
     help="With --logical: what pg_logical_emit_message writes, too, for consumers that ask for it. "
     "A log that has them once goes on with them. PostgreSQL 14 or newer.",
 )
+@option(
+    "--spool-size-max",
+    type=Size(),
+    default="4GB",
+    show_default=True,
+    metavar="SIZE",
+    help="With --logical: how much of transactions that are still open may lie here. PostgreSQL "
+    "streams large ones before they commit (logical_decoding_work_mem; 14 or newer), so that "
+    "their commit does not hold up the others for long. What exceeds it stays at the primary "
+    "until it commits, as everything does with 0.",
+)
+@option(
+    "--spool-dir",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    help="Where they lie.  [default: the system's for temporary files]",
+)
 @log_level_option
 @config_option
 def command(
@@ -81,6 +98,8 @@ def command(
     logical: bool,
     publications: tuple[str, ...],
     messages: bool,
+    spool_size_max: int,
+    spool_dir: str | None,
     take_over: bool,
     follow: bool,
     resume: bool,
@@ -121,6 +140,8 @@ def command(
         apply_quorum=apply == "quorum-flush",
         publications=publications,
         messages=messages,
+        spool_directory=spool_dir,
+        spool_bytes_max=spool_size_max,
         http=http,
         log_level=log_level,
     )
