@@ -240,7 +240,7 @@ def settings_of_nobody() -> ProposerSettings:
 
 def life_with(primary: SlowPrimary) -> _Life:
     life = _Life(settings_of_nobody(), (("127.0.0.1", free_port()),), lambda _: None)
-    life._primary = primary  # type: ignore[assignment]
+    life.primary = primary  # type: ignore[assignment]
     return life
 
 
@@ -283,7 +283,7 @@ def test_a_member_that_joined_is_shown_with_the_address_by_which_it_is_reached()
     async def body(_: list[object]) -> None:
         settings, joined = settings_of_nobody(), ("127.0.0.2", 5454)
         core: Proposer = _Life(settings, (*settings.safekeepers, joined), lambda _: None).core
-        shown = endpoints(settings, lambda: core, lambda: (*settings.safekeepers, joined))
+        shown = endpoints(settings, lambda: core, lambda: (*settings.safekeepers, joined), int)
         members = cast(list[dict[str, str]], shown.status()["safekeepers"])
         assert [member["address"] for member in members][1:] == ["127.0.0.2:5454"]
         named = {gauge.labels.get("safekeeper") for gauge in shown.gauges()}

@@ -205,6 +205,20 @@ class FullDisk(io.BytesIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_what_is_kept_is_counted_until_it_is_in_the_log_or_rolled_back() -> None:
+    stage = Stage(streams=True)
+    stage.feed(*piece(relation(9), insert(9, b"v" * 100), xid=1), *piece(relation(9), xid=2))
+    kept = stage.stream.spooled_bytes
+    assert kept == len(wire(relation(9), insert(9, b"v" * 100), relation(9)))
+    stage.feed(stream_abort(xid=2, subxid=2))
+    assert stage.stream.spooled_bytes == kept - len(wire(relation(9)))
+    stage.stream.on_copy_data(stream_commit(0x110, 0x140, xid=1))
+    assert stage.stream.spooled_bytes == kept - len(wire(relation(9)))
+    while stage.stream.is_replaying:
+        stage.stream.replay(1 << 20)
+    assert not stage.stream.spooled_bytes
+
+
 def test_a_full_disk_is_said() -> None:
     stage = Stage(streams=True)
     stage.stream = new_stream(START, SEGMENT, new_spool=FullDisk)

@@ -234,6 +234,12 @@ class ChangeStream:
 
     # Transactions that are streamed while they are open
 
+    @property
+    def spooled_bytes(self) -> int:
+        """On disk and in memory, until they are in the log or rolled back."""
+        ending = self._replaying[0].held_bytes if self._replaying is not None else 0
+        return self._open.held_bytes + ending
+
     def _on_streamed(self, payload: Buffer, message: memoryview) -> None:
         kind = message[0]
         if self._is_inside or not self._streams:

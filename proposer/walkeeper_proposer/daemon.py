@@ -57,7 +57,7 @@ async def _main(settings: ProposerSettings) -> int:
     life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
         if settings.http is not None:
-            serving = _serve_http(settings, lambda: life.core, lambda: addresses)
+            serving = _serve_http(settings, lambda: life, lambda: addresses)
             group.create_task(serving, name="http")
         while True:
             if settings.follow:
@@ -103,14 +103,17 @@ def _refuse_or_go_on(stop: Stop) -> None:
 
 async def _serve_http(
     settings: ProposerSettings,
-    core: Callable[[], Proposer],
+    life: Callable[[], _Life],
     addresses: Callable[[], Sequence[Address]],
 ) -> None:
     from walkeeper_common.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None
-    await serve_http(settings.http, endpoints(settings, core, addresses))
+    shown = endpoints(
+        settings, lambda: life().core, addresses, lambda: life().primary.spooled_bytes
+    )
+    await serve_http(settings.http, shown)
 
 
 def _primary(
@@ -163,12 +166,12 @@ class _Life:
             examine=end.examine if logical else PrimaryCheck,
         )
         self._links = SafekeeperLinks(addresses)
-        self._primary = _primary(settings, end, on_streaming)
+        self.primary = _primary(settings, end, on_streaming)
         self.core = Proposer(campaign)
         self._driver = Driver(
             self.core,
             links=self._links,
-            primary=self._primary,
+            primary=self.primary,
             around=self,
             announce_s=ANNOUNCE_S if settings.apply_quorum else 0.0,
         )
@@ -179,7 +182,7 @@ class _Life:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._links.run(self._on_link), name="links")
-                group.create_task(self._primary.run(self._driver.post), name="primary")
+                group.create_task(self.primary.run(self._driver.post), name="primary")
                 group.create_task(self._tick(), name="heartbeat")
                 await self._stop
                 raise _Stopped
@@ -194,8 +197,8 @@ class _Life:
     def _on_link(self, event: Event) -> None:
         """Everything is the core's, but what concerns the consumers of changes alone."""
         if isinstance(event, Received) and isinstance(event.message, ConsumerSlots):
-            if isinstance(self._primary, LogicalPrimary):
-                self._primary.on_consumer_slots(event.message)
+            if isinstance(self.primary, LogicalPrimary):
+                self.primary.on_consumer_slots(event.message)
             return
         self._driver.post(event)
 

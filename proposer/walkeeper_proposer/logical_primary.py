@@ -209,6 +209,10 @@ class LogicalPrimary(Primary):
         self._is_replay_due = False
         self._identity: LogicalIdentity
 
+    @property
+    def spooled_bytes(self) -> int:
+        return self._end.stream.spooled_bytes if self._end.stream is not None else 0
+
     async def _one_connection(self) -> WalkeeperError:
         try:
             return await super()._one_connection()

@@ -13,9 +13,11 @@ def endpoints(
     settings: ProposerSettings,
     core: Callable[[], Proposer],
     addresses: Callable[[], Sequence[tuple[str, int]]],
+    spooled_bytes: Callable[[], int],
 ) -> Endpoints:
     """For `serve_http`; `core` is the proposer of the current life, and `addresses` are those of
-    its links: more than the settings', once another member has joined."""
+    its links: more than the settings', once another member has joined. `spooled_bytes` are those
+    of transactions that are open at the primary of a logical log."""
 
     def not_ready() -> str | None:
         leader = core().leader
@@ -32,6 +34,7 @@ def endpoints(
             "ballot": str(proposer.ballot),
             "commit_lsn": str(leader.commit_lsn) if leader else None,
             "received_lsn": str(leader.window.end_lsn) if leader else None,
+            "spooled_bytes": spooled_bytes(),
             "safekeepers": [
                 {
                     "address": "{}:{}".format(*addresses()[member.link]),
@@ -45,7 +48,12 @@ def endpoints(
         }
 
     def gauges() -> Sequence[Gauge]:
-        return _gauges(settings.cluster, core(), addresses())
+        gauges = _gauges(settings.cluster, core(), addresses())
+        if settings.publications:
+            text, labels = "Of transactions open at the primary.", {"cluster": settings.cluster}
+            spooled = float(spooled_bytes())
+            gauges.append(Gauge("walkeeper_proposer_spooled_bytes", text, spooled, labels))
+        return gauges
 
     return Endpoints(not_ready, status, gauges)
 

@@ -164,6 +164,10 @@ class OpenTransactions:
         self._current: OpenTransaction | None = None  # a piece of it is being received
 
     @property
+    def held_bytes(self) -> int:
+        return sum(one.held_bytes for one in self._by_xid.values())
+
+    @property
     def is_receiving(self) -> bool:
         """Between a Stream Start and its Stream Stop."""
         return self._current is not None
@@ -178,8 +182,7 @@ class OpenTransactions:
             found = OpenTransaction(xid, header, self._new_spool(), self._arrivals)
             self._by_xid[xid] = found
         self._current = found
-        others = (one for one in self._by_xid.values() if one is not found)
-        self._others_bytes = sum(one.held_bytes for one in others)
+        self._others_bytes = self.held_bytes - found.held_bytes
 
     def add_plain(self, payload: Buffer) -> bool:
         """Most messages inside a stream: one more row. False, and nothing done: `add` has to see

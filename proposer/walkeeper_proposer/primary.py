@@ -147,6 +147,11 @@ class Primary:
         self._gathered: list[memoryview] = []  # WAL up to _received_lsn, not posted yet
         self._gathered_bytes = 0
 
+    @property
+    def spooled_bytes(self) -> int:
+        """Of transactions that are open at the primary. WAL is no part of one."""
+        return 0
+
     async def run(self, post: Callable[[Event], None]) -> None:
         """Until it is cancelled, or raises Refused: something must be changed first."""
         self._post = post
