@@ -264,6 +264,9 @@ def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:
         "proposer", "--safekeepers", THREE, "--dsn", "", "--logical", "--publication", "p,p"
     )
     assert "each of them once" in twice
+    for option in (("--messages",), ("--spool-dir", "/tmp")):
+        told = complaint("proposer", "--safekeepers", THREE, "--dsn", "", *option)
+        assert f"{option[0]} is for --logical" in told
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

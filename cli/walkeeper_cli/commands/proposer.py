@@ -79,7 +79,7 @@ from walkeeper_cli.options import (
     help="With --logical: how much of transactions that are still open may lie here. PostgreSQL "
     "streams large ones before they commit (logical_decoding_work_mem; 14 or newer), so that "
     "their commit does not hold up the others for long. What exceeds it stays at the primary "
-    "until it commits, as everything does with 0.",
+    "until it commits, as everything does with 0, with --messages and beside replication origins.",
 )
 @option(
     "--spool-dir",
@@ -124,6 +124,8 @@ def command(
         raise click.UsageError("--logical and --publication NAME go together")
     if messages and not logical:
         raise click.UsageError("--messages is for --logical: WAL has them anyway")
+    if spool_dir and not logical:
+        raise click.UsageError("--spool-dir is for --logical: WAL goes on as it comes")
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
