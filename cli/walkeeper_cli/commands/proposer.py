@@ -84,7 +84,7 @@ from walkeeper_cli.options import (
 @option(
     "--spool-dir",
     type=click.Path(exists=True, file_okay=False, writable=True),
-    help="Where they lie.  [default: the system's for temporary files]",
+    help="Where they lie: on a disk, not in memory.  [default: the system's for temporary files]",
 )
 @log_level_option
 @config_option
