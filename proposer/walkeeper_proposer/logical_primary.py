@@ -337,7 +337,7 @@ class LogicalPrimary(Primary):
 
     def _without_streaming(self, error: WalkeeperError) -> WalkeeperError:
         """One connection long PostgreSQL keeps open transactions itself, if they cannot be taken or
-        it fails to decode what is still open: XX000, "could not map filenumber" (seen on 18)."""
+        it fails to decode what is still open: XX000, "could not map filenumber" (15 to 18)."""
         if not self._streams or not isinstance(error, CannotStream | InternalError):
             return error
         self._may_stream = False

@@ -116,6 +116,8 @@ class Session:
         self._fill()
 
     def _make(self) -> None:
+        if self._savepoints:
+            return  # rolled back, it often makes PostgreSQL fail to stream: XX000
         self._columns += 1
         name = f"{self._table}_{self._columns}"
         self.run(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)", FILL.format(name, 1, 100))
