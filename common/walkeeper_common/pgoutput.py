@@ -1,8 +1,8 @@
 """pgoutput's messages, as far as a keeper of them must look inside. Pure.
 
     Begin, Commit, Emitted, relations_of, described     of one message without its CopyData header
-    StreamCommit, StreamAbort, stream_xid, without_xid  of a transaction sent before it ends
-    pack_copy_data                                      an XLogData message as a server sends it
+    StreamCommit, StreamAbort, stream_xid               of a transaction sent before it ends
+    pack_copy_data, pack_without_xid                    an XLogData message as a server sends it
 
 Relation and Type messages are sent once per connection, so whoever starts in the middle needs them
 again; everything else is passed on as it came. Layout: PostgreSQL's manual, "Logical Replication
@@ -41,6 +41,16 @@ COPY_HEADER_BYTES = _XLOG_DATA.size
 XLOG_DATA, XLOG_DATA_BYTES = ord("w"), COPY_HEADER_BYTES - 5
 
 
+def _unpack(
+    layout: Struct, message: memoryview, what: str, *, exactly: bool = False
+) -> tuple[int, ...]:
+    """The fields behind its kind; `exactly`: and nothing behind them."""
+    try:
+        return (layout.unpack if exactly else layout.unpack_from)(message)[1:]
+    except StructError as error:
+        raise RemoteProtocolError(f"a {what} of {len(message)} bytes") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """`final_lsn` is where the commit record starts."""
@@ -51,10 +61,7 @@ class Begin:
 
     @classmethod
     def unpack(cls, message: memoryview) -> Begin:
-        try:
-            _, lsn, at_us, xid = _BEGIN.unpack(message)
-        except StructError as error:
-            raise RemoteProtocolError(f"a Begin of {len(message)} bytes") from error
+        lsn, at_us, xid = _unpack(_BEGIN, message, "Begin", exactly=True)
         return cls(Lsn(lsn), at_us, xid)
 
     def pack(self) -> bytes:
@@ -71,10 +78,7 @@ class Commit:
 
     @classmethod
     def unpack(cls, message: memoryview) -> Commit:
-        try:
-            _, _, commit_lsn, end_lsn, at_us = _COMMIT.unpack(message)
-        except StructError as error:
-            raise RemoteProtocolError(f"a Commit of {len(message)} bytes") from error
+        _, commit_lsn, end_lsn, at_us = _unpack(_COMMIT, message, "Commit", exactly=True)
         return cls(Lsn(commit_lsn), Lsn(end_lsn), at_us)
 
     def pack(self) -> bytes:
@@ -90,10 +94,8 @@ class StreamCommit:
 
     @classmethod
     def unpack(cls, message: memoryview) -> StreamCommit:
-        try:
-            _, xid, _, commit_lsn, end_lsn, at_us = _STREAM_COMMIT.unpack(message)
-        except StructError as error:
-            raise RemoteProtocolError(f"a Stream Commit of {len(message)} bytes") from error
+        what = "Stream Commit"
+        xid, _, commit_lsn, end_lsn, at_us = _unpack(_STREAM_COMMIT, message, what, exactly=True)
         return cls(xid, Commit(Lsn(commit_lsn), Lsn(end_lsn), at_us))
 
     @property
@@ -111,11 +113,7 @@ class StreamAbort:
 
     @classmethod
     def unpack(cls, message: memoryview) -> StreamAbort:
-        try:
-            _, xid, subxid = _STREAM_ABORT.unpack_from(message)
-        except StructError as error:
-            raise RemoteProtocolError(f"a Stream Abort of {len(message)} bytes") from error
-        return cls(xid, subxid)
+        return cls(*_unpack(_STREAM_ABORT, message, "Stream Abort"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +125,7 @@ class Emitted:
 
     @classmethod
     def unpack(cls, message: memoryview) -> Emitted:
-        try:
-            _, flags, lsn = _MESSAGE.unpack_from(message)
-        except StructError as error:
-            raise RemoteProtocolError(f"a Message of {len(message)} bytes") from error
+        flags, lsn = _unpack(_MESSAGE, message, "Message")
         return cls(bool(flags & 1), Lsn(lsn))
 
 
@@ -145,16 +140,14 @@ def has_origin(payload: memoryview | bytes) -> bool:
 
 def stream_xid(message: memoryview) -> int:
     """The transaction of a Stream Start, the (sub)transaction of a message inside a stream."""
-    try:
-        xid: int = _XID.unpack_from(message)[1]
-    except StructError as error:
-        raise RemoteProtocolError(f"a streamed message of {len(message)} bytes") from error
-    return xid
+    return _unpack(_XID, message, "streamed message")[0]
 
 
-def without_xid(payload: Buffer) -> bytes:
-    """A streamed message's XLogData as it is outside of a stream."""
-    return bytes(payload[: XLOG_DATA_BYTES + 1]) + payload[XLOG_DATA_BYTES + _XID.size :]
+def pack_without_xid(payload: Buffer) -> bytes:
+    """The CopyData of a streamed message as it is outside of a stream."""
+    head, rest = payload[: XLOG_DATA_BYTES + 1], payload[XLOG_DATA_BYTES + _XID.size :]
+    # Its size counts itself, and has four bytes less, of the xid.
+    return b"".join((b"d", len(payload).to_bytes(4, "big"), head, rest))
 
 
 def relations_of(message: memoryview) -> tuple[int, ...]:
@@ -173,11 +166,7 @@ def relations_of(message: memoryview) -> tuple[int, ...]:
 
 def described(message: memoryview) -> int:
     """The OID that a Relation or Type message describes."""
-    try:
-        oid: int = _OID.unpack_from(message)[1]
-    except StructError as error:
-        raise RemoteProtocolError(f"a description of {len(message)} bytes") from error
-    return oid
+    return _unpack(_OID, message, "description")[0]
 
 
 def relation_name(message: memoryview) -> tuple[str, str]:

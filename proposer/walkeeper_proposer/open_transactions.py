@@ -20,6 +20,7 @@ from typing import Protocol
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.pgoutput import (
     CHANGES,
+    COPY_HEADER_BYTES,
     RELATION,
     TRUNCATE,
     TYPE,
@@ -28,10 +29,9 @@ from walkeeper_common.pgoutput import (
     Descriptions,
     StreamAbort,
     StreamCommit,
-    pack_copy_data,
+    pack_without_xid,
     relation_name,
     stream_xid,
-    without_xid,
 )
 from walkeeper_common.pgwire import Buffer
 
@@ -94,9 +94,9 @@ class OpenTransaction:
         is_known = subxid == self.xid or subxid in self._first_bytes
         return is_known and self.descriptions.is_valid(relation)
 
-    def add(self, subxid: int, payload: bytes) -> None:
+    def add(self, subxid: int, copy_data: bytes) -> None:
         """One message that needs no transaction id any more."""
-        copy_data, message = pack_copy_data(payload), memoryview(payload)[XLOG_DATA_BYTES:]
+        message = memoryview(copy_data)[COPY_HEADER_BYTES:]
         at = self._written_bytes + self._unwritten_bytes
         if subxid != self.xid and subxid not in self._first_bytes:
             self._first_bytes[subxid] = at
@@ -193,9 +193,7 @@ class OpenTransactions:
         tag, kind, xid, oid = _CHANGE.unpack_from(payload)
         if tag != XLOG_DATA or kind not in CHANGES or not current.expects(xid, oid):
             return False
-        size = len(payload).to_bytes(4, "big")  # four bytes less for the xid, four for itself
-        head, rest = payload[: XLOG_DATA_BYTES + 1], payload[XLOG_DATA_BYTES + 5 :]
-        current.extend(b"".join((b"d", size, head, rest)))
+        current.extend(pack_without_xid(payload))
         self._check_size(current)
         return True
 
@@ -205,7 +203,7 @@ class OpenTransactions:
         assert current is not None
         if message[0] not in INSIDE:
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} inside a stream")
-        current.add(stream_xid(message), without_xid(payload))
+        current.add(stream_xid(message), pack_without_xid(payload))
         self._check_size(current)
 
     def _check_size(self, current: OpenTransaction) -> None:

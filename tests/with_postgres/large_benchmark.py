@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.postgres_server import PostgresServer
+from tests.with_postgres.journal import Journal
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 
 FILL = "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, {}) i"
@@ -41,36 +39,16 @@ class Side:
         cluster.proposer = cluster.new_proposer("measured", *logical, *self.options)
         cluster.proposer.start()
         server.sql("DROP TABLE IF EXISTS large", "CREATE TABLE large (id int, v text)")
-        with small_commits(server) as waits, server.connect() as session:
+        others = Journal(server, writers=1, pause_s=PAUSE_S)
+        with others, server.connect() as session:
             session.execute(b"BEGIN")
             session.execute(FILL.format(rows).encode())
             started = time.perf_counter()
             session.execute(b"COMMIT")
             self.commit_s.append(time.perf_counter() - started)
             time.sleep(1)
-        self.longest_s.append(max(waits))
+        self.longest_s.append(max(entry.latency_s for entry in others.entries))
         cluster.proposer.terminate()
-
-
-@contextmanager
-def small_commits(server: PostgresServer) -> Iterator[list[float]]:
-    """How long each took, in seconds."""
-    waits, stopping = list[float](), threading.Event()
-
-    def run() -> None:
-        with server.connect() as session:
-            while not stopping.wait(PAUSE_S):
-                started = time.perf_counter()
-                session.execute(b"INSERT INTO small VALUES (1)")
-                waits.append(time.perf_counter() - started)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield waits
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def main() -> None:
@@ -80,7 +58,7 @@ def main() -> None:
     asked = parser.parse_args()
     sides = [Side("at commit", ("--spool-size-max", "0")), Side("streamed", ())]
     with PostgresServer.create(SETTINGS) as server:
-        server.sql("CREATE PUBLICATION p FOR ALL TABLES", "CREATE TABLE small (id int)")
+        server.sql("CREATE PUBLICATION p FOR ALL TABLES")
         with LogicalCluster.create(server) as cluster:
             cluster.proposer.terminate()
             for number in range(asked.rounds):
