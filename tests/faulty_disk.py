@@ -18,7 +18,7 @@ nothing catches it by accident.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from walkeeper_common.errors import NoSpace, StorageError
@@ -148,9 +148,13 @@ class FaultyDisk:
         self._operation()
         self._file(name).write(offset, b"".join(buffers))
 
-    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
-        self.write_at(name, offset, [data])
-        self.sync_data(name)
+    def writer(self, name: str) -> Callable[[int, Buffer], None]:
+        def write_durably(offset: int, data: Buffer) -> None:
+            self.write_at(name, offset, [data])
+            self.sync_data(name)
+
+        self._file(name)
+        return write_durably
 
     def sync_data(self, name: str) -> None:
         self._operation()

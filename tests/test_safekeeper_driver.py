@@ -8,6 +8,7 @@ from random import Random
 
 from tests.faulty_disk import FaultyDisk
 from tests.faulty_shelf import FaultyShelf
+from tests.frames import give
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.framing import Message, crc_of
@@ -128,8 +129,8 @@ class Bench:
         assert durable is not None
         return durable
 
-    def receive(self, message: Message, connection: int = 1) -> None:
-        self.driver.receive(connection, message, alone=True)
+    def receive(self, *messages: Message, connection: int = 1) -> None:
+        give(self.driver, connection, self.heard.send, *messages)
 
     def persist_commit(self, commit: Lsn) -> None:
         """The leader says so, and the lazily written mark follows."""
@@ -142,7 +143,8 @@ class Bench:
 
     def append(self, begin: Lsn, wal: bytes) -> Lsn:
         end = begin + len(wal)
-        self.receive(AppendRequest(1, BALLOT, 1, begin, end, START, START, crc_of(wal), wal))
+        told = self.driver.acceptor.told_commit_lsn
+        self.receive(AppendRequest(1, BALLOT, 1, begin, end, told, START, crc_of(wal), wal))
         return end
 
 

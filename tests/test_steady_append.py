@@ -7,26 +7,38 @@ from random import Random
 
 import pytest
 
+from tests.frames import frames_of
 from tests.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
-from walkeeper_common.framing import crc_of
+from walkeeper_common.framing import FrameReader, crc_of
 from walkeeper_common.history import Ballot
-from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback, Reject
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.messages import (
+    AppendRequest,
+    AppendResponse,
+    Feedback,
+    ProposerElected,
+    Reject,
+    RejectCode,
+    VoteRequest,
+)
+from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD
 from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.durable import unreached_start
+from walkeeper_safekeeper.steady import steady_state
+from walkeeper_safekeeper.tail import FLAGS_OFFSET
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 
 
-def next_append(bench: Bench, wal: WalMaker, random: Random) -> AppendRequest:
+def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> AppendRequest:
     """Mostly the next WAL; now and then what a leader should not send, or a heartbeat."""
     acceptor = bench.driver.acceptor
-    begin = acceptor.write_lsn
-    size = min(random.choice((0, 1, 60, 300, 700, 9000)), START + WAL_BYTES - begin)
+    size = min(random.choice((0, 1, 60, 300, 700, 9000)), max(0, START + WAL_BYTES - begin))
     payload = wal.read(begin, begin + size)
-    commit = Lsn(random.randint(acceptor.commit_lsn, begin + 100))
+    least = acceptor.told_commit_lsn if random.random() < 0.8 else acceptor.commit_lsn
+    commit = Lsn(random.randint(least, max(least, begin + 100)))
     restart = Lsn(random.randint(START, acceptor.flush_lsn))
     append = AppendRequest(
         1, BALLOT, 1, begin, begin + size, commit, restart, crc_of(payload), payload
@@ -45,6 +57,15 @@ def next_append(bench: Bench, wal: WalMaker, random: Random) -> AppendRequest:
     return replace(append, **random.choice(wrong))
 
 
+def next_appends(bench: Bench, wal: WalMaker, random: Random) -> list[AppendRequest]:
+    """What is received at once."""
+    begin, appends = bench.driver.acceptor.write_lsn, list[AppendRequest]()
+    for _ in range(random.choice((1, 1, 2, 5))):
+        appends.append(next_append(bench, begin, wal, random))
+        begin = max(START, appends[-1].end_lsn)
+    return appends
+
+
 def state(bench: Bench) -> tuple[object, ...]:
     acceptor, wal = bench.driver.acceptor, bench.driver.store
     facts = (
@@ -61,11 +82,11 @@ def test_both_ways_end_in_the_same_state_and_say_the_same(seed: int) -> None:
     short, long = Bench(), Bench()
     short.writer.is_quick = True
     for _ in range(120):
-        append = next_append(long, wal, random)
+        appends = next_appends(long, wal, random)
         connection = random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
         event = random.choice((None, None, None, None, Tick(), StandbysReported(feedback(random))))
         for bench in (short, long):
-            bench.receive(append, connection)
+            bench.receive(*appends, connection=connection)
             bench.writer.run_all()
             bench.others.run_all()
             if event is not None:
@@ -81,10 +102,15 @@ def feedback(random: Random) -> Feedback:
 
 
 def said(bench: Bench) -> list[object]:
+    """What is received at once may be acknowledged at once: of acks in a row, the last."""
     messages = list(bench.heard.messages)
     bench.heard.messages.clear()
     assert all(isinstance(message, AppendResponse | Reject) for message in messages)
-    return list(messages)
+    following = [*messages, None][1:]
+    both = zip(messages, following, strict=True)
+    return [
+        m for m, after in both if isinstance(m, Reject) or not isinstance(after, AppendResponse)
+    ]
 
 
 def steady() -> tuple[Bench, WalMaker, Lsn]:
@@ -132,3 +158,84 @@ def test_a_failed_write_is_final_on_the_short_way_too() -> None:
     assert not any(isinstance(m, AppendResponse) for m in bench.heard.messages)
     with pytest.raises(StorageError, match="no more appends"):
         bench.driver.store.append(end, [b"x"])
+
+
+def test_the_short_way_ends_with_the_leaders_term() -> None:
+    """Somebody else is elected on another connection: the old leader's next append is refused."""
+    bench, wal, end = steady()
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.writer.ran_at_once == 1
+    history = bench.driver.acceptor.durable.history
+    deposing = Ballot(2, b"q" * 16)
+    entry = replace(history[-1], ballot=deposing, start_lsn=end)
+    vote = VoteRequest(1, deposing, b"u" * 16, bench.driver.acceptor.member)
+    bench.receive(vote, connection=2)
+    bench.writer.run_all()
+    bench.receive(ProposerElected(1, deposing, end, (*history, entry)), connection=2)
+    bench.writer.run_all()
+    bench.heard.messages.clear()
+    bench.append(end, wal.read(end, end + 100))
+    assert bench.writer.ran_at_once == 1 and not bench.writer.jobs
+    assert bench.driver.acceptor.flush_lsn == end
+    (refusal,) = bench.heard.messages
+    assert isinstance(refusal, Reject) and refusal.code is RejectCode.STALE_BALLOT
+
+
+def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
+    """What is below such a page has to be durable before it: that is two writes."""
+    bench, _, _ = steady()
+    store, disk = bench.driver.store, bench.disk
+    page = bench.driver.acceptor.flush_lsn.round_up(WAL_PAGE_BYTES)
+    wal = bytearray(300)
+    wal[100 + FLAGS_OFFSET] = FIRST_IS_OVERWRITE_CONTRECORD
+    tail = store.tail(page - 100)
+    assert tail is not None
+    operations = disk.operations
+    assert not tail.append(page - 100, wal) and disk.operations == operations
+    wal[100 + FLAGS_OFFSET] = 0
+    assert tail.append(page - 100, wal) and disk.operations == operations + 2
+
+
+def damaged(frames: bytearray, random: Random) -> bytearray:
+    """Cut off, gone on with, or with one byte changed; now and then as it was."""
+    match random.randrange(6):
+        case 0:
+            return frames[: random.randrange(len(frames))]
+        case 1:
+            return frames + random.randbytes(random.randrange(1, 80))
+        case 2:
+            return frames
+        case _:
+            at = random.randrange(min(len(frames), 160))
+            frames[at] ^= 1 << random.randrange(8)
+            return frames
+
+
+def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
+    bench, wal, end = steady()
+    acceptor, random, known = bench.driver.acceptor, Random(5), 0
+    for _ in range(4000):
+        sizes = (random.choice((0, 1, 40)), random.choice((0, 30)))
+        appends, begin = list[AppendRequest](), end
+        for size in sizes[: random.choice((1, 2))]:
+            payload = wal.read(begin, begin + size)
+            lsns = (begin, begin + size, acceptor.told_commit_lsn + random.choice((0, 9)), START)
+            appends.append(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
+            begin = begin + size
+        frames = damaged(frames_of(*appends), random)
+        state = steady_state(acceptor, end + 500)
+        assert state is not None
+        found = state.wal_of(frames, len(frames))
+        if found is None:
+            continue
+        known += 1
+        reader = FrameReader()
+        reader.buffer()[: len(frames)] = frames
+        said = list(reader.received(len(frames)))
+        assert not reader.held_bytes and all(isinstance(one, AppendRequest) for one in said)
+        asked = [one for one in said if isinstance(one, AppendRequest)]
+        assert bytes(found) == b"".join(bytes(one.payload) for one in asked)
+        assert {(one.generation, one.ballot, one.timeline) for one in asked} == {(1, BALLOT, 1)}
+        assert [one.begin_lsn for one in asked] == [end, *(one.end_lsn for one in asked)][:-1]
+        assert asked[-1].end_lsn == state.end_lsn < end + 500
+    assert 500 < known < 3500

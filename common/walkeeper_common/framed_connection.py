@@ -1,9 +1,11 @@
 """One proposer-safekeeper connection on a socket: bytes to messages and back.
 
 The loop receives into the frame reader's own memory and writes header and WAL as two buffers, so
-WAL is copied by the kernel alone. Reading stops while the owner is busy (`pause_reading`); what
-is written behind a socket that does not drain is bounded by the owner, who watches
-`unsent_bytes`. A peer that breaks the protocol is told why in a Reject and is closed.
+WAL is copied by the kernel alone. Nearly all that is received is what its owner expects, byte for
+byte: so the owner sees it first as it came, and mostly no message is made of it. Reading stops
+while the owner is busy (`pause_reading`); what is written behind a socket that does not drain is
+bounded by the owner, who watches `unsent_bytes`. A peer that breaks the protocol is told why in a
+Reject and is closed.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol, cast
 
 from walkeeper_common.errors import RemoteProtocolError
@@ -26,9 +27,12 @@ logger = logging.getLogger("walkeeper.connection")
 class Owner(Protocol):
     """Whoever speaks on this connection."""
 
-    def on_message(self, message: Message, *, alone: bool) -> None:
-        """`alone`: nothing more was received with it."""
+    def on_frames(self, memory: bytearray, size: int) -> Buffer | None:
+        """The first `size` bytes were received and begin with a frame: the frame to answer with,
+        empty for no answer. None, and nothing done: `on_message` gets what they say."""
         ...
+
+    def on_message(self, message: Message) -> None: ...
 
     def on_closed(self, reason: str) -> None:
         """Once, whoever closed it."""
@@ -89,14 +93,17 @@ class FramedConnection(asyncio.BufferedProtocol):
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        assert self._owner is not None
-        try:
-            only = self._reader.only(nbytes)
-            if only is not None:
-                self._owner.on_message(only, alone=True)
+        reader, owner = self._reader, self._owner
+        assert owner is not None
+        if not reader.held_bytes and not self.unsent_bytes:
+            answer = owner.on_frames(reader.memory, nbytes)
+            if answer is not None:
+                if answer:
+                    self.write([answer])
                 return
-            for message in self._reader.received(nbytes):
-                self._owner.on_message(message, alone=False)
+        try:
+            for message in reader.received(nbytes):
+                owner.on_message(message)
                 if self.is_closed:
                     return
         except RemoteProtocolError as error:
@@ -118,23 +125,29 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Queued behind what was sent before; dropped when the connection is gone."""
         self.write(encode(message))
 
-    def write(self, buffers: list[Buffer]) -> None:
-        """A packed message, in its place behind what the socket has not taken yet.
+    def write(self, buffers: list[Buffer]) -> bool:
+        """A packed message, in its place behind what the socket has not taken yet; whether it has
+        taken all.
 
         While it takes everything, bytes go there at once: the transport would wait for the end of
         the loop's turn, and a commit with it.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
-            return
+            return True
         written = 0
         if self._descriptor is not None and not transport.get_write_buffer_size():
-            with suppress(OSError):  # full, or lost: the transport finds out which
+            try:
                 written = os.writev(self._descriptor, buffers)
+            except OSError:
+                written = 0  # full, or lost: the transport finds out which
+        if written == sum(map(len, buffers)):
+            return True
         for buffer in buffers:
             if written < len(buffer):
                 transport.write(memoryview(buffer)[written:])
             written = max(0, written - len(buffer))
+        return False
 
     def pause_reading(self) -> None:
         if not self._is_paused and not self.is_closed and self._transport is not None:

@@ -146,61 +146,53 @@ class FrameReader:
 
     `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
     Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
+    While `held_bytes` is 0, what is received begins with a frame, at the start of `memory`.
     """
 
     def __init__(self, *, buffer_bytes: int = 1 << 16) -> None:
-        self._small = bytearray(buffer_bytes)
-        self._held = 0  # bytes of `_small` that hold the start of a frame
-        self._large: bytearray | None = None  # tag and body of one frame longer than `_small`
-        self._filled = 0
+        self.memory = bytearray(buffer_bytes)
+        self.held_bytes = 0  # of a frame that is not complete yet
+        self._view = memoryview(self.memory)
+        self._large: bytearray | None = None  # tag and body of one frame longer than `memory`
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the connection go; never empty."""
+        if not self.held_bytes:
+            return self._view
         if self._large is not None:
-            return memoryview(self._large)[self._filled :]
-        return memoryview(self._small)[self._held :]
-
-    def only(self, size: int) -> Message | None:
-        """The message, if the `size` bytes in `buffer()` are one whole frame: on a connection that
-        keeps up they mostly are. None: `received` tells what they are."""
-        small = self._small
-        if self._held or self._large is not None or size < FRAME_HEAD.size:
-            return None
-        length, tag = FRAME_HEAD.unpack_from(small)
-        if length + 4 != size:
-            return None
-        return decode(tag, memoryview(small[FRAME_HEAD.size : size]))  # a copy, as below
+            return memoryview(self._large)[self.held_bytes :]
+        return self._view[self.held_bytes :]
 
     def received(self, size: int) -> Iterator[Message]:
         """`size` bytes are in `buffer()`: the messages that they complete."""
+        self.held_bytes += size
         if self._large is not None:
-            self._filled += size
-            if self._filled < len(self._large):
+            if self.held_bytes < len(self._large):
                 return
             frame, self._large = memoryview(self._large), None
+            self.held_bytes = 0
             yield decode(frame[0], frame[1:])
             return
-        self._held += size
-        at, view = 0, memoryview(self._small)
-        while self._held - at >= FRAME_HEAD.size:
+        at, view, held = 0, self._view, self.held_bytes
+        while held - at >= FRAME_HEAD.size:
             length, tag = FRAME_HEAD.unpack_from(view, at)
             if not 1 <= length <= FRAME_BYTES_MAX:
                 raise RemoteProtocolError(f"a frame of {length} bytes (most: {FRAME_BYTES_MAX})")
             end = at + 4 + length
-            if end > self._held:
-                if end - at > len(self._small):
-                    self._grow(view[at + 4 : self._held], length)
+            if end > held:
+                if end - at > len(view):
+                    self._grow(view[at + 4 : held], length)
                     return
                 break
             # A copy, but of a small frame: the memory below is received into again.
             yield decode(tag, memoryview(bytes(view[at + FRAME_HEAD.size : end])))
             at = end
         if at:
-            rest = bytes(view[at : self._held])
+            rest = bytes(view[at:held])
             view[: len(rest)] = rest
-            self._held = len(rest)
+            self.held_bytes = len(rest)
 
     def _grow(self, start: memoryview, length: int) -> None:
         self._large = bytearray(length)
         self._large[: len(start)] = start
-        self._filled, self._held = len(start), 0
+        self.held_bytes = len(start)

@@ -322,6 +322,9 @@ def copy_done() -> bytes:
 # Replication payloads: the inside of CopyData. One dataclass, one Struct, one tag.
 
 
+_LSN_BEHIND_TAG = Struct("!xQ")
+
+
 def _unpack(layout: Struct, payload: Buffer, *, exactly: bool) -> tuple[int, ...]:
     if exactly and len(payload) != layout.size:
         tag = bytes(payload[:1])
@@ -437,6 +440,15 @@ class HotStandbyFeedback:
     def unpack(cls, payload: Buffer) -> HotStandbyFeedback:
         """Of exactly one message."""
         return cls(*_unpack(cls.LAYOUT, payload, exactly=True))
+
+
+def wal_of(payload: memoryview) -> tuple[int, memoryview] | None:
+    """(start LSN, WAL) of an XLogData, without the rest; None if this is none, or not a whole one:
+    `unpack_from_sender` says what it is."""
+    size = XLogData.LAYOUT.size
+    if len(payload) < size or payload[0] != XLogData.TAG[0]:
+        return None
+    return _LSN_BEHIND_TAG.unpack_from(payload)[0], payload[size:]
 
 
 def unpack_from_sender(payload: Buffer) -> XLogData | Keepalive:

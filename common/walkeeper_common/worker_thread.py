@@ -27,7 +27,7 @@ Job = Callable[[], object]
 Done = Callable[[object], None]
 T = TypeVar("T")
 
-BRIEF_S = 0.001
+BRIEF_S = 0.005
 SHARE_S = 1.0  # how long a worker counts as busy after its last brief job
 AVERAGED_JOBS = 8
 
@@ -69,7 +69,7 @@ class WorkerThread:
     def submit(self, job: Job, done: Done, *, brief: bool = False) -> None:
         """Run `job` after those before it; `done` gets what it returned or raised."""
         if brief and self._share is not None:
-            if self._may_block_loop(self._share):
+            if self._may_block_loop(self._share, monotonic()):
                 self._on_loop.append((job, done))
                 self._loop.call_soon(self._run_on_loop)
                 return
@@ -81,23 +81,26 @@ class WorkerThread:
     def run_at_once(self, job: Job) -> object:
         """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
         if it would have to wait for something or should not hold up the loop."""
-        if self._share is None or self._on_loop or not self._may_block_loop(self._share):
+        started_s = monotonic()
+        if self._share is None or self._on_loop or not self._may_block_loop(self._share, started_s):
             return None
         try:
-            return self._timed(job)()
+            result = job()
         except WalkeeperError as error:
-            return error
+            result = error
         except BaseException as error:
             self._on_defect(error)
             raise
+        self._note_time(monotonic() - started_s)
+        return result
 
     def stop(self) -> None:
         while self._on_loop:
             self._hand_over(*self._on_loop.popleft())
         self._jobs.put(None)
 
-    def _may_block_loop(self, share: LoopShare) -> bool:
-        is_alone = share.is_free_for(self, self._loop.time())
+    def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
+        is_alone = share.is_free_for(self, now_s)
         return is_alone and self._on_thread == 0 and self._usual_s < BRIEF_S
 
     def _timed(self, job: Job) -> Job:

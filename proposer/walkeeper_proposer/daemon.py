@@ -181,7 +181,8 @@ class _Life:
         """Until the core stops. Raises what the primary's shell raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._links.run(self._on_link), name="links")
+                links = self._links.run(self._on_link, self._driver.acknowledge_at_once)
+                group.create_task(links, name="links")
                 group.create_task(self.primary.run(self._driver.post), name="primary")
                 group.create_task(self._tick(), name="heartbeat")
                 await self._stop

@@ -32,9 +32,11 @@ from walkeeper_proposer.proposer_events import (
     Send,
     StartStreaming,
     Stop,
+    WalArrived,
 )
+from walkeeper_proposer.steady import SteadyAcks, steady_acks
 
-ANNOUNCE_S = 0.002  # later than a busy client's next commit, sooner than a standby would notice
+ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
 BACK_OFF_S_MIN = 0.05
 BACK_OFF_S_MAX = 2.0
 
@@ -89,16 +91,39 @@ class Driver:
         self._links, self._primary, self._around = links, primary, around
         self._events: deque[Event] = deque()
         self._is_running = False
+        self._acks: dict[int, SteadyAcks] = {}  # by link, while no other event comes
+
+    def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> bool:
+        """The way of most acks, from the socket to the primary with nothing in between: it is what
+        `post` does in more steps. False, and nothing done: `post` has to see the messages that the
+        first `size` bytes of `memory` are."""
+        if self._is_running:
+            return False
+        acks = self._acks.get(link) or steady_acks(self.core, link)
+        effects = None if acks is None else acks.advance(memory, size)
+        if acks is None or effects is None:
+            return False
+        self._acks[link] = acks
+        if effects:
+            self._run(effects)
+        return True
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
         self._events.append(event)
-        if self._is_running:
-            return  # an effect posted an event: the loop below takes it up
+        if not self._is_running:  # else an effect posted an event: the loop below takes it up
+            self._run(())
+
+    def _run(self, effects: Sequence[Effect]) -> None:
         self._is_running = True
         try:
+            for effect in effects:
+                self._perform(effect)
             while self._events:
-                for effect in self.core.step(self._events.popleft()):
+                event = self._events.popleft()
+                if not isinstance(event, WalArrived | AnnounceDue):
+                    self._acks.clear()
+                for effect in self.core.step(event):
                     self._perform(effect)
         finally:
             self._is_running = False

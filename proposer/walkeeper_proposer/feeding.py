@@ -6,7 +6,7 @@ ballot-pinned reads, never from the primary, whose slot has moved on (PROTOCOL.m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from walkeeper_common.framing import crc_of
@@ -68,6 +68,27 @@ class Feeder:
             payload=payload,
         )
         return Send(member.link, request)
+
+    def feed_all(self, members: Sequence[Member]) -> list[Effect]:
+        """All that may be sent now, to everybody. Those who keep up are sent the same."""
+        effects: list[Effect] = []
+        end_lsn, last = self.window.end_lsn, None
+        for member in members:
+            if not member.attached:
+                continue
+            if (
+                last is not None
+                and member.next_lsn == last.begin_lsn
+                and int(last.begin_lsn) - member.flush_lsn < IN_FLIGHT_BYTES_MAX
+            ):
+                member.next_lsn, member.told_commit_lsn = end_lsn, self.commit_lsn
+                effects.append(Send(member.link, last))
+                continue
+            fed = self.feed(member, members)
+            effects += fed
+            if len(fed) == 1 and member.next_lsn == end_lsn:
+                last = self.last
+        return effects
 
     def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         """All that may be sent to this member now, within its bound of bytes in flight."""
@@ -133,6 +154,8 @@ class Feeder:
         """Forget what every attached safekeeper was sent and a quorum has."""
         if self.window.is_empty:
             return
-        needed = (m.next_lsn for m in members if m.stage is Stage.STREAMING)
-        needed_lsn = min(needed, default=self.window.end_lsn)
+        needed_lsn = self.window.end_lsn
+        for member in members:
+            if member.stage is Stage.STREAMING and member.next_lsn < needed_lsn:
+                needed_lsn = member.next_lsn
         self.window.trim(needed_lsn=needed_lsn, commit_lsn=self.commit_lsn)

@@ -137,11 +137,7 @@ class Leader:
 
     def feed_all(self) -> list[Effect]:
         """All that may be sent now, to everybody."""
-        effects: list[Effect] = []
-        for member in self.members:
-            if member.attached:
-                effects += self.feeder.feed(member, self.members)
-        return effects
+        return self.feeder.feed_all(self.members)
 
     def lost_by_all(self) -> str | None:
         """Once a tick: why we cannot go on although an election is possible, or None.
@@ -185,13 +181,22 @@ class Leader:
             text = f"it acknowledged {response.flush_lsn}, it was sent {member.next_lsn}"
             return [DropLink(member.link, text)]
         is_new, member.attached = not member.attached, True
-        member.flush_lsn = response.flush_lsn
         member.durable_commit_lsn = response.durable_commit_lsn
-        news = response.feedback != member.feedback
-        member.feedback = response.feedback
+        if response.feedback == member.feedback and not is_new:
+            return self.on_flushed(member, response.flush_lsn)
+        news, member.feedback = response.feedback != member.feedback, response.feedback
+        member.flush_lsn = response.flush_lsn
         effects = self.advance_commit() or (self.report() if news else [])
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
+        return effects + self._bound_window() if effects or self.is_paused else effects
+
+    def on_flushed(self, member: Member, flush_lsn: Lsn) -> list[Effect]:
+        """It has attached, and has made WAL durable up to here; nothing else is new."""
+        member.flush_lsn, member.silent_ticks = flush_lsn, 0
+        effects = self.advance_commit()
+        if member.next_lsn < self.window.end_lsn:
+            effects += self.feeder.feed(member, self.members)
         return effects + self._bound_window() if effects or self.is_paused else effects
 
     def on_lost(self, member: Member) -> list[Effect]:
@@ -203,14 +208,15 @@ class Leader:
 
     def advance_commit(self) -> list[Effect]:
         """Rule 10: the LSN that an ack quorum has made durable in this term."""
-        by_name = {m.name: m for m in self.members if m.attached}
         restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
         for names in self._member_sets:  # two while a member is replaced: both must have it
-            held = [by_name.get(name) for name in names]
-            counted = [
-                m.flush_lsn if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN
-                for m in held
-            ]
+            counted: list[Lsn] = []
+            for name in names:
+                flush_lsn = ZERO_LSN
+                for member in self.members:
+                    if member.name == name and member.attached:
+                        flush_lsn = member.flush_lsn
+                counted.append(flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN)
             restart_lsn = min(restart_lsn, *counted)
             commit_lsn = min(commit_lsn, acknowledged_lsn(counted, self.configuration.ack_quorum))
         self.feeder.restart_lsn = max(self.feeder.restart_lsn, restart_lsn)

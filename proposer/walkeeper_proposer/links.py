@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import Message, encode
@@ -18,6 +19,8 @@ CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
 UNSENT_BYTES_MAX = 64 << 20
 TCP_USER_TIMEOUT_MS = 10_000
+
+TakeFrames: TypeAlias = Callable[[int, bytearray, int], bool]
 
 
 class _Link:
@@ -36,10 +39,14 @@ class _Link:
 class _LinkOwner:
     """What one connection says goes to the core while it is the link's current one."""
 
-    def __init__(self, link: _Link, post: Callable[[Event], None]) -> None:
-        self._link, self._post = link, post
+    def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeFrames) -> None:
+        self._link, self._post, self._take = link, post, take
 
-    def on_message(self, message: Message, *, alone: bool) -> None:
+    def on_frames(self, memory: bytearray, size: int) -> Buffer | None:
+        """What a safekeeper that keeps up says."""
+        return b"" if self._take(self._link.number, memory, size) else None
+
+    def on_message(self, message: Message) -> None:
         self._post(Received(self._link.number, message))
 
     def on_closed(self, reason: str) -> None:
@@ -56,12 +63,14 @@ class SafekeeperLinks:
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
         self._links = [_Link(number, address) for number, address in enumerate(addresses)]
         self._post: Callable[[Event], None]
+        self._take: TakeFrames
         self._packed_message: Message | None = None  # the last one: mostly it goes to all links
         self._packed: list[Buffer] = []
 
-    async def run(self, post: Callable[[Event], None]) -> None:
-        """`post` takes LinkUp, Received and LinkLost."""
-        self._post = post
+    async def run(self, post: Callable[[Event], None], take: TakeFrames) -> None:
+        """`take` gets what was received, with the link's number, as `Owner.on_frames` does; `post`
+        takes LinkUp, LinkLost, and Received of what `take` left."""
+        self._post, self._take = post, take
         async with asyncio.TaskGroup() as group:
             for link in self._links:
                 group.create_task(self._keep_up(link), name=f"link to {link}")
@@ -95,7 +104,8 @@ class SafekeeperLinks:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             transport, connection = await loop.create_connection(
-                lambda: FramedConnection(lambda _: _LinkOwner(link, self._post)), *link.address
+                lambda: FramedConnection(lambda _: _LinkOwner(link, self._post, self._take)),
+                *link.address,
             )
         _set_socket_options(transport)
         connection.greet(transport)
@@ -109,8 +119,7 @@ class SafekeeperLinks:
             return
         if message is not self._packed_message:
             self._packed_message, self._packed = message, encode(message)
-        connection.write(self._packed)
-        if connection.unsent_bytes > UNSENT_BYTES_MAX:
+        if not connection.write(self._packed) and connection.unsent_bytes > UNSENT_BYTES_MAX:
             connection.abort("it does not take what it is sent")
 
     def drop(self, link: int, text: str) -> None:

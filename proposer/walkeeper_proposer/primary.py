@@ -26,6 +26,7 @@ from walkeeper_common.pgwire import (
     StandbyStatus,
     XLogData,
     unpack_from_sender,
+    wal_of,
 )
 from walkeeper_proposer.primary_sql import terminate_slot_user
 from walkeeper_proposer.proposer_events import (
@@ -132,6 +133,7 @@ class Primary:
     ) -> None:
         self._dsn, self._application_name, self._slot = dsn, application_name, slot
         self._apply_quorum, self._on_streaming = apply_quorum, on_streaming
+        self._feedback: Sequence[Feedback] = ()
         self._xmins = (0, 0)
         self._sent_xmins: tuple[int, int] | None = None
         self._silent_xmins = 0
@@ -315,20 +317,22 @@ class Primary:
             self._lose(error)
 
     def _on_copy_data(self, payload: memoryview) -> None:
-        match unpack_from_sender(payload):
-            case XLogData(start_lsn, _, _, wal):
-                if start_lsn != self._received_lsn:
-                    raise RemoteProtocolError(
-                        f"the primary sent WAL at {start_lsn}, expected {self._received_lsn}"
-                    )
-                if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
-                    self._deliver()  # so that a large piece is never copied
-                self._received_lsn = start_lsn + len(wal)
-                self._gathered.append(wal)
-                self._gathered_bytes += len(wal)
-            case Keepalive(_, _, reply_requested):
-                if reply_requested:
-                    self._send_status()
+        data = wal_of(payload)
+        if data is None:
+            message = unpack_from_sender(payload)
+            if isinstance(message, Keepalive) and message.reply_requested:
+                self._send_status()
+            return
+        start_lsn, wal = data
+        if start_lsn != self._received_lsn:
+            raise RemoteProtocolError(
+                f"the primary sent WAL at {Lsn(start_lsn)}, expected {self._received_lsn}"
+            )
+        if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
+            self._deliver()  # so that a large piece is never copied
+        self._received_lsn = self._received_lsn + len(wal)
+        self._gathered.append(wal)
+        self._gathered_bytes += len(wal)
 
     def _deliver(self) -> None:
         """What the socket had, in one piece: to copy a few small messages costs far less than to
@@ -360,7 +364,8 @@ class Primary:
         self._flush_lsn = self._apply_lsn = max(self._flush_lsn, commit_lsn)
         if not self._apply_quorum:
             self._apply_lsn = applied_lsn(self._flush_lsn, feedback)
-        self._xmins = needed_xmins(feedback)
+        if feedback != self._feedback:
+            self._feedback, self._xmins = feedback, needed_xmins(feedback)
         self._send_status()
 
     def _send_status(self) -> None:

@@ -69,7 +69,7 @@ class Member:
 
     @property
     def in_flight_bytes(self) -> int:
-        return self.next_lsn - self.flush_lsn if self.attached else 0
+        return int(self.next_lsn) - self.flush_lsn if self.attached else 0
 
     def lose(self) -> None:
         """The link is gone; what it had acknowledged is not counted until it attaches again."""

@@ -117,7 +117,8 @@ async def settle(
 async def _try(addresses: Sequence[tuple[str, int]], campaign: Campaign) -> Stop:
     links, election = SafekeeperLinks(addresses), _Election()
     driver = Driver(Proposer(campaign), links=links, primary=_NoPrimary(), around=election)
-    connecting = asyncio.create_task(links.run(driver.post), name="links")
+    running = links.run(driver.post, driver.acknowledge_at_once)
+    connecting = asyncio.create_task(running, name="links")
     try:
         while not election.stop.done():
             await asyncio.wait([election.stop], timeout=HEARTBEAT_S)

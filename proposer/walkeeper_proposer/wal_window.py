@@ -45,7 +45,7 @@ class WalWindow:
     def is_full(self) -> bool:
         """Whether the primary should wait."""
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
-        return self.end_lsn - self.begin_lsn + overhead >= self.bytes_max
+        return int(self.end_lsn) - self.begin_lsn + overhead >= self.bytes_max
 
     def append(self, begin_lsn: Lsn, wal: memoryview) -> None:
         """Contiguous WAL of the primary."""

@@ -23,7 +23,7 @@ from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRe
 from walkeeper_common.framing import Message
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AppendRequest, Buffer
+from walkeeper_common.messages import Buffer
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
@@ -49,7 +49,8 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.steady import extend, extends
+from walkeeper_safekeeper.steady import Steady, steady_state
+from walkeeper_safekeeper.tail import Tail
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.whole_records import WholeRecords, whole_records
 
@@ -122,6 +123,7 @@ class Driver:
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
         self._is_held = self._is_running = False
+        self._steady: tuple[Steady, Tail] | None = None  # while no event comes
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
@@ -150,44 +152,48 @@ class Driver:
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def receive(self, connection: int, message: Message, *, alone: bool) -> None:
-        """A peer's message. `alone`: nothing more was received with it, so a group of appends that
-        could be written together is not in sight."""
-        match message:
-            case AppendRequest() if alone and self._append_at_once(connection, message):
-                pass
-            case _:
-                self.post(Received(connection, message))
-
-    def _append_at_once(self, connection: int, append: AppendRequest) -> bool:
+    def append_at_once(self, connection: int, memory: bytearray, size: int) -> Buffer | None:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
         It is what `post` does in more steps, for a small append while nothing is under way and the
-        disk is quick. False, and nothing done: `post` has to see it.
+        disk is quick. The frame to answer with, empty for none; None, and nothing done: `post` has
+        to see the messages that these first `size` bytes of `memory` are.
         """
-        acceptor, store = self.acceptor, self.store
+        found = self._steady or self._find_steady()
+        if found is None or found[0].connection != connection:
+            return None
+        steady, tail = found
+        begin_lsn = steady.end_lsn
+        wal = steady.wal_of(memory, size)
+        if wal is None:
+            return None
+        if wal:
+            wrote = self._writer.run_at_once(partial(tail.append, begin_lsn, wal))
+            if wrote is not True:
+                self._steady = None
+                if not wrote:
+                    return None
+                self.post(_failed_write(cast(WalkeeperError, wrote)))
+                return b""
+            self.groups_written += 1
+        commit_lsn = steady.advance(self.acceptor)
+        if commit_lsn is not None:
+            self._around.commit_moved(commit_lsn)
+        return steady.ack() if wal else b""
+
+    def _find_steady(self) -> tuple[Steady, Tail] | None:
         if self._is_running or self._closing is not None or not self.is_idle:
-            return False
-        if not extends(acceptor, connection, append):
-            return False
-        wrote = self._writer.run_at_once(
-            partial(store.append_in_page, append.begin_lsn, append.payload)
-        )
-        if not wrote:
-            return False
-        if isinstance(wrote, WalkeeperError):
-            self.post(_failed_write(wrote))
-            return True
-        self.groups_written += 1
-        for effect in extend(acceptor, connection, append):
-            self._perform(effect)
-        self._prepare_ahead(append.end_lsn)
-        return True
+            return None
+        tail = self.store.tail(self.acceptor.flush_lsn)
+        steady = None if tail is None else steady_state(self.acceptor, tail.end_lsn)
+        self._steady = None if tail is None or steady is None else (steady, tail)
+        return self._steady
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
         if self._closing is not None and isinstance(event, Received | Tick):
             return
+        self._steady = None
         self._events.append(event)
         self._run()
 
@@ -429,7 +435,7 @@ class Driver:
     def close(self, done: Callable[[object], None]) -> None:
         """Take no more events; when what is under way is finished, make the lazily written facts
         durable and mark a clean stop. `done` is called back in the end."""
-        self._closing = done
+        self._closing, self._steady = done, None
         self._close_when_idle()
 
     def _close_when_idle(self) -> None:

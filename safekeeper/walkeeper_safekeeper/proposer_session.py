@@ -23,6 +23,7 @@ from walkeeper_common.member_change import (
 )
 from walkeeper_common.messages import (
     AppendRequest,
+    Buffer,
     ProposerGreeting,
     Reject,
     RejectCode,
@@ -33,7 +34,7 @@ from walkeeper_common.requests import (
     PrepareLog,
     StatusRequest,
 )
-from walkeeper_safekeeper.acceptor_events import ConnectionLost
+from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
 from walkeeper_safekeeper.member_register import MembersRequest
@@ -68,10 +69,15 @@ class ProposerSession:
         self._log: HostedLog | None = None
         self._pending = 0
 
-    def on_message(self, message: Message, *, alone: bool) -> None:
+    def on_frames(self, memory: bytearray, size: int) -> Buffer | None:
+        """The next WAL of a steady leader."""
+        log = self._log
+        return None if log is None else log.driver.append_at_once(self._number, memory, size)
+
+    def on_message(self, message: Message) -> None:
         match message:
             case AppendRequest() if self._log is not None:
-                self._post(message, alone=alone)
+                self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
             case ProposerGreeting():
@@ -116,9 +122,9 @@ class ProposerSession:
         if len(known) > PROPOSERS_KNOWN_MAX:
             del known[next(known_id for known_id in known if known_id != leader_id)]
 
-    def _post(self, message: Message, *, alone: bool = False) -> None:
+    def _post(self, message: Message) -> None:
         assert self._log is not None
-        self._log.driver.receive(self._number, message, alone=alone)
+        self._log.driver.post(Received(self._number, message))
         if self._log.driver.is_busy:
             self.connection.pause_reading()
             self._log.paused.append(self)

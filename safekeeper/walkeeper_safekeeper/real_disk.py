@@ -21,7 +21,7 @@ import fcntl
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
@@ -41,12 +41,18 @@ _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class _OpenFile:
-    """A descriptor and how many threads use it; closed when evicted and used by none."""
+    """A descriptor that is closed with the last reference to it: one that was evicted may be in use
+    on another thread."""
 
-    __slots__ = ("descriptor", "evicted", "users")
+    __slots__ = ("descriptor",)
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.users, self.evicted = descriptor, 0, False
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDWR)
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "descriptor", None)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class RealDisk:
@@ -78,19 +84,14 @@ class RealDisk:
             return os.stat(self._path(name)).st_size
 
     def read_at(self, name: str, offset: int, size: int) -> bytes:
-        file = None
-        try:
-            file = self._borrow(name)
+        with self._failures("reading", name):
+            file = self._file(name)
             data = os.pread(file.descriptor, size, offset)
             while len(data) < size:
                 more = os.pread(file.descriptor, size - len(data), offset + len(data))
                 if not more:
                     break
                 data += more
-        except OSError as error:
-            raise self._failure("reading", name, error) from error
-        finally:
-            self._give_back(file)
         if len(data) < size:
             raise StorageError(
                 f"reading {self._path(name)}: it ends {size - len(data)} bytes short of "
@@ -99,45 +100,36 @@ class RealDisk:
         return data
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        file = None
-        try:
-            file = self._borrow(name)
+        with self._failures("writing", name):
+            file = self._file(name)
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 group = buffers[first : first + _BUFFERS_MAX]
-                offset += self._write(file, name, offset, group)
-        except OSError as error:
-            raise self._failure("writing", name, error) from error
-        finally:
-            self._give_back(file)
+                size = sum(map(len, group))
+                self._whole(name, offset, os.pwritev(file.descriptor, group, offset), size)
+                offset += size
 
-    def _write(self, file: _OpenFile, name: str, offset: int, group: Sequence[Buffer]) -> int:
-        """How many bytes these are. OSError, and StorageError if not all were written."""
-        size = sum(map(len, group))
-        written = os.pwritev(file.descriptor, group, offset)
+    def _whole(self, name: str, offset: int, written: int, size: int) -> None:
         if written != size:
             raise StorageError(f"writing {self._path(name)}: {written} of {size} bytes at {offset}")
-        return size
 
-    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
-        file = None
-        try:
-            file = self._borrow(name)
-            self._write(file, name, offset, [data])
-            os.fdatasync(file.descriptor)
-        except OSError as error:
-            raise self._failure("writing", name, error) from error
-        finally:
-            self._give_back(file)
+    def writer(self, name: str) -> Callable[[int, Buffer], None]:
+        with self._failures("writing", name):
+            file = self._file(name)
+
+        def write_durably(offset: int, data: Buffer) -> None:
+            try:
+                written = os.pwrite(file.descriptor, data, offset)
+                if written == len(data):
+                    os.fdatasync(file.descriptor)
+            except OSError as error:
+                raise self._failure("writing", name, error) from error
+            self._whole(name, offset, written, len(data))
+
+        return write_durably
 
     def sync_data(self, name: str) -> None:
-        file = None
-        try:
-            file = self._borrow(name)
-            os.fdatasync(file.descriptor)
-        except OSError as error:
-            raise self._failure("syncing", name, error) from error
-        finally:
-            self._give_back(file)
+        with self._failures("syncing", name):
+            os.fdatasync(self._file(name).descriptor)
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
@@ -191,14 +183,8 @@ class RealDisk:
             os.close(descriptor)
 
     def drop_cached(self, name: str) -> None:
-        file = None
-        try:
-            file = self._borrow(name)
-            os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:
-            pass  # gone meanwhile, or a file system that knows no hints
-        finally:
-            self._give_back(file)
+        with suppress(OSError):  # gone meanwhile, or a file system that knows no hints
+            os.posix_fadvise(self._file(name).descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def rename(self, old: str, new: str) -> None:
         # Under the lock: nobody may open a name between its change and the end of its descriptor,
@@ -286,37 +272,20 @@ class RealDisk:
     def _failure(self, doing: str, name: str, error: OSError) -> StorageError:
         return StorageError(f"{doing} {self._path(name)}: {error.strerror}")
 
-    def _borrow(self, name: str) -> _OpenFile:
-        """An open descriptor of an existing file, not closed until it is given back. OSError."""
+    def _file(self, name: str) -> _OpenFile:
+        """An open descriptor of an existing file, not closed while it is held. OSError."""
         with self._lock:
             file = self._open.get(name)
             if file is None:
-                file = _OpenFile(os.open(self._path(name), os.O_RDWR))
-                self._open[name] = file
+                self._open[name] = file = _OpenFile(self._path(name))
             self._open.move_to_end(name)
-            file.users += 1
             while len(self._open) > DESCRIPTORS_MAX:
-                _, oldest = self._open.popitem(last=False)
-                self._close_unused(oldest)
+                self._open.popitem(last=False)
         return file
-
-    def _give_back(self, file: _OpenFile | None) -> None:
-        if file is not None:
-            with self._lock:
-                file.users -= 1
-                if file.evicted:
-                    self._close_unused(file)
 
     def _evict(self, name: str) -> None:
         """Forgets the descriptor: the name means another file now, or none. Under the lock."""
-        file = self._open.pop(name, None)
-        if file is not None:
-            self._close_unused(file)
-
-    def _close_unused(self, file: _OpenFile) -> None:
-        file.evicted = True
-        if file.users == 0:
-            os.close(file.descriptor)
+        self._open.pop(name, None)
 
 
 def make_directory(path: str) -> None:

@@ -31,7 +31,7 @@ Both are tested by cutting the power after every operation (test_wal_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
@@ -48,6 +48,7 @@ from walkeeper_common.walformat import (
 )
 from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, LONG_HEADER_BYTES
 from walkeeper_safekeeper.sealed_file import seal, unseal
+from walkeeper_safekeeper.tail import FLAGS_OFFSET, Tail
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
@@ -59,7 +60,6 @@ CHUNK_BYTES = 1 << 20
 CACHED_BYTES = 64 << 20  # how far back followers find WAL in memory
 
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
-_FLAGS_OFFSET = 2
 
 
 class Disk(Protocol):
@@ -77,8 +77,8 @@ class Disk(Protocol):
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """All bytes, one behind the other; a short write is an error."""
 
-    def write_durably(self, name: str, offset: int, data: Buffer) -> None:
-        """`write_at` of one piece and `sync_data`."""
+    def writer(self, name: str) -> Callable[[int, Buffer], None]:
+        """`write_at` of one piece and `sync_data`, for a file that keeps its name."""
 
     def sync_data(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
@@ -206,32 +206,32 @@ class WalStore:
             except NoSpace as error:
                 raise SegmentNotAllocated(f"no WAL taken from {lsn} on: {error}", lsn) from error
             except StorageError as error:
-                self._failed = f"writing WAL at {lsn}: {error}"
-                raise StorageError(self._failed) from error
+                raise self._fail(error, lsn) from error
             lsn = end
         return lsn
 
-    def append_in_page(self, begin_lsn: Lsn, wal: Buffer) -> bool:
-        """`append` of what most commits are: a few bytes inside one page, in the file that was
-        written last. False, and nothing done, if they are not."""
-        end_lsn, file = begin_lsn + len(wal), self._written_file
+    def tail(self, lsn: Lsn) -> Tail | None:
+        """What `append` needs to know to write from `lsn` on, looked up once. None: it cannot be
+        known. Good until anything else is done with this store."""
+        file, timelines = self._written_file, self.timelines
         if (
             file is None
-            or file not in self._files
-            or begin_lsn // WAL_PAGE_BYTES != (end_lsn - 1) // WAL_PAGE_BYTES
-            or not file[0] < begin_lsn < file[0] + self.segment_bytes
-            or not self.timelines.last_start_lsn < begin_lsn
-            or self.timelines.last != file[1]
+            or not file[0] < lsn < (end_lsn := file[0] + self.segment_bytes)
+            or not timelines.last_start_lsn < lsn
+            or timelines.last != file[1]
             or self._failed is not None
             or not self._head_known
         ):
-            return False
+            return None
         try:
-            self.disk.write_durably(self._written_name, begin_lsn - file[0], wal)
-        except StorageError as error:
-            self._failed = f"writing WAL at {begin_lsn}: {error}"
-            raise StorageError(self._failed) from error
-        return True
+            return Tail(file[0], end_lsn, self.disk.writer(self._written_name), self._fail)
+        except StorageError:
+            return None  # `append` meets it again, and says so
+
+    def _fail(self, error: StorageError, lsn: int) -> StorageError:
+        """Nothing is appended any more."""
+        self._failed = f"writing WAL at {Lsn(lsn)}: {error}"
+        return StorageError(self._failed)
 
     def _pieces(
         self, begin: Lsn, buffers: Sequence[Buffer]
@@ -492,9 +492,9 @@ def _overwriting_pages(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]
     """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
     lsn = begin
     for view in views:
-        flags = Lsn(lsn - _FLAGS_OFFSET).round_up(WAL_PAGE_BYTES) + _FLAGS_OFFSET
+        flags = Lsn(lsn - FLAGS_OFFSET).round_up(WAL_PAGE_BYTES) + FLAGS_OFFSET
         for offset in range(flags - lsn, len(view), WAL_PAGE_BYTES):
-            page_lsn = lsn + offset - _FLAGS_OFFSET
+            page_lsn = lsn + offset - FLAGS_OFFSET
             if view[offset] & FIRST_IS_OVERWRITE_CONTRECORD and page_lsn > begin:
                 yield page_lsn
         lsn = lsn + len(view)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.frames import give
 from tests.fuzz.acceptor_ports import Jobs, Store, record_end
 from tests.fuzz.choices import Choices, chunks
 from tests.fuzz.contract import Target, require
@@ -179,7 +180,7 @@ class Story:
                 self._misfortune(choices)
             case _:
                 number = self.numbers[choices.below(CONNECTIONS)]
-                self.driver.receive(number, self._message(choices), alone=True)
+                give(self.driver, number, self.send, self._message(choices))
         self._check()
 
     def _lose(self, connection: int) -> None:

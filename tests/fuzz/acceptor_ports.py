@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 from tests.fuzz.contract import require
 from tests.scenario_words import CREATION_LSN
@@ -12,6 +14,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.walformat import RecordEnd
+from walkeeper_safekeeper.tail import Tail
 
 RECORD_BYTES = 40  # every record of this log is as long
 
@@ -69,10 +72,14 @@ class Store:
         self._fail()
         self.end_lsn = begin_lsn + sum(map(len, buffers))
 
-    def append_in_page(self, begin_lsn: Lsn, wal: Buffer) -> bool:
-        if begin_lsn % 3 == 0:  # it stands for a page's end
+    def tail(self, lsn: Lsn) -> Tail:
+        """It stands for any."""
+        return cast(Tail, SimpleNamespace(end_lsn=lsn + 5, append=self._append_to_tail))
+
+    def _append_to_tail(self, begin_lsn: int, wal: Buffer) -> bool:
+        if begin_lsn % 3 == 0:  # it stands for a page that must be synced before
             return False
-        self.append(begin_lsn, [bytes(wal)])
+        self.append(Lsn(begin_lsn), [bytes(wal)])
         return True
 
     def truncate(self, to_lsn: Lsn) -> None:

@@ -281,7 +281,7 @@ def test_greetings_do_not_fill_the_memory() -> None:
     """Each one under a fresh proposer id was remembered for good, with up to 128 KiB of names."""
     acceptor = acceptor_of_three()
     acceptor.durable = replace(acceptor.durable, ballot=BALLOT)
-    driver = SimpleNamespace(acceptor=acceptor, receive=lambda *_, **__: None, is_busy=False)
+    driver = SimpleNamespace(acceptor=acceptor, post=lambda *_: None, is_busy=False)
     log = SimpleNamespace(driver=driver, sessions={}, proposers={})
     session = ProposerSession(
         SimpleNamespace(peer="127.0.0.1:9"),  # type: ignore[arg-type]
@@ -295,7 +295,6 @@ def test_greetings_do_not_fill_the_memory() -> None:
             ProposerGreeting(
                 1, "main", LOG_UUID, 0, 0, "", proposer_id, LogKind.PHYSICAL, "w", None
             ),
-            alone=True,
         )
     assert len(log.proposers) == PROPOSERS_KNOWN_MAX
     assert {ids[0], *ids[-PROPOSERS_KNOWN_MAX + 1 :]} == set(log.proposers)

@@ -12,9 +12,11 @@ DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "leadership.py"
 FEEDBACK = PROPOSER + "standby_feedback.py"
 MARKS = SAFEKEEPER + "marks.py"
+STEADY_ACKS = PROPOSER + "steady.py"
 STEADY = SAFEKEEPER + "steady.py"
 PROGRESS = PROPOSER + "progress.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
+TAIL = SAFEKEEPER + "tail.py"
 
 APPENDING = (
     Mutant(
@@ -82,8 +84,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "if m is not None and m.flush_lsn >= self.start_lsn else ZERO_LSN",
-                "if m is not None else ZERO_LSN",
+                "counted.append(flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN)",
+                "counted.append(flush_lsn)",
             ),
         ),
     ),
@@ -94,8 +96,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "m.flush_lsn >= self.start_lsn else ZERO_LSN",
-                "m.flush_lsn >= self.start_lsn else self.start_lsn",
+                "flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN",
+                "flush_lsn if flush_lsn >= self.start_lsn else self.start_lsn",
             ),
         ),
     ),
@@ -106,8 +108,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "m for m in self.members if m.attached}\n        restart",
-                "m for m in self.members}\n        restart",
+                "if member.name == name and member.attached:",
+                "if member.name == name:",
             ),
             Edit(
                 PROGRESS,
@@ -143,21 +145,52 @@ APPENDING = (
         "steady-gap",
         "8",
         "the short way of an append is for WAL at the write position only",
+        (Edit(STEADY, "                or begin != end_lsn\n", ""),),
+        turns_red="tests/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+    ),
+    Mutant(
+        "steady-of-another-term",
+        "8",
+        "the short way of an append is for the elected leader's own frames only",
         (
             Edit(
                 STEADY,
-                "append.begin_lsn == acceptor.write_lsn == acceptor.flush_lsn < append.end_lsn",
-                "acceptor.write_lsn == acceptor.flush_lsn < append.end_lsn",
+                "                term != self._append_term\n                or ",
+                "                ",
             ),
         ),
         turns_red="tests/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
     ),
     Mutant(
+        "steady-damaged",
+        "8",
+        "WAL that was damaged on its way is not written on the short way either",
+        (Edit(STEADY, "if crc_of(piece) != crc:", "if False:"),),
+        turns_red="tests/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+    ),
+    Mutant(
+        "steady-outlives-an-event",
+        "3",
+        "what the short way knows is void with the next event, a deposing election for one",
+        (
+            Edit(
+                DRIVER, "        self._steady = None\n        self._events", "        self._events"
+            ),
+        ),
+        turns_red="tests/test_steady_append.py::test_the_short_way_ends_with_the_leaders_term",
+    ),
+    Mutant(
         "steady-unmarked",
         "9",
         "the short way of an append ends before a mark that must be durable first",
-        (Edit(STEADY, "        and append.end_lsn < acceptor.unreached_lsn\n", ""),),
+        (
+            Edit(
+                STEADY, "int(min(acceptor.unreached_lsn, segment_end_lsn))", "int(segment_end_lsn)"
+            ),
+        ),
         turns_red="tests/test_steady_append.py::test_a_mark_is_made_before_the_ack",
     ),
     Mutant(
@@ -167,10 +200,54 @@ APPENDING = (
         (
             Edit(
                 WAL_STORE,
-                "self.disk.write_durably(self._written_name, begin_lsn - file[0], wal)",
-                "self.disk.write_at(self._written_name, begin_lsn - file[0], [wal])",
+                "self.disk.writer(self._written_name)",
+                "lambda at, wal, name=self._written_name: self.disk.write_at(name, at, [wal])",
             ),
         ),
+    ),
+    Mutant(
+        "steady-over-an-unfinished-record",
+        "9",
+        "what is below a page that cuts off a record is durable before that page is written",
+        (Edit(TAIL, "if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD:", "if False:"),),
+        turns_red="tests/test_steady_append.py"
+        "::test_a_page_that_cuts_off_a_record_is_no_small_append",
+    ),
+    Mutant(
+        "steady-ack-of-another-term",
+        "10",
+        "the short way of an ack is for acks of this term only",
+        (
+            Edit(
+                STEADY_ACKS,
+                "                term != self._term\n                or ",
+                "                ",
+            ),
+        ),
+        turns_red="tests/test_steady_acks.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+    ),
+    Mutant(
+        "steady-ack-beyond-what-was-sent",
+        "10",
+        "an ack of more than was sent does not count on the short way either",
+        (Edit(STEADY_ACKS, "if flush_lsn > self._member.next_lsn:", "if False:"),),
+        turns_red="tests/test_steady_acks.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+    ),
+    Mutant(
+        "steady-acks-outlive-an-event",
+        "10",
+        "what the short way of an ack knows is void with the next event, a lost link for one",
+        (
+            Edit(
+                PROPOSER + "driver.py",
+                "                    self._acks.clear()",
+                "                    pass",
+            ),
+        ),
+        turns_red="tests/test_steady_acks.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
     ),
     Mutant(
         "commit-beyond-the-flush",
@@ -227,8 +304,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "            m.flush_lsn if m is not None and m.flush_lsn >=",
-                "            m.next_lsn if m is not None and m.next_lsn >=",
+                "                        flush_lsn = member.flush_lsn\n",
+                "                        flush_lsn = member.next_lsn\n",
             ),
         ),
     ),

@@ -11,6 +11,7 @@ LEADERSHIP = PROPOSER + "leadership.py"
 QUORUM = COMMON + "quorum.py"
 WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
+TAIL = SAFEKEEPER + "tail.py"
 
 NOT_A_MEMBER = Edit(
     ACCEPTOR,
@@ -27,8 +28,14 @@ ANY_NAME = Edit(
 )
 COUNTS_ANYBODY = Edit(
     LEADERSHIP,
-    "            held = [by_name.get(name) for name in names]",
-    "            held = [m if m.attached else None for m in self.members]",
+    "            for name in names:\n"
+    "                flush_lsn = ZERO_LSN\n"
+    "                for member in self.members:\n"
+    "                    if member.name == name and",
+    "            for one in self.members:\n"
+    "                flush_lsn = ZERO_LSN\n"
+    "                for member in self.members:\n"
+    "                    if member is one and",
 )
 
 FAILING = (
@@ -39,9 +46,13 @@ FAILING = (
         (
             Edit(
                 WAL_STORE,
-                '                self._failed = f"writing WAL at {lsn}: {error}"\n'
-                "                raise StorageError(self._failed) from error",
+                "                raise self._fail(error, lsn) from error",
                 "                assert error",
+            ),
+            Edit(
+                TAIL,
+                "            raise self._fail(error, lsn) from error",
+                "            assert error",
             ),
         ),
     ),

@@ -36,14 +36,14 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[:1]\n")),),
-        turns_red=_seed(5),
+        turns_red=_seed(0),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
-        turns_red=_seed(2),
+        turns_red=_seed(1),
     ),
     Mutant(
         "old-members-elect-alone",
@@ -57,7 +57,7 @@ REPLACEMENTS = (
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
         (Edit(QUORUM, HAS, ONE_HAS.format("-1:")),),
-        turns_red=_seed(4),
+        turns_red=_seed(3),
     ),
     Mutant(
         "any-generation-is-served",

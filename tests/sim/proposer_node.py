@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tests.frames import tell
 from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
@@ -29,7 +30,6 @@ from walkeeper_proposer.proposer_events import (
     PrimaryLost,
     PrimaryRead,
     PrimaryReadFailed,
-    Received,
     Settled,
     Stop,
     Tick,
@@ -160,8 +160,8 @@ class ProposerNode:
             return
 
         def received(message: Message) -> None:
-            if self._connections.get(link) is connection:
-                self.post(Received(link, message))
+            if self._connections.get(link) is connection and self.is_alive:
+                tell(self.driver, link, message)
 
         def closed() -> None:
             if self._connections.get(link) is connection:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
 from tests.faulty_shelf import FaultyShelf, holds_tail
+from tests.frames import give
 from tests.sim.archive import Archived, NodesArchive
 from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
@@ -337,7 +338,7 @@ class SafekeeperNode:
 
         def received(message: Message) -> None:
             if life == self.lives and self.driver is not None:
-                self.driver.receive(number, message, alone=True)
+                give(self.driver, number, self.send, message)
 
         def closed() -> None:
             if life == self.lives and self.driver is not None:

@@ -1,0 +1,43 @@
+"""The open end of a log: small WAL goes there without anything being looked up (wal_store.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from walkeeper_common.errors import StorageError
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+FLAGS_OFFSET = 2  # of a page's header
+
+
+class Tail:
+    """The segment that was written last, at the log's end: WAL that touches nothing else."""
+
+    __slots__ = ("_begin_lsn", "_fail", "_write", "end_lsn")
+
+    def __init__(
+        self,
+        begin_lsn: Lsn,
+        end_lsn: Lsn,
+        write: Callable[[int, Buffer], None],
+        fail: Callable[[StorageError, int], StorageError],
+    ) -> None:
+        self._begin_lsn, self.end_lsn = int(begin_lsn), end_lsn
+        self._write, self._fail = write, fail
+
+    def append(self, lsn: int, wal: Buffer) -> bool:
+        """Durable when it returns; below `end_lsn`. False, and nothing done, if it holds a page
+        that `append` syncs before (wal_store.py, point 2)."""
+        offset = lsn - self._begin_lsn
+        for flags in range((FLAGS_OFFSET - offset) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES):
+            if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD:
+                return False
+        try:
+            self._write(offset, wal)
+        except StorageError as error:
+            raise self._fail(error, lsn) from error
+        return True

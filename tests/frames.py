@@ -1,0 +1,42 @@
+"""Messages to the drivers, the way that a socket brings them: as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from walkeeper_common.framing import FRAME_HEAD, Message, decode, encode
+from walkeeper_common.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_proposer import driver as proposing
+from walkeeper_proposer import proposer_events as proposer
+from walkeeper_safekeeper.acceptor_events import Received
+from walkeeper_safekeeper.driver import Driver
+
+
+def frames_of(*messages: Message) -> bytearray:
+    return bytearray().join(bytes(buffer) for one in messages for buffer in encode(one))
+
+
+def give(
+    driver: Driver, connection: int, send: Callable[[int, Message], None], *messages: Message
+) -> None:
+    """They were received together. An answer that was made at once is sent by `send`."""
+    answer: Buffer | None = None
+    if all(isinstance(one, AppendRequest) for one in messages):
+        frames = frames_of(*messages)
+        answer = driver.append_at_once(connection, frames, len(frames))
+    if answer is None:
+        for message in messages:
+            driver.post(Received(connection, message))
+    elif answer:
+        frame = memoryview(answer)
+        send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
+
+
+def tell(driver: proposing.Driver, link: int, *messages: Message) -> None:
+    """A proposer; the messages were received together."""
+    if all(isinstance(one, AppendResponse) for one in messages):
+        frames = frames_of(*messages)
+        if driver.acknowledge_at_once(link, frames, len(frames)):
+            return
+    for message in messages:
+        driver.post(proposer.Received(link, message))
