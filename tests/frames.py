@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from walkeeper_common.framing import FRAME_HEAD, Message, decode, encode
+from walkeeper_common.framing import FRAME_HEAD, FrameReader, Message, decode, encode
 from walkeeper_common.messages import AppendRequest, AppendResponse, Buffer
 from walkeeper_proposer import driver as proposing
 from walkeeper_proposer import proposer_events as proposer
@@ -14,6 +14,15 @@ from walkeeper_safekeeper.driver import Driver
 
 def frames_of(*messages: Message) -> bytearray:
     return bytearray().join(bytes(buffer) for one in messages for buffer in encode(one))
+
+
+def messages_in(frames: bytearray) -> list[Message]:
+    """What the long way makes of them; they are whole."""
+    reader = FrameReader()
+    reader.buffer()[: len(frames)] = frames
+    messages = list(reader.received(len(frames)))
+    assert not reader.held_bytes, f"{reader.held_bytes=}"
+    return messages
 
 
 def give(

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from tests.frames import frames_of, tell
+from tests.frames import frames_of, messages_in, tell
 from tests.replaced_members import OLD, B
 from tests.scenario_words import CREATION_LSN
 from tests.test_pure_generations import vote
 from tests.test_steady_append import damaged
-from walkeeper_common.framing import FrameReader, Message
+from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback
@@ -192,10 +192,8 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
             assert member.flush_lsn == before
             continue
         known += 1
-        reader = FrameReader()
-        reader.buffer()[: len(frames)] = frames
-        said = list(reader.received(len(frames)))
-        assert not reader.held_bytes and all(isinstance(one, AppendResponse) for one in said)
+        said = messages_in(frames)
+        assert all(isinstance(one, AppendResponse) for one in said)
         told = [one for one in said if isinstance(one, AppendResponse)]
         assert {replace(one, flush_lsn=before) for one in told} == {
             leading.ack(0, before, member.feedback)

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from tests.frames import frames_of
+from tests.frames import frames_of, messages_in
 from tests.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
-from walkeeper_common.framing import FrameReader, crc_of
+from walkeeper_common.framing import crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.messages import (
@@ -229,10 +229,8 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
         if found is None:
             continue
         known += 1
-        reader = FrameReader()
-        reader.buffer()[: len(frames)] = frames
-        said = list(reader.received(len(frames)))
-        assert not reader.held_bytes and all(isinstance(one, AppendRequest) for one in said)
+        said = messages_in(frames)
+        assert all(isinstance(one, AppendRequest) for one in said)
         asked = [one for one in said if isinstance(one, AppendRequest)]
         assert bytes(found) == b"".join(bytes(one.payload) for one in asked)
         assert {(one.generation, one.ballot, one.timeline) for one in asked} == {(1, BALLOT, 1)}
