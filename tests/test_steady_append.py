@@ -23,11 +23,10 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteRequest,
 )
-from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD
+from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
 from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.durable import unreached_start
 from walkeeper_safekeeper.steady import steady_state
-from walkeeper_safekeeper.tail import FLAGS_OFFSET
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 

@@ -106,6 +106,17 @@ _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
 
+# An AppendResponse's frame: all before flush_lsn, flush_lsn, all behind it (`ack_parts`).
+ACK_FRAME = Struct("!33sQ32s")
+
+
+def ack_parts(response: AppendResponse) -> tuple[bytes, bytes]:
+    """What of its frame stays the same from ack to ack: before flush_lsn and behind it."""
+    (frame,) = encode(response)
+    before, _, behind = ACK_FRAME.unpack(frame)
+    return before, behind
+
+
 def encode(message: Message) -> list[Buffer]:
     """One frame as buffers for one vectored write; WAL is the last one, uncopied."""
     payload: Buffer = b""

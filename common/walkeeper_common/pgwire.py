@@ -322,9 +322,6 @@ def copy_done() -> bytes:
 # Replication payloads: the inside of CopyData. One dataclass, one Struct, one tag.
 
 
-_LSN_BEHIND_TAG = Struct("!xQ")
-
-
 def _unpack(layout: Struct, payload: Buffer, *, exactly: bool) -> tuple[int, ...]:
     if exactly and len(payload) != layout.size:
         tag = bytes(payload[:1])
@@ -448,7 +445,7 @@ def wal_of(payload: memoryview) -> tuple[int, memoryview] | None:
     size = XLogData.LAYOUT.size
     if len(payload) < size or payload[0] != XLogData.TAG[0]:
         return None
-    return _LSN_BEHIND_TAG.unpack_from(payload)[0], payload[size:]
+    return XLogData.LAYOUT.unpack_from(payload)[1], payload[size:]
 
 
 def unpack_from_sender(payload: Buffer) -> XLogData | Keepalive:

@@ -21,6 +21,7 @@ LONG_HEADER_BYTES = 40
 FIRST_IS_CONTRECORD = 0x0001
 LONG_HEADER = 0x0002
 FIRST_IS_OVERWRITE_CONTRECORD = 0x0008
+FLAGS_OFFSET = 2  # of a page's header
 ALL_FLAGS = 0x000F  # the fourth, 0x0004, is XLP_BKP_REMOVABLE: on most pages, of no meaning here
 
 PAGE_HEADER = Struct("<HHIQI4x")  # magic, info, timeline, pageaddr, rem_len
@@ -58,6 +59,16 @@ def page_header(data: bytes | memoryview) -> PageHeader:
         return header
     rest = LONG_HEADER_REST.unpack_from(data, SHORT_HEADER_BYTES)
     return PageHeader(magic, info, timeline, Lsn(address), rem_len, *rest)
+
+
+def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> list[int]:
+    """Where pages with XLP_FIRST_IS_OVERWRITE_CONTRECORD start, from the first byte of `wal` on; it
+    lies at `position` of the log, or of a segment. -1 or -2: right before it."""
+    return [
+        flags - FLAGS_OFFSET
+        for flags in range((FLAGS_OFFSET - position) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES)
+        if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD
+    ]
 
 
 def header_bytes(page_lsn: Lsn, segment_bytes: int) -> int:

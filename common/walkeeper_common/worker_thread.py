@@ -69,11 +69,11 @@ class WorkerThread:
     def submit(self, job: Job, done: Done, *, brief: bool = False) -> None:
         """Run `job` after those before it; `done` gets what it returned or raised."""
         if brief and self._share is not None:
-            if self._may_block_loop(self._share, monotonic()):
+            if self._may_block_loop(self._share):
                 self._on_loop.append((job, done))
                 self._loop.call_soon(self._run_on_loop)
                 return
-            job = self._timed(job)
+            job = partial(self._run_timed, job)
         while self._on_loop:  # they come first
             self._hand_over(*self._on_loop.popleft())
         self._hand_over(job, done)
@@ -81,54 +81,43 @@ class WorkerThread:
     def run_at_once(self, job: Job) -> object:
         """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
         if it would have to wait for something or should not hold up the loop."""
-        started_s = monotonic()
-        if self._share is None or self._on_loop or not self._may_block_loop(self._share, started_s):
+        share = self._share
+        if share is None or self._on_loop or not self._may_block_loop(share):
             return None
         try:
-            result = job()
-        except WalkeeperError as error:
-            result = error
+            return self._run_timed(job)
         except BaseException as error:
             self._on_defect(error)
             raise
-        self._note_time(monotonic() - started_s)
-        return result
 
     def stop(self) -> None:
         while self._on_loop:
             self._hand_over(*self._on_loop.popleft())
         self._jobs.put(None)
 
-    def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
-        is_alone = share.is_free_for(self, now_s)
+    def _may_block_loop(self, share: LoopShare) -> bool:
+        is_alone = share.is_free_for(self, monotonic())
         return is_alone and self._on_thread == 0 and self._usual_s < BRIEF_S
 
-    def _timed(self, job: Job) -> Job:
-        def timed() -> object:
-            started_s = monotonic()
-            try:
-                return job()
-            finally:
-                self._note_time(monotonic() - started_s)
-
-        return timed
-
-    def _note_time(self, took_s: float) -> None:
-        self._usual_s += (took_s - self._usual_s) / AVERAGED_JOBS
+    def _run_timed(self, job: Job) -> object:
+        """What it returned, or the WalkeeperError that it raised."""
+        started_s = monotonic()
+        try:
+            return job()
+        except WalkeeperError as error:
+            return error
+        finally:
+            self._usual_s += (monotonic() - started_s - self._usual_s) / AVERAGED_JOBS
 
     def _run_on_loop(self) -> None:
         if not self._on_loop:
             return  # it was handed over to the thread
         job, done = self._on_loop.popleft()
-        started_s = monotonic()
         try:
-            result = job()
-        except WalkeeperError as error:
-            result = error
+            result = self._run_timed(job)
         except BaseException as error:
             self._on_defect(error)
             return
-        self._note_time(monotonic() - started_s)
         done(result)
 
     def _hand_over(self, job: Job, done: Done) -> None:

@@ -44,29 +44,29 @@ class Feeder:
         return self._append(member, b"", 0)
 
     def _append(self, member: Member, payload: Buffer, crc: int) -> Effect:
-        begin_lsn = member.next_lsn
-        member.told_commit_lsn = self.commit_lsn
-        last = self.last
+        begin_lsn, last = member.next_lsn, self.last
         if last is not None and (
             last.payload is payload
             and last.begin_lsn == begin_lsn
             and last.commit_lsn == self.commit_lsn
             and last.restart_lsn == self.restart_lsn
         ):
-            member.next_lsn = last.end_lsn
-            return Send(member.link, last)  # as to the member before it: made and packed once
-        member.next_lsn = begin_lsn + len(payload)
+            return self._send(member, last)  # as to the member before it: made and packed once
         self.last = request = AppendRequest(
             generation=self.generation,
             ballot=self.ballot,
             timeline=self.timelines.at(begin_lsn),
             begin_lsn=begin_lsn,
-            end_lsn=member.next_lsn,
+            end_lsn=begin_lsn + len(payload),
             commit_lsn=self.commit_lsn,
             restart_lsn=self.restart_lsn,
             crc=crc,
             payload=payload,
         )
+        return self._send(member, request)
+
+    def _send(self, member: Member, request: AppendRequest) -> Effect:
+        member.next_lsn, member.told_commit_lsn = request.end_lsn, self.commit_lsn
         return Send(member.link, request)
 
     def feed_all(self, members: Sequence[Member]) -> list[Effect]:
@@ -81,8 +81,7 @@ class Feeder:
                 and member.next_lsn == last.begin_lsn
                 and int(last.begin_lsn) - member.flush_lsn < IN_FLIGHT_BYTES_MAX
             ):
-                member.next_lsn, member.told_commit_lsn = end_lsn, self.commit_lsn
-                effects.append(Send(member.link, last))
+                effects.append(self._send(member, last))
                 continue
             fed = self.feed(member, members)
             effects += fed

@@ -182,21 +182,18 @@ class Leader:
             return [DropLink(member.link, text)]
         is_new, member.attached = not member.attached, True
         member.durable_commit_lsn = response.durable_commit_lsn
-        if response.feedback == member.feedback and not is_new:
-            return self.on_flushed(member, response.flush_lsn)
         news, member.feedback = response.feedback != member.feedback, response.feedback
-        member.flush_lsn = response.flush_lsn
+        return self.on_flushed(member, response.flush_lsn, is_new=is_new, news=news)
+
+    def on_flushed(
+        self, member: Member, flush_lsn: Lsn, *, is_new: bool = False, news: bool = False
+    ) -> list[Effect]:
+        """It has made WAL durable up to here. `is_new`: it has just attached; `news`: of what the
+        standbys behind it say."""
+        member.flush_lsn, member.silent_ticks = flush_lsn, 0
         effects = self.advance_commit() or (self.report() if news else [])
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
-        return effects + self._bound_window() if effects or self.is_paused else effects
-
-    def on_flushed(self, member: Member, flush_lsn: Lsn) -> list[Effect]:
-        """It has attached, and has made WAL durable up to here; nothing else is new."""
-        member.flush_lsn, member.silent_ticks = flush_lsn, 0
-        effects = self.advance_commit()
-        if member.next_lsn < self.window.end_lsn:
-            effects += self.feeder.feed(member, self.members)
         return effects + self._bound_window() if effects or self.is_paused else effects
 
     def on_lost(self, member: Member) -> list[Effect]:

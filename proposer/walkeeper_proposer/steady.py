@@ -12,8 +12,7 @@ test_steady_acks.py holds it against `Proposer.on_append_response`.
 
 from __future__ import annotations
 
-from struct import Struct
-
+from walkeeper_common.framing import ACK_FRAME, ack_parts
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendResponse
 from walkeeper_proposer.campaign import Phase, Purpose
@@ -22,37 +21,31 @@ from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import Effect
 
-# AppendResponse on the wire (messages.py) behind its length: what is the same in all of a term,
-# flush_lsn, and what seldom changes.
-_TERM, _REST = Struct("!BIQ16s"), Struct("!QQQQ")
-_ACK = Struct("!I29sQ32s")
-
 
 class SteadyAcks:
     """Of one safekeeper that has attached in this term."""
 
-    __slots__ = ("_leader", "_member", "_rest", "_term")
+    __slots__ = ("_leader", "_member", "_parts")
 
     def __init__(self, leader: Leader, member: Member) -> None:
         self._leader, self._member = leader, member
-        generation, feedback = leader.configuration.generation, member.feedback
-        self._term = _TERM.pack(AppendResponse.TAG, generation, *leader.ballot)
-        self._rest = _REST.pack(
-            member.durable_commit_lsn, feedback.apply_lsn, feedback.xmin, feedback.catalog_xmin
+        self._parts = ack_parts(
+            AppendResponse(
+                leader.configuration.generation,
+                leader.ballot,
+                member.flush_lsn,
+                member.durable_commit_lsn,
+                member.feedback,
+            )
         )
 
     def advance(self, memory: bytearray, size: int) -> list[Effect] | None:
         """The frames in the first `size` bytes are acks, each of at least as much as before."""
         flush_lsn = int(self._member.flush_lsn)
-        if not size or size % _ACK.size:
+        if not size or size % ACK_FRAME.size:
             return None
-        for length, term, flush, rest in _ACK.iter_unpack(memoryview(memory)[:size]):
-            if (
-                term != self._term
-                or rest != self._rest
-                or length != _ACK.size - 4
-                or flush < flush_lsn
-            ):
+        for before, flush, behind in ACK_FRAME.iter_unpack(memoryview(memory)[:size]):
+            if (before, behind) != self._parts or flush < flush_lsn:
                 return None
             flush_lsn = flush
         if flush_lsn > self._member.next_lsn:

@@ -176,9 +176,8 @@ class Driver:
                 self.post(_failed_write(cast(WalkeeperError, wrote)))
                 return b""
             self.groups_written += 1
-        commit_lsn = steady.advance(self.acceptor)
-        if commit_lsn is not None:
-            self._around.commit_moved(commit_lsn)
+        for effect in steady.advance(self.acceptor):
+            self._perform(effect)
         return steady.ack() if wal else b""
 
     def _find_steady(self) -> tuple[Steady, Tail] | None:

@@ -46,13 +46,11 @@ class _OpenFile:
 
     __slots__ = ("descriptor",)
 
-    def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDWR)
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
     def __del__(self) -> None:
-        descriptor = getattr(self, "descriptor", None)
-        if descriptor is not None:
-            os.close(descriptor)
+        os.close(self.descriptor)
 
 
 class RealDisk:
@@ -277,7 +275,7 @@ class RealDisk:
         with self._lock:
             file = self._open.get(name)
             if file is None:
-                self._open[name] = file = _OpenFile(self._path(name))
+                self._open[name] = file = _OpenFile(os.open(self._path(name), os.O_RDWR))
             self._open.move_to_end(name)
             while len(self._open) > DESCRIPTORS_MAX:
                 self._open.popitem(last=False)

@@ -19,18 +19,18 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
-from walkeeper_common.framing import crc_of
+from walkeeper_common.framing import ACK_FRAME, ack_parts, crc_of
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest, AppendResponse
+from walkeeper_common.messages import AppendRequest
 from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.acceptor_events import Effect
+from walkeeper_safekeeper.answers import ack_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# AppendRequest and AppendResponse on the wire (messages.py) behind the length of what follows:
-# what is the same in all of a term, and what is not.
-_APPEND_TERM, _ACK_TERM = Struct("!BIQ16sI"), Struct("!BIQ16s")
-_APPEND = Struct("!I33sQQQQI")
-_ACK = Struct("!I29sQQQQQ")
+# AppendRequest on the wire (messages.py) behind the length of what follows: what is the same in all
+# of a term, and what is not.
+_APPEND_TERM, _APPEND = Struct("!BIQ16sI"), Struct("!I33sQQQQI")
 _APPEND_HEAD_BYTES = _APPEND.size - 4
 
 
@@ -38,8 +38,7 @@ class Steady:
     """Of one leader's connection. `segment_end_lsn`: where `append` would need another file."""
 
     __slots__ = (
-        "_ack_rest",
-        "_ack_term",
+        "_ack_parts",
         "_append_term",
         "_commit_lsn",
         "_limit_lsn",
@@ -56,14 +55,7 @@ class Steady:
         self._commit_lsn, self._restart_lsn = int(acceptor.told_commit_lsn), 0
         term = (durable.configuration.generation, *durable.ballot)
         self._append_term = _APPEND_TERM.pack(AppendRequest.TAG, *term, acceptor.timelines.last)
-        self._ack_term = _ACK_TERM.pack(AppendResponse.TAG, *term)
-        feedback = acceptor.feedback
-        self._ack_rest = (
-            int(durable.commit_lsn),
-            int(feedback.apply_lsn),
-            feedback.xmin,
-            feedback.catalog_xmin,
-        )
+        self._ack_parts = ack_parts(ack_of(acceptor))
 
     def wal_of(self, memory: bytearray, size: int) -> Buffer | None:
         """What the frames in the first `size` bytes append, a view if it is one; empty if they are
@@ -98,23 +90,19 @@ class Steady:
         self.end_lsn, self._commit_lsn, self._restart_lsn = end_lsn, told_lsn, restart_lsn
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def advance(self, acceptor: Acceptor) -> Lsn | None:
-        """What `wal_of` gave is durable: the log is longer. commit_lsn, if that moves it."""
-        end_lsn, told_lsn = Lsn(self.end_lsn), Lsn(self._commit_lsn)
-        acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = end_lsn
-        acceptor.told_commit_lsn = acceptor.heard_commit_lsn = told_lsn
+    def advance(self, acceptor: Acceptor) -> list[Effect]:
+        """What `wal_of` gave is durable: the log is longer."""
+        acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = Lsn(self.end_lsn)
+        acceptor.told_commit_lsn = acceptor.heard_commit_lsn = Lsn(self._commit_lsn)
         acceptor.silent_ticks = 0
         if self._restart_lsn > acceptor.restart_lsn:
             acceptor.restart_lsn = Lsn(self._restart_lsn)
-        commit_lsn = min(told_lsn, end_lsn)
-        if commit_lsn <= acceptor.commit_lsn:
-            return None
-        acceptor.commit_lsn = commit_lsn
-        return commit_lsn
+        return acceptor.move_commit()
 
     def ack(self) -> bytes:
         """The frame that acknowledges it (rule 9)."""
-        return _ACK.pack(_ACK.size - 4, self._ack_term, self.end_lsn, *self._ack_rest)
+        before, behind = self._ack_parts
+        return ACK_FRAME.pack(before, self.end_lsn, behind)
 
 
 def steady_state(acceptor: Acceptor, segment_end_lsn: Lsn) -> Steady | None:

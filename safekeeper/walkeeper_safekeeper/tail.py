@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from walkeeper_common.errors import StorageError
-from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.walpages import overwriting_pages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-FLAGS_OFFSET = 2  # of a page's header
 
 
 class Tail:
@@ -33,9 +31,8 @@ class Tail:
         """Durable when it returns; below `end_lsn`. False, and nothing done, if it holds a page
         that `append` syncs before (wal_store.py, point 2)."""
         offset = lsn - self._begin_lsn
-        for flags in range((FLAGS_OFFSET - offset) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES):
-            if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD:
-                return False
+        if overwriting_pages(offset, wal):
+            return False
         try:
             self._write(offset, wal)
         except StorageError as error:

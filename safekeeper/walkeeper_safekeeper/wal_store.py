@@ -46,9 +46,9 @@ from walkeeper_common.walformat import (
     record_end_before,
     scan,
 )
-from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, LONG_HEADER_BYTES
+from walkeeper_common.walpages import LONG_HEADER_BYTES, overwriting_pages
 from walkeeper_safekeeper.sealed_file import seal, unseal
-from walkeeper_safekeeper.tail import FLAGS_OFFSET, Tail
+from walkeeper_safekeeper.tail import Tail
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
@@ -492,9 +492,7 @@ def _overwriting_pages(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]
     """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
     lsn = begin
     for view in views:
-        flags = Lsn(lsn - FLAGS_OFFSET).round_up(WAL_PAGE_BYTES) + FLAGS_OFFSET
-        for offset in range(flags - lsn, len(view), WAL_PAGE_BYTES):
-            page_lsn = lsn + offset - FLAGS_OFFSET
-            if view[offset] & FIRST_IS_OVERWRITE_CONTRECORD and page_lsn > begin:
-                yield page_lsn
+        for offset in overwriting_pages(lsn, view):
+            if lsn + offset > begin:
+                yield lsn + offset
         lsn = lsn + len(view)
