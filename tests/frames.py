@@ -29,16 +29,15 @@ def give(
     driver: Driver, connection: int, send: Callable[[int, Message], None], *messages: Message
 ) -> None:
     """They were received together. An answer that was made at once is sent by `send`."""
-    answer: Buffer | None = None
+    answers: list[Buffer] = []
     if all(isinstance(one, AppendRequest) for one in messages):
         frames = frames_of(*messages)
-        answer = driver.append_at_once(connection, frames, len(frames))
-    if answer is None:
-        for message in messages:
-            driver.post(Received(connection, message))
-    elif answer:
-        frame = memoryview(answer)
-        send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
+        if driver.append_at_once(connection, frames, len(frames), answers.extend):
+            for frame in map(memoryview, answers):
+                send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
+            return
+    for message in messages:
+        driver.post(Received(connection, message))
 
 
 def tell(driver: proposing.Driver, link: int, *messages: Message) -> None:

@@ -17,7 +17,9 @@ from walkeeper_common.framing import Message
 class Silent:
     """An owner that only listens."""
 
-    def on_frames(self, memory: bytearray, size: int) -> None: ...
+    def on_frames(self, memory: bytearray, size: int) -> bool:
+        return False
+
     def on_message(self, message: Message) -> None: ...
     def on_closed(self, reason: str) -> None: ...
 

@@ -236,7 +236,7 @@ def test_neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets() -> None
         for member in members:
             member.attached = member.link in links
             member.flush_lsn = CREATION_LSN
-        leader.advance_commit()
+        leader.advance_commit(leader.counted())
         return leader.commit_lsn, leader.feeder.restart_lsn
 
     assert acknowledge(0, 2) == (ZERO_LSN, ZERO_LSN), "the old ones alone"

@@ -27,9 +27,9 @@ logger = logging.getLogger("walkeeper.connection")
 class Owner(Protocol):
     """Whoever speaks on this connection."""
 
-    def on_frames(self, memory: bytearray, size: int) -> Buffer | None:
-        """The first `size` bytes were received and begin with a frame: the frame to answer with,
-        empty for no answer. None, and nothing done: `on_message` gets what they say."""
+    def on_frames(self, memory: bytearray, size: int) -> bool:
+        """The first `size` bytes were received and begin with a frame. False, and nothing done:
+        `on_message` gets what they say."""
         ...
 
     def on_message(self, message: Message) -> None: ...
@@ -90,17 +90,14 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._owner = self._owner_of(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.buffer()
+        reader = self._reader
+        return reader.buffer() if reader.held_bytes else reader.view
 
     def buffer_updated(self, nbytes: int) -> None:
         reader, owner = self._reader, self._owner
         assert owner is not None
-        if not reader.held_bytes and not self.unsent_bytes:
-            answer = owner.on_frames(reader.memory, nbytes)
-            if answer is not None:
-                if answer:
-                    self.write([answer])
-                return
+        if not reader.held_bytes and owner.on_frames(reader.memory, nbytes):
+            return
         try:
             for message in reader.received(nbytes):
                 owner.on_message(message)

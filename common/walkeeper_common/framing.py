@@ -8,7 +8,7 @@ A frame that is too long, or a body that does not parse, is a RemoteProtocolErro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TypeAlias
 
@@ -106,15 +106,19 @@ _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
 
-# An AppendResponse's frame: all before flush_lsn, flush_lsn, all behind it (`ack_parts`).
-ACK_FRAME = Struct("!33sQ32s")
+# CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31).
+crc_of: Callable[[Buffer], int] = crc32c.crc32c
+
+# An AppendResponse's frame: a head that is the same in all of a term, flush_lsn,
+# durable_commit_lsn, and the feedback's three fields.
+ACK_FRAME = Struct("!33sQQQQQ")
 
 
-def ack_parts(response: AppendResponse) -> tuple[bytes, bytes]:
-    """What of its frame stays the same from ack to ack: before flush_lsn and behind it."""
+def ack_fields(response: AppendResponse) -> tuple[bytes, int, int, int, int, int]:
+    """Its frame as ACK_FRAME has it."""
     (frame,) = encode(response)
-    before, _, behind = ACK_FRAME.unpack(frame)
-    return before, behind
+    head, flush_lsn, commit_lsn, *feedback = ACK_FRAME.unpack(frame)
+    return (head, flush_lsn, commit_lsn, *feedback)
 
 
 def encode(message: Message) -> list[Buffer]:
@@ -147,32 +151,28 @@ def decode(tag: int, body: memoryview) -> Message:
     return message
 
 
-def crc_of(payload: Buffer) -> int:
-    """CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31)."""
-    return crc32c.crc32c(payload)
-
-
 class FrameReader:
     """Bytes of one connection to messages, for a loop that receives into buffers.
 
     `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
     Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
-    While `held_bytes` is 0, what is received begins with a frame, at the start of `memory`.
+    While `held_bytes` is 0, what is received begins with a frame, at the start of `memory`, and
+    `buffer()` is `view`, all of it.
     """
 
     def __init__(self, *, buffer_bytes: int = 1 << 16) -> None:
         self.memory = bytearray(buffer_bytes)
         self.held_bytes = 0  # of a frame that is not complete yet
-        self._view = memoryview(self.memory)
+        self.view = memoryview(self.memory)
         self._large: bytearray | None = None  # tag and body of one frame longer than `memory`
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the connection go; never empty."""
         if not self.held_bytes:
-            return self._view
+            return self.view
         if self._large is not None:
             return memoryview(self._large)[self.held_bytes :]
-        return self._view[self.held_bytes :]
+        return self.view[self.held_bytes :]
 
     def received(self, size: int) -> Iterator[Message]:
         """`size` bytes are in `buffer()`: the messages that they complete."""
@@ -184,7 +184,7 @@ class FrameReader:
             self.held_bytes = 0
             yield decode(frame[0], frame[1:])
             return
-        at, view, held = 0, self._view, self.held_bytes
+        at, view, held = 0, self.view, self.held_bytes
         while held - at >= FRAME_HEAD.size:
             length, tag = FRAME_HEAD.unpack_from(view, at)
             if not 1 <= length <= FRAME_BYTES_MAX:

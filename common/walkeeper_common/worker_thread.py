@@ -69,7 +69,7 @@ class WorkerThread:
     def submit(self, job: Job, done: Done, *, brief: bool = False) -> None:
         """Run `job` after those before it; `done` gets what it returned or raised."""
         if brief and self._share is not None:
-            if self._may_block_loop(self._share):
+            if self._may_block_loop(self._share, monotonic()):
                 self._on_loop.append((job, done))
                 self._loop.call_soon(self._run_on_loop)
                 return
@@ -81,11 +81,11 @@ class WorkerThread:
     def run_at_once(self, job: Job) -> object:
         """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
         if it would have to wait for something or should not hold up the loop."""
-        share = self._share
-        if share is None or self._on_loop or not self._may_block_loop(share):
+        share, now_s = self._share, monotonic()
+        if share is None or self._on_loop or not self._may_block_loop(share, now_s):
             return None
         try:
-            return self._run_timed(job)
+            return self._run_timed(job, now_s)
         except BaseException as error:
             self._on_defect(error)
             raise
@@ -95,13 +95,13 @@ class WorkerThread:
             self._hand_over(*self._on_loop.popleft())
         self._jobs.put(None)
 
-    def _may_block_loop(self, share: LoopShare) -> bool:
-        is_alone = share.is_free_for(self, monotonic())
+    def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
+        is_alone = share.is_free_for(self, now_s)
         return is_alone and self._on_thread == 0 and self._usual_s < BRIEF_S
 
-    def _run_timed(self, job: Job) -> object:
+    def _run_timed(self, job: Job, now_s: float | None = None) -> object:
         """What it returned, or the WalkeeperError that it raised."""
-        started_s = monotonic()
+        started_s = monotonic() if now_s is None else now_s
         try:
             return job()
         except WalkeeperError as error:

@@ -8,7 +8,7 @@ Deterministic: clock, randomness, sockets and PostgreSQL are ports; the simulato
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 
 from walkeeper_common.framing import Message
@@ -30,11 +30,12 @@ from walkeeper_proposer.proposer_events import (
     Report,
     ResumeStreaming,
     Send,
+    SendToAll,
     StartStreaming,
     Stop,
     WalArrived,
 )
-from walkeeper_proposer.steady import SteadyAcks, steady_acks
+from walkeeper_proposer.steady import Steady, steady_state
 
 ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
 BACK_OFF_S_MIN = 0.05
@@ -91,7 +92,7 @@ class Driver:
         self._links, self._primary, self._around = links, primary, around
         self._events: deque[Event] = deque()
         self._is_running = False
-        self._acks: dict[int, SteadyAcks] = {}  # by link, while no other event comes
+        self._steady: Steady | None = None  # while no other event comes
 
     def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> bool:
         """The way of most acks, from the socket to the primary with nothing in between: it is what
@@ -99,14 +100,21 @@ class Driver:
         first `size` bytes of `memory` are."""
         if self._is_running:
             return False
-        acks = self._acks.get(link) or steady_acks(self.core, link)
-        effects = None if acks is None else acks.advance(memory, size)
-        if acks is None or effects is None:
+        steady = self._steady or self._become_steady()
+        effects = None if steady is None else steady.on_frames(link, memory, size)
+        if effects is None:
             return False
-        self._acks[link] = acks
-        if effects:
-            self._run(effects)
+        self._run(effects)
         return True
+
+    def _become_steady(self) -> Steady | None:
+        self._steady = steady_state(self.core)
+        return self._steady
+
+    def _on_wal(self, event: WalArrived) -> Sequence[Effect]:
+        steady = self._steady or self._become_steady()
+        effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
+        return self.core.step(event) if effects is None else effects
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
@@ -114,22 +122,29 @@ class Driver:
         if not self._is_running:  # else an effect posted an event: the loop below takes it up
             self._run(())
 
-    def _run(self, effects: Sequence[Effect]) -> None:
+    def _run(self, effects: Iterable[Effect]) -> None:
         self._is_running = True
         try:
             for effect in effects:
                 self._perform(effect)
             while self._events:
                 event = self._events.popleft()
-                if not isinstance(event, WalArrived | AnnounceDue):
-                    self._acks.clear()
-                for effect in self.core.step(event):
+                if type(event) is WalArrived:
+                    effects = self._on_wal(event)
+                else:
+                    if type(event) is not AnnounceDue:
+                        self._steady = None
+                    effects = self.core.step(event)
+                for effect in effects:
                     self._perform(effect)
         finally:
             self._is_running = False
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case SendToAll(links, message):
+                for link in links:
+                    self._links.send(link, message)
             case Send(link, message):
                 self._links.send(link, message)
             case Report(commit_lsn, feedback):

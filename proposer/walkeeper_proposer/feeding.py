@@ -23,7 +23,7 @@ from walkeeper_proposer.progress import (
     Stage,
     donor_for,
 )
-from walkeeper_proposer.proposer_events import Effect, Send
+from walkeeper_proposer.proposer_events import Effect, Send, SendToAll
 from walkeeper_proposer.wal_window import WalWindow
 
 
@@ -52,18 +52,21 @@ class Feeder:
             and last.restart_lsn == self.restart_lsn
         ):
             return self._send(member, last)  # as to the member before it: made and packed once
-        self.last = request = AppendRequest(
+        return self._send(member, self._request(begin_lsn, payload, crc))
+
+    def _request(self, begin_lsn: Lsn, payload: Buffer, crc: int) -> AppendRequest:
+        self.last = AppendRequest(
             generation=self.generation,
             ballot=self.ballot,
             timeline=self.timelines.at(begin_lsn),
             begin_lsn=begin_lsn,
-            end_lsn=begin_lsn + len(payload),
+            end_lsn=Lsn(int(begin_lsn) + len(payload)),
             commit_lsn=self.commit_lsn,
             restart_lsn=self.restart_lsn,
             crc=crc,
             payload=payload,
         )
-        return self._send(member, request)
+        return self.last
 
     def _send(self, member: Member, request: AppendRequest) -> Effect:
         member.next_lsn, member.told_commit_lsn = request.end_lsn, self.commit_lsn
@@ -88,6 +91,17 @@ class Feeder:
             if len(fed) == 1 and member.next_lsn == end_lsn:
                 last = self.last
         return effects
+
+    def feed_alike(
+        self, members: Sequence[Member], links: Sequence[int], begin_lsn: Lsn, wal: memoryview
+    ) -> Effect:
+        """New WAL of the primary, to members that have all been sent what was before it."""
+        crc = crc_of(wal)
+        self.window.append(begin_lsn, wal, crc)
+        request = self._request(begin_lsn, wal, crc)
+        for member in members:
+            member.next_lsn, member.told_commit_lsn = request.end_lsn, request.commit_lsn
+        return SendToAll(links, request)
 
     def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         """All that may be sent to this member now, within its bound of bytes in flight."""

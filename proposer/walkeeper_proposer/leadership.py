@@ -7,7 +7,8 @@ Built once an election is won and the primary has passed the gate; lives until t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from walkeeper_common.history import Ballot, Fragment, cut, divergence
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
@@ -33,6 +34,9 @@ from walkeeper_proposer.proposer_events import (
 )
 from walkeeper_proposer.wal_window import WalWindow
 
+Counted: TypeAlias = Sequence[Sequence[Member]]
+
+NOBODY = Member(-1)  # in the place of one that has not attached
 DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
 
 
@@ -109,7 +113,7 @@ class Leader:
         at_lsn = self.window.end_lsn
         timeline = self.feeder.timelines.shown_by(at_lsn, self.configuration.segment_bytes)
         start = StartStreaming(at_lsn, timeline)
-        return [start, *self.report(), *self._bound_window()]
+        return [start, *self.report(), *self.bound_window()]
 
     def readable_log(self) -> tuple[LogEnd, Range] | None:
         """With the end received so far as A and C, for a primary on a new connection; None while
@@ -133,7 +137,7 @@ class Leader:
     def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect]:
         """Keep it once, send it to everybody who keeps up."""
         self.window.append(begin_lsn, wal)
-        return self.feed_all() + self._bound_window()
+        return self.feed_all() + self.bound_window()
 
     def feed_all(self) -> list[Effect]:
         """All that may be sent now, to everybody."""
@@ -159,7 +163,8 @@ class Leader:
             return None
         return f"no safekeeper has the WAL from {max(attached)} to {self.window.begin_lsn} any more"
 
-    def _bound_window(self) -> list[Effect]:
+    def bound_window(self) -> list[Effect]:
+        """Forget what nobody needs; the primary waits while what is left is too much."""
         self.feeder.trim(self.members)
         is_full = self.window.is_full
         if is_full == self.is_paused or not self.is_streaming:
@@ -183,18 +188,23 @@ class Leader:
         is_new, member.attached = not member.attached, True
         member.durable_commit_lsn = response.durable_commit_lsn
         news, member.feedback = response.feedback != member.feedback, response.feedback
-        return self.on_flushed(member, response.flush_lsn, is_new=is_new, news=news)
+        counted, flush_lsn = self.counted(), response.flush_lsn
+        return list(self.on_flushed(member, flush_lsn, counted, is_new=is_new, news=news))
 
     def on_flushed(
-        self, member: Member, flush_lsn: Lsn, *, is_new: bool = False, news: bool = False
-    ) -> list[Effect]:
+        self, member: Member, flush_lsn: Lsn, counted: Counted, *, is_new: bool, news: bool
+    ) -> Iterator[Effect]:
         """It has made WAL durable up to here. `is_new`: it has just attached; `news`: of what the
-        standbys behind it say."""
+        standbys behind it say. A commit waits for the first effects: they may be performed before
+        the rest is found."""
         member.flush_lsn, member.silent_ticks = flush_lsn, 0
-        effects = self.advance_commit() or (self.report() if news else [])
+        moved = self.advance_commit(counted) or (self.report() if news else [])
+        yield from moved
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
-        effects += self.feed_all() if is_new else self.feeder.feed(member, self.members)
-        return effects + self._bound_window() if effects or self.is_paused else effects
+        fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
+        yield from fed
+        if moved or fed or self.is_paused:
+            yield from self.bound_window()
 
     def on_lost(self, member: Member) -> list[Effect]:
         """Forget it. Its standbys hold up nothing any more, whether or not WAL comes
@@ -203,19 +213,18 @@ class Leader:
         member.lose()
         return self.report() if news else []
 
-    def advance_commit(self) -> list[Effect]:
+    def counted(self) -> Counted:
+        """Whose acks count towards commit, in each set of members that must have a quorum."""
+        by_name = {m.name: m for m in self.members if m.attached}
+        return [[by_name.get(name, NOBODY) for name in names] for names in self._member_sets]
+
+    def advance_commit(self, counted: Counted) -> list[Effect]:
         """Rule 10: the LSN that an ack quorum has made durable in this term."""
         restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
-        for names in self._member_sets:  # two while a member is replaced: both must have it
-            counted: list[Lsn] = []
-            for name in names:
-                flush_lsn = ZERO_LSN
-                for member in self.members:
-                    if member.name == name and member.attached:
-                        flush_lsn = member.flush_lsn
-                counted.append(flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN)
-            restart_lsn = min(restart_lsn, *counted)
-            commit_lsn = min(commit_lsn, acknowledged_lsn(counted, self.configuration.ack_quorum))
+        for members in counted:  # two while a member is replaced: both must have it
+            flushed = [m.flush_lsn if m.flush_lsn >= self.start_lsn else ZERO_LSN for m in members]
+            restart_lsn = min(restart_lsn, *flushed)
+            commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, self.configuration.ack_quorum))
         self.feeder.restart_lsn = max(self.feeder.restart_lsn, restart_lsn)
         if commit_lsn <= self.commit_lsn:
             return []
@@ -240,7 +249,7 @@ class Leader:
         lsn = min(self.commit_lsn, self.window.end_lsn)
         if not self.is_streaming or lsn < self.start_lsn:
             return []
-        return [Report(lsn, tuple(m.feedback for m in self.members if m.attached))]
+        return [Report(lsn, tuple([m.feedback for m in self.members if m.attached]))]
 
     def settled(self) -> Settled | None:
         """`settle` is done when an ack quorum knows durably that the log ends at A."""

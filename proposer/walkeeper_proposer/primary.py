@@ -330,7 +330,7 @@ class Primary:
             )
         if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
             self._deliver()  # so that a large piece is never copied
-        self._received_lsn = self._received_lsn + len(wal)
+        self._received_lsn = Lsn(start_lsn + len(wal))
         self._gathered.append(wal)
         self._gathered_bytes += len(wal)
 
@@ -342,7 +342,7 @@ class Primary:
             return
         self._gathered, self._gathered_bytes = [], 0
         wal = gathered[0] if len(gathered) == 1 else memoryview(b"".join(gathered))
-        self._post(WalArrived(self._received_lsn - size, wal))
+        self._post(WalArrived(Lsn(int(self._received_lsn) - size), wal))
 
     def pause(self) -> None:
         """Read no more; statuses go on, so the walsender does not time out."""

@@ -7,6 +7,7 @@ core has compared it with the log and asked for it (PROTOCOL.md section 5).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -168,6 +169,14 @@ class ResumeStreaming:
 
 
 @value
+class SendToAll:
+    """The same to several of them."""
+
+    links: Sequence[int]
+    message: Message
+
+
+@value
 class Report:
     """Tell PostgreSQL that a quorum has everything below commit_lsn."""
 
@@ -228,6 +237,7 @@ class Note:
 
 Effect: TypeAlias = (
     Send
+    | SendToAll
     | DropLink
     | IdentifyPrimary
     | ReadPrimary

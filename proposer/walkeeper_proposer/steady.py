@@ -1,67 +1,95 @@
-"""The steady state of a leader: a safekeeper has made more durable, and nothing else is new. Pure.
+"""The steady state of a leader: WAL comes, safekeepers make it durable, and nothing else is new.
 
-Nearly every ack is one of these. How the acks of one safekeeper look then, byte for byte, is
-written down once; no message and no event is made of them (walkeeper_safekeeper/steady.py: why).
+Pure. Nearly every commit takes this way. WAL goes to all who have been sent what came before it, as
+one message; how acks of this term begin, byte for byte, is written down once, and no message and no
+event is made of them (walkeeper_safekeeper/steady.py: why).
 
-    acks = steady_acks(proposer, link)      None: the next message has to be looked at
-    acks.advance(memory, size)              the effects; None: not what is awaited
+    steady = steady_state(proposer)             None: every event has to be looked at
+    steady.on_wal(begin_lsn, wal)               the effects; None: `Leader.on_wal` sees it
+    steady.on_frames(link, memory, size)        the effects; None: they are not what is awaited
 
 Void with the next event but WAL from the primary and the announcement of commit_lsn.
-test_steady_acks.py holds it against `Proposer.on_append_response`.
+test_steady_leader.py holds it against `Leader.on_wal` and `Leader.on_append_response`.
 """
 
 from __future__ import annotations
 
-from walkeeper_common.framing import ACK_FRAME, ack_parts
-from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendResponse
+from collections.abc import Iterator
+
+from walkeeper_common.framing import ACK_FRAME, ack_fields
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, Feedback
 from walkeeper_proposer.campaign import Phase, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import Member, Stage
+from walkeeper_proposer.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
 from walkeeper_proposer.proposer_events import Effect
 
 
-class SteadyAcks:
-    """Of one safekeeper that has attached in this term."""
+class Steady:
+    """Of one leader, with those who have attached in this term."""
 
-    __slots__ = ("_leader", "_member", "_parts")
+    __slots__ = (
+        "_ack_head",
+        "_by_link",
+        "_counted",
+        "_leader",
+        "_links",
+        "_members",
+        "_takes_wal",
+    )
 
-    def __init__(self, leader: Leader, member: Member) -> None:
-        self._leader, self._member = leader, member
-        self._parts = ack_parts(
-            AppendResponse(
-                leader.configuration.generation,
-                leader.ballot,
-                member.flush_lsn,
-                member.durable_commit_lsn,
-                member.feedback,
-            )
-        )
+    def __init__(self, leader: Leader) -> None:
+        streaming = [m for m in leader.members if m.stage is Stage.STREAMING]
+        timelines, end_lsn = leader.feeder.timelines, leader.window.end_lsn
+        self._leader, self._counted = leader, leader.counted()
+        self._members = [m for m in streaming if m.attached]
+        self._by_link = {m.link: m for m in self._members}
+        self._links = tuple(self._by_link)
+        self._takes_wal = self._members == streaming and end_lsn >= timelines.last_start_lsn
+        term = (leader.configuration.generation, leader.ballot)
+        self._ack_head = ack_fields(AppendResponse(*term, ZERO_LSN, ZERO_LSN, NO_FEEDBACK))[0]
 
-    def advance(self, memory: bytearray, size: int) -> list[Effect] | None:
-        """The frames in the first `size` bytes are acks, each of at least as much as before."""
-        flush_lsn = int(self._member.flush_lsn)
-        if not size or size % ACK_FRAME.size:
+    def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect] | None:
+        """What the primary has sent, to everybody."""
+        leader, feeder = self._leader, self._leader.feeder
+        if (
+            not self._takes_wal
+            or len(wal) > APPEND_BYTES_MAX
+            or not feeder.window.is_trimmed(leader.commit_lsn)
+        ):
             return None
-        for before, flush, behind in ACK_FRAME.iter_unpack(memoryview(memory)[:size]):
-            if (before, behind) != self._parts or flush < flush_lsn:
+        lowest_lsn = int(begin_lsn) - IN_FLIGHT_BYTES_MAX
+        for member in self._members:
+            if member.next_lsn != begin_lsn or member.flush_lsn <= lowest_lsn:
                 return None
-            flush_lsn = flush
-        if flush_lsn > self._member.next_lsn:
+        effects = [feeder.feed_alike(self._members, self._links, begin_lsn, wal)]
+        return effects + leader.bound_window() if feeder.window.is_full else effects
+
+    def on_frames(self, link: int, memory: bytearray, size: int) -> Iterator[Effect] | None:
+        """If what is in the first `size` bytes are acks, each of at least as much as before."""
+        member = self._by_link.get(link)
+        if member is None or not size or size % ACK_FRAME.size:
             return None
-        return self._leader.on_flushed(self._member, Lsn(flush_lsn))
+        flush_lsn, commit_lsn = int(member.flush_lsn), 0
+        known, news = member.feedback, False
+        acks = ACK_FRAME.iter_unpack(memoryview(memory)[:size])
+        for head, flush, commit, apply, xmin, catalog_xmin in acks:
+            if head != self._ack_head or flush < flush_lsn:
+                return None
+            flush_lsn, commit_lsn = flush, commit
+            if known.apply_lsn != apply or known.xmin != xmin or known.catalog_xmin != catalog_xmin:
+                known, news = Feedback(Lsn(apply), xmin, catalog_xmin), True
+        if flush_lsn > member.next_lsn:
+            return None
+        member.feedback, member.durable_commit_lsn = known, Lsn(commit_lsn)
+        now = Lsn(flush_lsn)
+        return self._leader.on_flushed(member, now, self._counted, is_new=False, news=news)
 
 
-def steady_acks(proposer: Proposer, link: int) -> SteadyAcks | None:
-    """If this one streams, and its acks mean nothing but that the commit may move."""
-    leader, member = proposer.leader, proposer.members[link]
-    if (
-        leader is None
-        or proposer.phase is not Phase.LEADING
-        or leader.purpose is not Purpose.ATTACH
-        or member.stage is not Stage.STREAMING
-        or not member.attached
-    ):
+def steady_state(proposer: Proposer) -> Steady | None:
+    """If it leads for a primary: then acks mean nothing but that the commit may move."""
+    leader = proposer.leader
+    if leader is None or leader.purpose is not Purpose.ATTACH:
         return None
-    return SteadyAcks(leader, member)
+    return Steady(leader) if proposer.phase is Phase.LEADING else None

@@ -25,6 +25,7 @@ class Chunk:
     """One piece of WAL; its CRC is computed once, for all safekeepers."""
 
     begin_lsn: Lsn
+    end_lsn: Lsn
     wal: memoryview
     crc: int | None = None
 
@@ -47,11 +48,15 @@ class WalWindow:
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
         return int(self.end_lsn) - self.begin_lsn + overhead >= self.bytes_max
 
-    def append(self, begin_lsn: Lsn, wal: memoryview) -> None:
+    def is_trimmed(self, commit_lsn: Lsn) -> bool:
+        """Whether `trim` would find nothing, if all that it holds has been sent."""
+        return not self._chunks or self._chunks[0].end_lsn > commit_lsn
+
+    def append(self, begin_lsn: Lsn, wal: memoryview, crc: int | None = None) -> None:
         """Contiguous WAL of the primary."""
         assert begin_lsn == self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
-        self._chunks.append(Chunk(begin_lsn, wal))
-        self.end_lsn = begin_lsn + len(wal)
+        self.end_lsn = Lsn(int(begin_lsn) + len(wal))
+        self._chunks.append(Chunk(begin_lsn, self.end_lsn, wal, crc))
 
     def slice(self, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
         """WAL at begin_lsn, out of one chunk, and its CRC-32C."""
@@ -73,8 +78,7 @@ class WalWindow:
     def trim(self, *, needed_lsn: Lsn, commit_lsn: Lsn) -> None:
         """Forget what nobody waits for; beyond bytes_max also what laggards still want."""
         while self._chunks:
-            chunk = self._chunks[0]
-            end_lsn = chunk.begin_lsn + len(chunk.wal)
+            end_lsn = self._chunks[0].end_lsn
             if end_lsn > commit_lsn or (end_lsn > needed_lsn and not self.is_full):
                 break
             self._chunks.popleft()

@@ -152,33 +152,41 @@ class Driver:
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def append_at_once(self, connection: int, memory: bytearray, size: int) -> Buffer | None:
+    def append_at_once(
+        self,
+        connection: int,
+        memory: bytearray,
+        size: int,
+        answer: Callable[[list[Buffer]], object],
+    ) -> bool:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
         It is what `post` does in more steps, for a small append while nothing is under way and the
-        disk is quick. The frame to answer with, empty for none; None, and nothing done: `post` has
-        to see the messages that these first `size` bytes of `memory` are.
+        disk is quick. `answer` gets the acknowledgement's frame, before all that can wait. False,
+        and nothing done: `post` has to see the messages that these first `size` bytes of `memory`
+        are.
         """
         found = self._steady or self._find_steady()
         if found is None or found[0].connection != connection:
-            return None
+            return False
         steady, tail = found
         begin_lsn = steady.end_lsn
         wal = steady.wal_of(memory, size)
         if wal is None:
-            return None
+            return False
         if wal:
             wrote = self._writer.run_at_once(partial(tail.append, begin_lsn, wal))
             if wrote is not True:
                 self._steady = None
                 if not wrote:
-                    return None
+                    return False
                 self.post(_failed_write(cast(WalkeeperError, wrote)))
-                return b""
+                return True
+            answer([steady.ack()])
             self.groups_written += 1
         for effect in steady.advance(self.acceptor):
             self._perform(effect)
-        return steady.ack() if wal else b""
+        return True
 
     def _find_steady(self) -> tuple[Steady, Tail] | None:
         if self._is_running or self._closing is not None or not self.is_idle:

@@ -23,7 +23,6 @@ from walkeeper_common.member_change import (
 )
 from walkeeper_common.messages import (
     AppendRequest,
-    Buffer,
     ProposerGreeting,
     Reject,
     RejectCode,
@@ -69,10 +68,12 @@ class ProposerSession:
         self._log: HostedLog | None = None
         self._pending = 0
 
-    def on_frames(self, memory: bytearray, size: int) -> Buffer | None:
-        """The next WAL of a steady leader."""
-        log = self._log
-        return None if log is None else log.driver.append_at_once(self._number, memory, size)
+    def on_frames(self, memory: bytearray, size: int) -> bool:
+        """The next WAL of a steady leader that hears our answers."""
+        log, connection = self._log, self.connection
+        if log is None or connection.unsent_bytes:
+            return False
+        return log.driver.append_at_once(self._number, memory, size, connection.write)
 
     def on_message(self, message: Message) -> None:
         match message:

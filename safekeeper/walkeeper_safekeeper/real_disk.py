@@ -119,6 +119,7 @@ class RealDisk:
                 written = os.pwrite(file.descriptor, data, offset)
                 if written == len(data):
                     os.fdatasync(file.descriptor)
+                    return
             except OSError as error:
                 raise self._failure("writing", name, error) from error
             self._whole(name, offset, written, len(data))

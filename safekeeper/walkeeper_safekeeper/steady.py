@@ -19,7 +19,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
-from walkeeper_common.framing import ACK_FRAME, ack_parts, crc_of
+from walkeeper_common.framing import ACK_FRAME, ack_fields, crc_of
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest
 from walkeeper_safekeeper.acceptor import Acceptor
@@ -38,7 +38,8 @@ class Steady:
     """Of one leader's connection. `segment_end_lsn`: where `append` would need another file."""
 
     __slots__ = (
-        "_ack_parts",
+        "_ack_head",
+        "_ack_rest",
         "_append_term",
         "_commit_lsn",
         "_limit_lsn",
@@ -55,7 +56,7 @@ class Steady:
         self._commit_lsn, self._restart_lsn = int(acceptor.told_commit_lsn), 0
         term = (durable.configuration.generation, *durable.ballot)
         self._append_term = _APPEND_TERM.pack(AppendRequest.TAG, *term, acceptor.timelines.last)
-        self._ack_parts = ack_parts(ack_of(acceptor))
+        self._ack_head, _, *self._ack_rest = ack_fields(ack_of(acceptor))
 
     def wal_of(self, memory: bytearray, size: int) -> Buffer | None:
         """What the frames in the first `size` bytes append, a view if it is one; empty if they are
@@ -101,8 +102,7 @@ class Steady:
 
     def ack(self) -> bytes:
         """The frame that acknowledges it (rule 9)."""
-        before, behind = self._ack_parts
-        return ACK_FRAME.pack(before, self.end_lsn, behind)
+        return ACK_FRAME.pack(self._ack_head, self.end_lsn, *self._ack_rest)
 
 
 def steady_state(acceptor: Acceptor, segment_end_lsn: Lsn) -> Steady | None:

@@ -202,7 +202,7 @@ class ProposerNode:
         window = leader.window
         start, wal = leader.start_lsn, memoryview(self.wal)[offset_of(leader.start_lsn) :]
         window.begin_lsn = start
-        window._chunks = deque([Chunk(start, wal)] if wal else [])
+        window._chunks = deque([Chunk(start, window.end_lsn, wal)] if wal else [])
 
     @property
     def leads(self) -> bool:

@@ -12,7 +12,7 @@ DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "leadership.py"
 FEEDBACK = PROPOSER + "standby_feedback.py"
 MARKS = SAFEKEEPER + "marks.py"
-STEADY_ACKS = PROPOSER + "steady.py"
+STEADY_LEADER = PROPOSER + "steady.py"
 STEADY = SAFEKEEPER + "steady.py"
 PROGRESS = PROPOSER + "progress.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
@@ -84,8 +84,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "counted.append(flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN)",
-                "counted.append(flush_lsn)",
+                "[m.flush_lsn if m.flush_lsn >= self.start_lsn else ZERO_LSN for",
+                "[m.flush_lsn for",
             ),
         ),
     ),
@@ -96,8 +96,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "flush_lsn if flush_lsn >= self.start_lsn else ZERO_LSN",
-                "flush_lsn if flush_lsn >= self.start_lsn else self.start_lsn",
+                "if m.flush_lsn >= self.start_lsn else ZERO_LSN for",
+                "if m.flush_lsn >= self.start_lsn else self.start_lsn for",
             ),
         ),
     ),
@@ -108,8 +108,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "if member.name == name and member.attached:",
-                "if member.name == name:",
+                "{m.name: m for m in self.members if m.attached}\n        return [[",
+                "{m.name: m for m in self.members}\n        return [[",
             ),
             Edit(
                 PROGRESS,
@@ -219,21 +219,21 @@ APPENDING = (
         "the short way of an ack is for acks of this term only",
         (
             Edit(
-                STEADY_ACKS,
-                "if (before, behind) != self._parts or flush < flush_lsn:",
+                STEADY_LEADER,
+                "if head != self._ack_head or flush < flush_lsn:",
                 "if flush < flush_lsn:",
             ),
         ),
-        turns_red="tests/test_steady_acks.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+        turns_red="tests/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
     ),
     Mutant(
         "steady-ack-beyond-what-was-sent",
         "10",
         "an ack of more than was sent does not count on the short way either",
-        (Edit(STEADY_ACKS, "if flush_lsn > self._member.next_lsn:", "if False:"),),
-        turns_red="tests/test_steady_acks.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+        (Edit(STEADY_LEADER, "if flush_lsn > member.next_lsn:", "if False:"),),
+        turns_red="tests/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
     ),
     Mutant(
         "steady-acks-outlive-an-event",
@@ -242,12 +242,19 @@ APPENDING = (
         (
             Edit(
                 PROPOSER + "driver.py",
-                "                    self._acks.clear()",
-                "                    pass",
+                "                        self._steady = None",
+                "                        pass",
             ),
         ),
-        turns_red="tests/test_steady_acks.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+        turns_red="tests/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+    ),
+    Mutant(
+        "steady-append-over-a-fork",
+        "8",
+        "no append of the short way crosses the fork of two timelines",
+        (Edit(STEADY_LEADER, " and end_lsn >= timelines.last_start_lsn", ""),),
+        turns_red="tests/test_steady_leader.py::test_no_append_crosses_a_fork_that_lies_ahead",
     ),
     Mutant(
         "commit-beyond-the-flush",
@@ -304,8 +311,8 @@ APPENDING = (
         (
             Edit(
                 LEADERSHIP,
-                "                        flush_lsn = member.flush_lsn\n",
-                "                        flush_lsn = member.next_lsn\n",
+                "[m.flush_lsn if m.flush_lsn >= self.start_lsn else ZERO_LSN for",
+                "[m.next_lsn if m.next_lsn >= self.start_lsn else ZERO_LSN for",
             ),
         ),
     ),

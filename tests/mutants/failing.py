@@ -28,14 +28,8 @@ ANY_NAME = Edit(
 )
 COUNTS_ANYBODY = Edit(
     LEADERSHIP,
-    "            for name in names:\n"
-    "                flush_lsn = ZERO_LSN\n"
-    "                for member in self.members:\n"
-    "                    if member.name == name and",
-    "            for one in self.members:\n"
-    "                flush_lsn = ZERO_LSN\n"
-    "                for member in self.members:\n"
-    "                    if member is one and",
+    "[by_name.get(name, NOBODY) for name in names]",
+    "[m if m.attached else NOBODY for m in self.members]",
 )
 
 FAILING = (

@@ -18,7 +18,7 @@ REPLACING = PROPOSER + "replacing.py"
 SETS = "        self._member_sets = configuration.member_sets\n"
 HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets)"
 ONE_HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets[{}])"
-RESTART = "            restart_lsn = min(restart_lsn, *counted)\n"
+RESTART = "            restart_lsn = min(restart_lsn, *flushed)\n"
 
 REPLACE = "tests/test_pure_replacing.py::test_"
 GENERATIONS = "tests/test_pure_generations.py::test_"
@@ -156,8 +156,8 @@ REPLACEMENTS = (
             Edit(
                 LEADERSHIP,
                 RESTART,
-                "            restart_lsn = min(restart_lsn, *counted) if names is "
-                "self._member_sets[0] else restart_lsn\n",
+                "            restart_lsn = min(restart_lsn, *flushed) if members is "
+                "counted[0] else restart_lsn\n",
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",

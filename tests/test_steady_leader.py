@@ -1,7 +1,8 @@
-"""The short way of an ack does what the long one does, ack by ack."""
+"""A steady leader does what any leader does, WAL by WAL and ack by ack."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -17,14 +18,16 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback
+from walkeeper_common.timelines import Timelines
 from walkeeper_proposer.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
 from walkeeper_proposer.leadership import Leader
 from walkeeper_proposer.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
-from walkeeper_proposer.proposer_events import LinkLost, Received, Stop, Tick, WalArrived
-from walkeeper_proposer.steady import SteadyAcks, steady_acks
+from walkeeper_proposer.proposer_events import Event, LinkLost, Received, Stop, Tick, WalArrived
+from walkeeper_proposer.steady import Steady, steady_state
 
+WAL_BYTES = (100, 100, 5_000, APPEND_BYTES_MAX)  # one message each
 CHUNK_BYTES = 3_000_000  # so that what may be in flight to one member is soon full
 
 
@@ -67,7 +70,7 @@ class Surroundings:
 class Leading:
     """A proposer that leads three members; all have attached, and WAL comes from the primary."""
 
-    def __init__(self, purpose: Purpose = Purpose.ATTACH) -> None:
+    def __init__(self, purpose: Purpose = Purpose.ATTACH, driver: type[Driver] = Driver) -> None:
         campaign = Campaign("main", B.proposer_id, 3, purpose, window_bytes_max=12_000_000)
         self.core = Proposer(campaign)
         self.core.phase, self.core.ballot, self.core.configuration = Phase.LEADING, B, OLD
@@ -79,7 +82,7 @@ class Leading:
             member.next_lsn = member.asked_lsn = member.flush_lsn = CREATION_LSN
         self.around = Surroundings()
         ports = self.around
-        self.driver = Driver(self.core, links=ports, primary=ports, around=ports)
+        self.driver = driver(self.core, links=ports, primary=ports, around=ports)
 
     def ack(self, link: int, flush_lsn: Lsn, feedback: Feedback) -> AppendResponse:
         return AppendResponse(OLD.generation, B, flush_lsn, CREATION_LSN, feedback)
@@ -91,12 +94,20 @@ class Leading:
         return (self.core.phase, facts, [replace(member) for member in self.core.members])
 
 
+class LongWays(Driver):
+    """It shows every event to the core."""
+
+    def _become_steady(self) -> None:
+        return None
+
+
 def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendResponse]:
     """Mostly more durable WAL; now and then news, an old term's, or more than was sent."""
     member = leading.core.members[link]
     acks, flush_lsn = list[AppendResponse](), member.flush_lsn
     for _ in range(random.choice((1, 1, 1, 3))):
-        flush_lsn = Lsn(random.randint(flush_lsn, max(flush_lsn, member.next_lsn)))
+        most_lsn = max(flush_lsn, member.next_lsn)
+        flush_lsn = Lsn(random.choice((random.randint(flush_lsn, most_lsn), most_lsn)))
         acks.append(leading.ack(link, flush_lsn, member.feedback))
     odd = (
         {"feedback": Feedback(Lsn(random.randrange(1000)), 1, 2)},
@@ -116,37 +127,47 @@ def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendRespon
 def test_both_ways_end_in_the_same_state_and_say_the_same(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    random, taken = Random(seed), list[int]()
-    advance = SteadyAcks.advance
+    random, taken = Random(seed), Counter[str]()
 
-    def counted(acks: SteadyAcks, memory: bytearray, size: int) -> object:
-        effects = advance(acks, memory, size)
-        taken.append(effects is not None)
-        return effects
+    def count(name: str) -> None:
+        way = getattr(Steady, name)
 
-    monkeypatch.setattr(SteadyAcks, "advance", counted)
-    short, long = Leading(), Leading()
-    for _ in range(150):
+        def counted(*given: object) -> object:
+            effects = way(*given)
+            taken[name] += effects is not None
+            return effects
+
+        monkeypatch.setattr(Steady, name, counted)
+
+    count("on_wal")
+    count("on_frames")
+    short, long = Leading(), Leading(driver=LongWays)
+    for _ in range(200):
         link = random.randrange(3)
         acks = drawn_acks(long, link, random)
         tell(short.driver, link, *acks)
         for ack in acks:
             long.driver.post(Received(link, ack))
-        event: object = None
-        if random.random() < 0.4 and not long.leader.is_paused:
-            size = random.choice((100, 100, 100, CHUNK_BYTES))
-            event = WalArrived(long.leader.window.end_lsn, memoryview(bytes(size)))
-        elif random.random() < 0.05:
-            event = random.choice((Tick(), LinkLost(link)))
+        events = list[Event]()
+        if random.random() < 0.05:
+            events.append(random.choice((Tick(), Tick(), Tick(), LinkLost(link))))
         for leading in (short, long):
-            if event is not None:
-                leading.driver.post(event)  # type: ignore[arg-type]
+            for event in events:
+                leading.driver.post(event)
+        many = random.choice((0, 0, 1, 1, 2, 9))
+        for size in random.choices((*WAL_BYTES, *WAL_BYTES, CHUNK_BYTES), k=many):
+            if long.leader.is_paused:
+                break
+            for leading in (short, long):
+                end_lsn = leading.leader.window.end_lsn
+                leading.driver.post(WalArrived(end_lsn, memoryview(bytes(size))))
+        for leading in (short, long):
             due, leading.around.due = leading.around.due, []
             for what in due:
                 what()
         assert short.state() == long.state()
         assert said(short) == said(long)
-    assert sum(taken) > 20
+    assert taken["on_wal"] > 10 and taken["on_frames"] > 20, f"{taken}"
 
 
 def said(leading: Leading) -> tuple[object, ...]:
@@ -171,7 +192,7 @@ def test_a_settling_proposer_looks_at_every_ack() -> None:
     """Its end depends on what the acks say."""
     leading = Leading(Purpose.SETTLE)
     tell(leading.driver, 0, leading.ack(0, CREATION_LSN, Feedback(Lsn(0), 0, 0)))
-    assert not leading.driver._acks
+    assert leading.driver._steady is None
 
 
 def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
@@ -186,19 +207,23 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
             for _ in range(random.choice((1, 2)))
         ]
         frames = damaged(frames_of(*acks), random)
-        steady, before = steady_acks(leading.core, 0), member.flush_lsn
+        steady, before = steady_state(leading.core), member.flush_lsn
         assert steady is not None
-        if steady.advance(frames, len(frames)) is None:
+        effects = steady.on_frames(0, frames, len(frames))
+        if effects is None:
             assert member.flush_lsn == before
             continue
+        list(effects)
         known += 1
         said = messages_in(frames)
         assert all(isinstance(one, AppendResponse) for one in said)
         told = [one for one in said if isinstance(one, AppendResponse)]
-        assert {replace(one, flush_lsn=before) for one in told} == {
-            leading.ack(0, before, member.feedback)
-        }
-        assert before <= member.flush_lsn == told[-1].flush_lsn <= member.next_lsn
+        assert {(one.generation, one.ballot) for one in told} == {(OLD.generation, B)}
+        flushed = [before, *(one.flush_lsn for one in told)]
+        assert flushed == sorted(flushed) and flushed[-1] <= member.next_lsn
+        assert told[-1] == AppendResponse(
+            OLD.generation, B, member.flush_lsn, member.durable_commit_lsn, member.feedback
+        )
     assert 250 < known < 2500
 
 
@@ -209,3 +234,21 @@ def test_nothing_is_fed_beyond_what_may_be_in_flight() -> None:
         leading.driver.post(WalArrived(begin, memoryview(bytes(CHUNK_BYTES))))
     for member in leading.core.members:
         assert 0 < member.in_flight_bytes < IN_FLIGHT_BYTES_MAX + APPEND_BYTES_MAX
+
+
+def test_no_append_crosses_a_fork_that_lies_ahead() -> None:
+    """A primary that was promoted sends its parent's WAL first."""
+    leading, fork_lsn = Leading(), CREATION_LSN + 250
+    fork = replace(leading.leader.history[-1], start_lsn=fork_lsn, timeline=9)
+    leading.leader.feeder.timelines = Timelines([*leading.leader.history, fork])
+    for _ in range(4):
+        begin_lsn = leading.leader.window.end_lsn
+        leading.driver.post(WalArrived(begin_lsn, memoryview(bytes(100))))
+    appends = [one[1] for one in leading.around.said if isinstance(one, tuple) and one[0] == 0]
+    assert [(a.timeline, a.end_lsn - CREATION_LSN) for a in appends] == [
+        (leading.leader.history[-1].timeline, 100),
+        (leading.leader.history[-1].timeline, 200),
+        (leading.leader.history[-1].timeline, 250),
+        (9, 300),
+        (9, 400),
+    ]
