@@ -17,7 +17,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ import psycopg
 
 from tests.waiting import wait_until
 from walkeeper_cli.local import shared_memory
+from walkeeper_cli.local.ports import free_port
 
 START_TIMEOUT_S = 60
 PROGRAM_TIMEOUT_S = 120
@@ -124,14 +124,6 @@ def run_program(
     )
     assert not check or done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}"
     return done
-
-
-def free_port() -> int:
-    """Free a moment ago; PostgreSQL cannot choose one itself."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def make_directory(prefix: str = "walkeeper_pg_") -> Path:

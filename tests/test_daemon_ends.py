@@ -18,10 +18,10 @@ from typing import cast
 import pytest
 import uvloop
 
-from tests.postgres_server import free_port
 from tests.waiting import until
 from walkeeper_cli import supervision
 from walkeeper_cli.child_process import ChildProcess
+from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import RemoteProtocolError, StorageError
 from walkeeper_common.worker_thread import LoopShare
 from walkeeper_proposer.consensus import Proposer

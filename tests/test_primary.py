@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.postgres_server import PostgresServer, free_port
+from tests.postgres_server import PostgresServer
 from tests.waiting import until, wait_until
+from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.messages import NO_FEEDBACK, Feedback

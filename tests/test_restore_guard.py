@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import free_port
 from tests.restore_installation import Installation, installed
+from walkeeper_cli.local.ports import free_port
 from walkeeper_cli.restore_guard import is_restore
 
 SEGMENT = "000000010000000000000003"

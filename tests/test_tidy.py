@@ -32,6 +32,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/commands/archive.py",
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history_tail.py",
+    "cli/walkeeper_cli/local/ports.py",
     "cli/walkeeper_cli/replace.py",
     "cli/walkeeper_cli/restore/patience.py",
     "cli/walkeeper_cli/restore/prefetching.py",

@@ -28,6 +28,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from tests.archive.s3_server import BUCKET, Environ, make_bucket, serving
 from tests.waiting import wait_until
+from walkeeper_cli.local.ports import free_port
 
 AZURITE = Path(__file__).parent.parent.parent / "node_modules" / ".bin" / "azurite-blob"
 ACCOUNT = "devstoreaccount1"  # azurite's own, known to everybody
@@ -69,9 +70,7 @@ def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
 @contextmanager
 def azure_server(directory: Path) -> Iterator[dict[str, str]]:
     """With an empty container; what a client needs in its environment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--blobPort", str(port)]
     with open(directory / "azurite.log", "wb") as log:
         process = subprocess.Popen(

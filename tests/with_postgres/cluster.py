@@ -21,8 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.postgres_server import PostgresServer, free_port, server_environment
+from tests.postgres_server import PostgresServer, server_environment
 from tests.waiting import wait_until
+from walkeeper_cli.local.ports import free_port
 from walkeeper_cli.status import gather
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, free_port
+from tests.postgres_server import PostgresServer
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
+from walkeeper_cli.local.ports import free_port
 
 pytestmark = pytest.mark.postgres
 

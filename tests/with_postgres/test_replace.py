@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from tests.postgres_server import free_port
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon, server_environment
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
+from walkeeper_cli.local.ports import free_port
 
 pytestmark = pytest.mark.postgres
 

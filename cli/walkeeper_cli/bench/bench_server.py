@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from walkeeper_cli.local.postgresql import HOST, USER, PostgreSQL
+from walkeeper_cli.local.ports import HOST
+from walkeeper_cli.local.postgresql import USER, PostgreSQL
 from walkeeper_common.errors import Refused
 
 SETTINGS = {

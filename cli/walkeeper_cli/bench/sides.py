@@ -19,7 +19,8 @@ from walkeeper_cli.attach import AttachSettings, attach
 from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.local import daemons
-from walkeeper_cli.local.postgresql import HOST, USER, PostgreSQL, free_port
+from walkeeper_cli.local.ports import HOST, free_port
+from walkeeper_cli.local.postgresql import USER, PostgreSQL
 from walkeeper_common.errors import Refused
 
 RECEIVERS = 3

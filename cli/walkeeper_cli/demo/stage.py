@@ -16,7 +16,8 @@ from walkeeper_cli.attach import AttachSettings, attach
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.demo.load import TABLE, Load
 from walkeeper_cli.local import daemons
-from walkeeper_cli.local.postgresql import HOST, PostgreSQL, free_port
+from walkeeper_cli.local.ports import HOST, free_port
+from walkeeper_cli.local.postgresql import PostgreSQL
 from walkeeper_cli.local.programs import Programs
 from walkeeper_cli.status import gather
 from walkeeper_common.errors import Refused

@@ -10,7 +10,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,10 +17,11 @@ import asyncpg
 
 from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.local import shared_memory
+from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused
 
-HOST, USER = "127.0.0.1", "postgres"
+USER = "postgres"
 START_S = 60.0
 POLL_S = 0.05
 SETTINGS = {
@@ -34,14 +34,6 @@ SETTINGS = {
     "logging_collector": "off",
     "log_destination": "stderr",
 }
-
-
-def free_port() -> int:
-    """Free a moment ago: neither PostgreSQL nor the other side of a connection can be told 0."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class PostgreSQL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from walkeeper_cli.demo.stage import Stage
 from walkeeper_cli.demo.step import Step, require
-from walkeeper_cli.local.postgresql import HOST
+from walkeeper_cli.local.ports import HOST
 from walkeeper_common.lsn import Lsn
 
 SOURCE = 2
