@@ -6,30 +6,61 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 import uvloop
 
-from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import Message
+from tests.test_pure_framing import append_of
+from tests.waiting import until
+from walkeeper_common.framed_connection import FramedConnection, Owner
+from walkeeper_common.framing import FRAME_HEAD, Message, decode, encode
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import AppendRequest
+from walkeeper_common.requests import ReadRequest
 
 
 class Silent:
     """An owner that only listens."""
 
-    def on_frames(self, memory: bytearray, size: int) -> bool:
-        return False
+    def on_frames(self, memory: bytearray, size: int) -> int:
+        return 0
 
     def on_message(self, message: Message) -> None: ...
     def on_closed(self, reason: str) -> None: ...
 
 
+class TakesSome(Silent):
+    """It takes whole appends from the front, some of them; the rest come as messages."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.heard, self.took = list[Message](), 0
+
+    def on_frames(self, memory: bytearray, size: int) -> int:
+        taken = 0
+        while size - taken >= FRAME_HEAD.size and self._random.random() < 0.7:
+            length, tag = FRAME_HEAD.unpack_from(memory, taken)
+            end = taken + 4 + length
+            if tag != AppendRequest.TAG or end > size:
+                break
+            self.heard.append(decode(tag, memoryview(bytes(memory[taken + FRAME_HEAD.size : end]))))
+            taken, self.took = end, self.took + 1
+        return taken
+
+    def on_message(self, message: Message) -> None:
+        self.heard.append(message)
+
+
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[FramedConnection, socket.socket]]:
+async def connected(
+    owner: Owner | None = None,
+) -> AsyncIterator[tuple[FramedConnection, socket.socket]]:
     here, there = socket.socketpair()
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     made = await asyncio.get_running_loop().create_connection(
-        lambda: FramedConnection(lambda _: Silent()), sock=here
+        lambda: FramedConnection(lambda _: owner or Silent()), sock=here
     )
     there.setblocking(False)
     try:
@@ -58,6 +89,32 @@ def test_a_slow_reader_gets_every_byte_in_order(runner: object) -> None:
         return bytes(received)
 
     assert runner(story()) == expected  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None:
+    """However they are cut; a small message behind frames that were taken waits for nothing."""
+    random = Random(seed)
+    sizes = (0, 1, 300, 9000, 70_000, 131_072, 200_000)
+    sent: list[Message] = [
+        random.choice((append_of(random.choice(sizes)), ReadRequest(NO_BALLOT, Lsn(n), 1)))
+        for n in range(200)
+    ]
+    stream = b"".join(bytes(buffer) for message in sent for buffer in encode(message))
+    owner = TakesSome(random)
+
+    async def story() -> None:
+        loop, at = asyncio.get_running_loop(), 0
+        async with connected(owner) as (_, peer):
+            while at < len(stream):
+                piece = stream[at : at + random.choice((7, 90, 5000, 100_000, 600_000))]
+                await loop.sock_sendall(peer, piece)
+                at += len(piece)
+                await asyncio.sleep(0)
+            await until(lambda: len(owner.heard) >= len(sent), 10)
+
+    uvloop.run(story())
+    assert owner.heard == sent and 5 < owner.took < len(sent)
 
 
 def test_what_a_socket_takes_is_sent_before_the_loop_goes_on() -> None:

@@ -256,7 +256,10 @@ def test_round_trip(message: Message) -> None:
 def test_a_stream_in_pieces_gives_the_same_messages(step: int) -> None:
     stream = b"".join(wire(message) for message in SAMPLES)
     for buffer_bytes in (64, 1 << 16):  # 64: nearly every frame takes the way of the large ones
-        assert fed(FrameReader(buffer_bytes=buffer_bytes), stream, step) == SAMPLES
+        assert (
+            fed(FrameReader(buffer_bytes=buffer_bytes, grows_to=buffer_bytes), stream, step)
+            == SAMPLES
+        )
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)

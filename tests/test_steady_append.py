@@ -228,7 +228,7 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
         if found is None:
             continue
         known += 1
-        said = messages_in(frames)
+        said = messages_in(frames[: state.taken])
         assert all(isinstance(one, AppendRequest) for one in said)
         asked = [one for one in said if isinstance(one, AppendRequest)]
         assert bytes(found) == b"".join(bytes(one.payload) for one in asked)

@@ -27,9 +27,9 @@ logger = logging.getLogger("walkeeper.connection")
 class Owner(Protocol):
     """Whoever speaks on this connection."""
 
-    def on_frames(self, memory: bytearray, size: int) -> bool:
-        """The first `size` bytes were received and begin with a frame. False, and nothing done:
-        `on_message` gets what they say."""
+    def on_frames(self, memory: bytearray, size: int) -> int:
+        """The first `size` bytes were received and begin with a frame: how many of them, in whole
+        frames, are done with. 0, and nothing done: `on_message` gets what they say."""
         ...
 
     def on_message(self, message: Message) -> None: ...
@@ -96,8 +96,14 @@ class FramedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         reader, owner = self._reader, self._owner
         assert owner is not None
-        if not reader.held_bytes and owner.on_frames(reader.memory, nbytes):
-            return
+        if not reader.is_large:
+            size = reader.held_bytes + nbytes
+            taken = owner.on_frames(reader.memory, size)
+            if taken:
+                reader.take(taken, size)
+                if taken == size:
+                    return
+                nbytes = 0  # what is left may be whole messages of another kind
         try:
             for message in reader.received(nbytes):
                 owner.on_message(message)

@@ -103,6 +103,7 @@ _FIELDED: dict[int, type[Fielded]] = {
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
     kind.TAG: kind for kind in (AppendRequest, AppendResponse, ReadResponse)
 }
+MEMORY_BYTES_MAX = 1 << 18  # holds the longest append and most of another one
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
 
@@ -156,15 +157,21 @@ class FrameReader:
 
     `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
     Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
-    While `held_bytes` is 0, what is received begins with a frame, at the start of `memory`, and
-    `buffer()` is `view`, all of it.
+    Unless `is_large`, `memory` holds what was received and not taken, from the start of a frame on;
+    it grows up to `grows_to` for a peer that fills it. While nothing is held, `buffer()` is `view`,
+    all of it.
     """
 
-    def __init__(self, *, buffer_bytes: int = 1 << 16) -> None:
-        self.memory = bytearray(buffer_bytes)
+    def __init__(self, *, buffer_bytes: int = 1 << 16, grows_to: int = MEMORY_BYTES_MAX) -> None:
+        self.memory, self._grows_to = bytearray(buffer_bytes), grows_to
         self.held_bytes = 0  # of a frame that is not complete yet
         self.view = memoryview(self.memory)
-        self._large: bytearray | None = None  # tag and body of one frame longer than `memory`
+        self._large: bytearray | None = None  # tag and body of one frame longer than `grows_to`
+
+    @property
+    def is_large(self) -> bool:
+        """One frame that is longer than `memory` can be is being received."""
+        return self._large is not None
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the connection go; never empty."""
@@ -191,17 +198,25 @@ class FrameReader:
                 raise RemoteProtocolError(f"a frame of {length} bytes (most: {FRAME_BYTES_MAX})")
             end = at + 4 + length
             if end > held:
-                if end - at > len(view):
+                if end - at > max(len(view), self._grows_to):
                     self._grow(view[at + 4 : held], length)
                     return
                 break
             # A copy, but of a small frame: the memory below is received into again.
             yield decode(tag, memoryview(bytes(view[at + FRAME_HEAD.size : end])))
             at = end
-        if at:
-            rest = bytes(view[at:held])
-            view[: len(rest)] = rest
-            self.held_bytes = len(rest)
+        self.take(at, held)
+
+    def take(self, taken: int, size: int) -> None:
+        """Of the `size` bytes in `memory` the first ones are done with; the rest is kept."""
+        if taken == size:
+            self.held_bytes = 0
+        else:
+            self.view[: size - taken] = bytes(self.view[taken:size])
+            self.held_bytes = size - taken
+        if size == len(self.view) < self._grows_to:
+            self.memory = self.memory[: self.held_bytes].ljust(self._grows_to, b"\0")
+            self.view = memoryview(self.memory)
 
     def _grow(self, start: memoryview, length: int) -> None:
         self._large = bytearray(length)

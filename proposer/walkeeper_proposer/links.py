@@ -42,9 +42,9 @@ class _LinkOwner:
     def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeFrames) -> None:
         self._link, self._post, self._take = link, post, take
 
-    def on_frames(self, memory: bytearray, size: int) -> bool:
+    def on_frames(self, memory: bytearray, size: int) -> int:
         """What a safekeeper that keeps up says."""
-        return self._take(self._link.number, memory, size)
+        return size if self._take(self._link.number, memory, size) else 0
 
     def on_message(self, message: Message) -> None:
         self._post(Received(self._link.number, message))

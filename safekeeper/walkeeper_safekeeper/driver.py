@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
-from walkeeper_common.framing import Message
+from walkeeper_common.framing import MEMORY_BYTES_MAX, Message
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Buffer
@@ -55,7 +55,7 @@ from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.whole_records import WholeRecords, whole_records
 
 GROUP_BYTES_MAX = 8 << 20
-BRIEF_BYTES_MAX = 64 << 10
+BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more
 QUEUED_BYTES_MAX = 32 << 20
 
 Range: TypeAlias = tuple[Lsn, Lsn]  # [begin, end)
@@ -158,35 +158,35 @@ class Driver:
         memory: bytearray,
         size: int,
         answer: Callable[[list[Buffer]], object],
-    ) -> bool:
+    ) -> int:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
         It is what `post` does in more steps, for a small append while nothing is under way and the
-        disk is quick. `answer` gets the acknowledgement's frame, before all that can wait. False,
-        and nothing done: `post` has to see the messages that these first `size` bytes of `memory`
-        are.
+        disk is quick. `answer` gets the acknowledgement's frame, before all that can wait. How many
+        of the first `size` bytes of `memory` are done with, in whole frames; 0, and nothing done:
+        `post` has to see the messages that they are.
         """
         found = self._steady or self._find_steady()
-        if found is None or found[0].connection != connection:
-            return False
+        if found is None or found[0].connection != connection or size > BRIEF_BYTES_MAX:
+            return 0
         steady, tail = found
         begin_lsn = steady.end_lsn
         wal = steady.wal_of(memory, size)
         if wal is None:
-            return False
+            return 0
         if wal:
             wrote = self._writer.run_at_once(partial(tail.append, begin_lsn, wal))
             if wrote is not True:
                 self._steady = None
                 if not wrote:
-                    return False
+                    return 0
                 self.post(_failed_write(cast(WalkeeperError, wrote)))
-                return True
+                return steady.taken
             answer([steady.ack()])
             self.groups_written += 1
         for effect in steady.advance(self.acceptor):
             self._perform(effect)
-        return True
+        return steady.taken
 
     def _find_steady(self) -> tuple[Steady, Tail] | None:
         if self._is_running or self._closing is not None or not self.is_idle:

@@ -68,11 +68,11 @@ class ProposerSession:
         self._log: HostedLog | None = None
         self._pending = 0
 
-    def on_frames(self, memory: bytearray, size: int) -> bool:
+    def on_frames(self, memory: bytearray, size: int) -> int:
         """The next WAL of a steady leader that hears our answers."""
         log, connection = self._log, self.connection
         if log is None or connection.unsent_bytes:
-            return False
+            return 0
         return log.driver.append_at_once(self._number, memory, size, connection.write)
 
     def on_message(self, message: Message) -> None:

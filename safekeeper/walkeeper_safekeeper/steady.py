@@ -46,6 +46,7 @@ class Steady:
         "_restart_lsn",
         "connection",
         "end_lsn",
+        "taken",
     )
 
     def __init__(self, acceptor: Acceptor, connection: int, segment_end_lsn: Lsn) -> None:
@@ -54,30 +55,31 @@ class Steady:
         self.connection, self.end_lsn = connection, int(acceptor.flush_lsn)
         self._limit_lsn = int(min(acceptor.unreached_lsn, segment_end_lsn))
         self._commit_lsn, self._restart_lsn = int(acceptor.told_commit_lsn), 0
+        self.taken = 0
         term = (durable.configuration.generation, *durable.ballot)
         self._append_term = _APPEND_TERM.pack(AppendRequest.TAG, *term, acceptor.timelines.last)
         self._ack_head, _, *self._ack_rest = ack_fields(ack_of(acceptor))
 
     def wal_of(self, memory: bytearray, size: int) -> Buffer | None:
-        """What the frames in the first `size` bytes append, a view if it is one; empty if they are
-        there to tell us of commit_lsn alone."""
+        """What the whole frames in the first `size` bytes append, a view if it is one; empty if it
+        is there to tell us of commit_lsn alone. They are the first `taken` bytes."""
         end_lsn, told_lsn, restart_lsn = self.end_lsn, self._commit_lsn, self._restart_lsn
         pieces: list[memoryview] = []
         at = 0
-        while at < size:
-            if size - at < _APPEND.size:
-                return None
+        while size - at >= _APPEND.size:
             length, term, begin, end, commit, restart, crc = _APPEND.unpack_from(memory, at)
-            begins_at, at = at + _APPEND.size, at + 4 + length
             if (
                 term != self._append_term
                 or begin != end_lsn
                 or length - _APPEND_HEAD_BYTES != end - begin
-                or at > size
                 or end >= self._limit_lsn
                 or commit < told_lsn
             ):
                 return None
+            begins_at, ends_at = at + _APPEND.size, at + 4 + length
+            if ends_at > size:
+                break
+            at = ends_at
             if end > begin:
                 piece = memoryview(memory)[begins_at:at]
                 if crc_of(piece) != crc:
@@ -86,9 +88,10 @@ class Steady:
             end_lsn, told_lsn = end, commit
             if restart > restart_lsn:
                 restart_lsn = restart
-        if not pieces and not (size == _APPEND.size and self._commit_lsn < min(told_lsn, end_lsn)):
+        if not pieces and not (at == _APPEND.size and self._commit_lsn < min(told_lsn, end_lsn)):
             return None  # a heartbeat that is answered
         self.end_lsn, self._commit_lsn, self._restart_lsn = end_lsn, told_lsn, restart_lsn
+        self.taken = at
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def advance(self, acceptor: Acceptor) -> list[Effect]:

@@ -79,7 +79,11 @@ def run_stream(data: bytes) -> None:
 
 
 def _received(data: bytes, buffer_bytes: int, sizes: tuple[int, ...]) -> tuple[list[Message], bool]:
-    reader, messages, turn = FrameReader(buffer_bytes=buffer_bytes), list[Message](), 0
+    reader, messages, turn = (
+        FrameReader(buffer_bytes=buffer_bytes, grows_to=buffer_bytes),
+        list[Message](),
+        0,
+    )
     while data:
         room = reader.buffer()
         require(0 < len(room) <= FRAME_BYTES_MAX, "len(room)={}", len(room))
