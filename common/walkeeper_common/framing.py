@@ -202,18 +202,16 @@ class FrameReader:
                     self._grow(view[at + 4 : held], length)
                     return
                 break
-            # A copy, but of a small frame: the memory below is received into again.
+            # A copy: the memory below is received into again.
             yield decode(tag, memoryview(bytes(view[at + FRAME_HEAD.size : end])))
             at = end
         self.take(at, held)
 
     def take(self, taken: int, size: int) -> None:
         """Of the `size` bytes in `memory` the first ones are done with; the rest is kept."""
-        if taken == size:
-            self.held_bytes = 0
-        else:
+        self.held_bytes = size - taken
+        if taken and taken < size:
             self.view[: size - taken] = bytes(self.view[taken:size])
-            self.held_bytes = size - taken
         if size == len(self.view) < self._grows_to:
             self.memory = self.memory[: self.held_bytes].ljust(self._grows_to, b"\0")
             self.view = memoryview(self.memory)
