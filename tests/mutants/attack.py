@@ -28,6 +28,7 @@ from tests.sim.search import STUCK, VIOLATED
 
 KILLED = (VIOLATED, STUCK)
 GRACE_S = 60.0  # a command's own limit comes first
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # hypothesis alone takes a second to load
 ROW = re.compile(r"([\d,]+) states .* depth +(\d+) +([\d.]+) s")
 
 
@@ -87,7 +88,7 @@ def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, *words],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **NO_PLUGINS},
         capture_output=True,
         text=True,
         timeout=seconds + GRACE_S,
