@@ -136,11 +136,17 @@ class Client:
     def __init__(self) -> None:
         self.sent = bytearray()
         self.has_room = True
+        self._whole_bytes = 0
 
     def send(self, data: bytes) -> None:
         self.sent += data
 
     async def drain(self, timeout_s: float) -> None:
+        """A keepalive, our CopyDone or an error may come here: all before it are whole messages."""
+        while self._whole_bytes < len(self.sent):
+            at = self._whole_bytes
+            self._whole_bytes += 1 + int.from_bytes(self.sent[at + 1 : at + 5], "big")
+        assert self._whole_bytes == len(self.sent), "a message in part"
         await asyncio.sleep(0)
 
 

@@ -38,6 +38,7 @@ _STREAM_ABORT = Struct("!cII")  # from version 4 on an LSN and a time may follow
 _XID = Struct("!cI")
 _XLOG_DATA = Struct("!cIcQQq")  # the CopyData header and XLogData's
 COPY_HEADER_BYTES = _XLOG_DATA.size
+_COPY_DATA = Struct("!cI")  # the size counts itself
 XLOG_DATA, XLOG_DATA_BYTES = ord("w"), COPY_HEADER_BYTES - 5
 
 
@@ -204,6 +205,32 @@ class MessageSplitter:
             at += size
         self._rest = data[at:]
         return found
+
+
+class WholeMessages:
+    """Frames' payloads as they are, cut where a CopyData message ends; one may lie across frames.
+
+    Whatever is sent to a consumer has to end there: a keepalive or the end of the stream may be
+    next, and would be taken for the rest of the message.
+    """
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, payload: memoryview | bytes) -> bytes:
+        """All messages that are complete now."""
+        held, at = self._held, 0
+        held += payload
+        while at + _COPY_DATA.size <= len(held):
+            tag, size = _COPY_DATA.unpack_from(held, at)
+            if tag != b"d":
+                raise RemoteProtocolError(f"no message in an entry: {bytes(held[at : at + 8])!r}")
+            if at + 1 + size > len(held):
+                break
+            at += 1 + size
+        whole = bytes(held[:at])
+        del held[:at]
+        return whole
 
 
 class Descriptions:

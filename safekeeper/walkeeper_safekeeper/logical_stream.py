@@ -8,9 +8,10 @@ taken back; in commit order, none of those twice that the consumer's slot or sta
 primary's messages and positions. What a consumer has flushed moves its slot, never past what was
 sent. Time limits, keepalives and the handling of a silent consumer are WalStream's.
 
-Transactions are kept as CopyData messages, so a frame goes out as it lies there. Only in the
-segment of the first transaction its messages are looked at, for relations described before it; and
-everywhere if the consumer does not want all that the log has.
+Transactions are kept as CopyData messages, so a frame goes out as it lies there; of a large one's,
+which end anywhere, what is whole. Only in the segment of the first transaction its messages are
+looked at, for relations described before it; and everywhere if the consumer does not want all that
+the log has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.entries import EntryKind, Frame
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import MESSAGE, has_origin
+from walkeeper_common.pgoutput import MESSAGE, WholeMessages, has_origin
 from walkeeper_common.pgwire import (
     HotStandbyFeedback,
     Keepalive,
@@ -141,6 +142,7 @@ class LogicalStream(WalStream):
         self._cursor = EntryCursor(log, start)
         self._wishes = wishes
         self._describer: Describer | None = Describer(wishes.without)
+        self._parts = WholeMessages()  # of the entry that goes on
         self._is_inside = False  # an entry's first frame was seen, its last not yet
         self._segment = start  # where the entry that goes on began
         self._first_segment: Lsn | None = None  # where the first entry that was sent began
@@ -193,6 +195,7 @@ class LogicalStream(WalStream):
             return  # of an entry that began before the segment where reading began
         if frame.is_first:
             self._is_inside = self._is_silent = True
+            self._parts = WholeMessages()
             self._consumer.position = frame.position
             self._segment = frame.position.round_down(self._log.segment_bytes)
             if self._first_segment not in (None, self._segment) and self._wishes.is_everything:
@@ -255,6 +258,8 @@ class LogicalStream(WalStream):
         data: bytes | memoryview = frame.payload
         if self._describer is not None:
             data = self._describer.complete(frame.payload)
+        elif not (frame.is_first and frame.is_last):
+            data = self._parts.feed(frame.payload)
         self._client.send(bytes(data))
         self._is_silent = self._is_silent and not data
         self._sent_at_s = self._clock()
