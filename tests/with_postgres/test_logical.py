@@ -60,6 +60,12 @@ class LogicalCluster(Cluster):
             if found["slot_name"] == slot
         }
 
+    def confirmed_lsn(self, slot: str, member: int, received: bytes) -> str:
+        """Where a consumer's last word has moved its slot to, a moment after it has left."""
+        last_lsn = transactions(received)[-1].end_lsn
+        wait_until(lambda: lsn_of(self.slot_lsns(slot)[member]) >= last_lsn)
+        return self.slot_lsns(slot)[member]
+
     def end_lsn(self) -> str:
         """Where the primary's WAL ends, after one more commit that everybody has to have."""
         self.primary.sql(
@@ -222,19 +228,19 @@ def test_a_consumer_goes_on_at_another_safekeeper_when_its_own_is_lost(
     first, second, _ = cluster.safekeepers
     create_slot(cluster.ports[0], "feed")
     primary.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    ids = received_ids(receive(cluster.ports[0], "feed", cluster.end_lsn()))
-    confirmed = cluster.slot_lsns("feed")[1]
-    wait_until(lambda: set(cluster.slot_lsns("feed").values()) == {confirmed})
+    received = receive(cluster.ports[0], "feed", cluster.end_lsn())
+    confirmed = cluster.confirmed_lsn("feed", 1, received)
+    wait_until(lambda: cluster.slot_lsns("feed") == dict.fromkeys((1, 2, 3), confirmed))
     first.kill()
     primary.sql("INSERT INTO t VALUES (2)")
-    ids += received_ids(receive(cluster.ports[1], "feed", cluster.end_lsn()))
-    confirmed = cluster.slot_lsns("feed")[2]
+    more = receive(cluster.ports[1], "feed", cluster.end_lsn())
+    confirmed = cluster.confirmed_lsn("feed", 2, more)
     wait_until(lambda: cluster.slot_lsns("feed").get(3) == confirmed)
     second.kill()
     first.start()
     primary.sql("INSERT INTO t VALUES (3)")
-    ids += received_ids(receive(cluster.ports[2], "feed", cluster.end_lsn()))
-    assert ids == [1, 2, 3]
+    received += more + receive(cluster.ports[2], "feed", cluster.end_lsn())
+    assert received_ids(received) == [1, 2, 3]
     drop_slot(cluster.ports[2], "feed")
     wait_until(lambda: not cluster.slot_lsns("feed"))
     second.start()

@@ -69,8 +69,8 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         journal.wait_for_more(50)
         wait_until(lambda: large.made > 1, 60)
         feed = receive(cluster.ports[2], "feed", cluster.end_lsn())
-        confirmed = cluster.slot_lsns("feed")[3]
-        wait_until(lambda: set(cluster.slot_lsns("feed").values()) == {confirmed})
+        confirmed = cluster.confirmed_lsn("feed", 3, feed)
+        wait_until(lambda: cluster.slot_lsns("feed") == dict.fromkeys((1, 2, 3), confirmed))
         lose_disk(cluster, 3)
         journal.wait_for_more(50)
         _, port = add_safekeeper(cluster, 4)
@@ -80,8 +80,9 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         assert done.returncode == 0 and "members are 1, 2, 4 (generation 3)" in done.stdout, done
         cluster.ports = [*cluster.ports[:2], port]
         assert cluster.proposer.is_running, "it needs no restart"
-        feed += receive(cluster.ports[1], "feed", cluster.end_lsn())  # what the newcomer lacks
-        confirmed = cluster.slot_lsns("feed")[2]
+        more = receive(cluster.ports[1], "feed", cluster.end_lsn())  # what the newcomer lacks
+        confirmed = cluster.confirmed_lsn("feed", 2, more)
+        feed += more
         wait_until(lambda: cluster.slot_lsns("feed").get(4) == confirmed, 60)
         cluster.safekeepers[0].kill()  # what is left are the second and the newcomer
         journal.wait_for_more(50)
