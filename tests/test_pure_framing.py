@@ -40,8 +40,8 @@ def test_garbage_in_a_stream_ends_it_or_is_messages() -> None:
         bad = bytearray(random.choice(small))
         for _ in range(random.randrange(1, 5)):
             bad[random.randrange(len(bad))] = random.randrange(256)
-        sizes = {"buffer_bytes": random.choice((64, 256)), "grows_to": random.choice((64, 1000))}
-        reader = FrameReader(**sizes)
+        buffer_bytes, grows_to = random.choice((64, 256, 4096)), random.choice((64, 1000, 4096))
+        reader = FrameReader(buffer_bytes=buffer_bytes, grows_to=grows_to)
         messages = []
         try:
             messages += fed(reader, good, random.randrange(1, 300))

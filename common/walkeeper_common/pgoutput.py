@@ -184,27 +184,8 @@ def pack_copy_data(payload: Buffer) -> bytes:
     return b"d" + (len(payload) + 4).to_bytes(4, "big") + payload
 
 
-class MessageSplitter:
-    """Cuts frames' payloads into pgoutput messages; one may lie across frames."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, payload: memoryview | bytes) -> list[tuple[bytes, memoryview]]:
-        """(the CopyData message, the pgoutput message inside it) of each that is complete."""
-        data = self._rest + bytes(payload) if self._rest else bytes(payload)
-        view, at = memoryview(data), 0
-        found = []
-        while at + COPY_HEADER_BYTES <= len(data):
-            size = 1 + int.from_bytes(data[at + 1 : at + 5], "big")
-            if data[at : at + 1] != b"d" or size <= COPY_HEADER_BYTES:
-                raise RemoteProtocolError(f"no message in an entry: {data[at : at + 8]!r}")
-            if at + size > len(data):
-                break
-            found.append((data[at : at + size], view[at + COPY_HEADER_BYTES : at + size]))
-            at += size
-        self._rest = data[at:]
-        return found
+def _no_message(found: Buffer) -> RemoteProtocolError:
+    return RemoteProtocolError(f"no message in an entry: {bytes(found)!r}")
 
 
 class WholeMessages:
@@ -224,13 +205,33 @@ class WholeMessages:
         while at + _COPY_DATA.size <= len(held):
             tag, size = _COPY_DATA.unpack_from(held, at)
             if tag != b"d":
-                raise RemoteProtocolError(f"no message in an entry: {bytes(held[at : at + 8])!r}")
+                raise _no_message(held[at : at + 8])
             if at + 1 + size > len(held):
                 break
             at += 1 + size
         whole = bytes(held[:at])
         del held[:at]
         return whole
+
+
+class MessageSplitter:
+    """Cuts frames' payloads into pgoutput messages; one may lie across frames."""
+
+    def __init__(self) -> None:
+        self._whole = WholeMessages()
+
+    def feed(self, payload: memoryview | bytes) -> list[tuple[bytes, memoryview]]:
+        """(the CopyData message, the pgoutput message inside it) of each that is complete."""
+        data = self._whole.feed(payload)
+        view, at = memoryview(data), 0
+        found = []
+        while at < len(data):
+            size = 1 + int.from_bytes(data[at + 1 : at + 5], "big")
+            if size <= COPY_HEADER_BYTES:
+                raise _no_message(data[at : at + 8])
+            found.append((data[at : at + size], view[at + COPY_HEADER_BYTES : at + size]))
+            at += size
+        return found
 
 
 class Descriptions:

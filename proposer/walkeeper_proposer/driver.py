@@ -111,10 +111,15 @@ class Driver:
         self._steady = steady_state(self.core)
         return self._steady
 
-    def _on_wal(self, event: WalArrived) -> Sequence[Effect]:
-        steady = self._steady or self._become_steady()
-        effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
-        return self.core.step(event) if effects is None else effects
+    def _step(self, event: Event) -> Sequence[Effect]:
+        if type(event) is WalArrived:
+            steady = self._steady or self._become_steady()
+            effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
+            if effects is not None:
+                return effects
+        elif type(event) is not AnnounceDue:
+            self._steady = None
+        return self.core.step(event)
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
@@ -128,14 +133,7 @@ class Driver:
             for effect in effects:
                 self._perform(effect)
             while self._events:
-                event = self._events.popleft()
-                if type(event) is WalArrived:
-                    effects = self._on_wal(event)
-                else:
-                    if type(event) is not AnnounceDue:
-                        self._steady = None
-                    effects = self.core.step(event)
-                for effect in effects:
+                for effect in self._step(self._events.popleft()):
                     self._perform(effect)
         finally:
             self._is_running = False

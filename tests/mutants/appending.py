@@ -242,8 +242,8 @@ APPENDING = (
         (
             Edit(
                 PROPOSER + "driver.py",
-                "                        self._steady = None",
-                "                        pass",
+                "            self._steady = None",
+                "            pass",
             ),
         ),
         turns_red="tests/test_steady_leader.py"
