@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,12 @@ def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> No
         connection_arguments(dsn)
 
 
-def test_a_port_that_is_no_number_is_refused() -> None:
-    with pytest.raises(Refused, match="numbers"):
-        connection_arguments("host=h port=x")
+@pytest.mark.parametrize(
+    "dsn", ["host=h port=x", "host=h connect_timeout=soon", "host=a,b,c port=1,2"]
+)
+def test_a_port_or_a_time_limit_that_is_none_is_refused(dsn: str) -> None:
+    with pytest.raises(Refused, match=r"numbers|number, not 'soon'|2 ports for 3 hosts"):
+        connection_arguments(dsn)
 
 
 def test_nobody_there_is_refused_in_one_line() -> None:
@@ -81,6 +85,19 @@ def test_nobody_there_is_refused_in_one_line() -> None:
 
     with pytest.raises(Refused, match=r"^no SQL connection to the primary: [^\n]*$"):
         asyncio.run(connect())
+
+
+@pytest.mark.postgres
+def test_a_server_that_says_nothing_does_not_keep_us_from_the_next() -> None:
+    async def version(dsn: str) -> None:
+        async with connected(dsn) as sql:
+            assert await sql.fetchval("SELECT 1") == 1
+
+    with PostgresServer.create() as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = f"{silent.getsockname()[1]},{server.port}"
+        asyncio.run(
+            version(f"host=127.0.0.1,127.0.0.1 port={ports} user=postgres connect_timeout=2")
+        )
 
 
 @pytest.mark.postgres

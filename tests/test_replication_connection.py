@@ -5,6 +5,7 @@ watches a descriptor which libpq has closed."""
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -147,6 +148,47 @@ async def served() -> AsyncIterator[tuple[Peer, str]]:
                 await writer.wait_closed()
         server.close()
         await server.wait_closed()
+
+
+def test_a_server_that_says_nothing_does_not_keep_us_from_the_next() -> None:
+    """As one that was switched off: libpq would wait for it until our own time is over."""
+
+    async def body() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with asyncio.timeout(10), served() as (peer, dsn):
+                both = f"{silent.getsockname()[1]},{re.findall('port=([0-9]+)', dsn)[0]}"
+                several = f"{dsn} host=127.0.0.1,localhost port={both} connect_timeout=2"
+                connection = await ReplicationConnection.open(several, "walkeeper")
+                assert len(peer.writers) == 1
+                connection.close()
+                with pytest.raises(Unavailable, match=r"within 2 s.*; .*refused"):
+                    alone = several.replace(both, f"{silent.getsockname()[1]},1")
+                    await ReplicationConnection.open(alone, "walkeeper")
+
+    uvloop.run(body())
+
+
+def test_a_name_is_looked_up_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libpq would hold up the loop until a name server answers; here it could find nothing."""
+    asked = []
+
+    async def look_up(_: object, host: str, port: str, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host == "gone.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
+
+    async def body() -> None:
+        async with asyncio.timeout(10), served() as (_, dsn):
+            named = dsn.replace("127.0.0.1", "gone.invalid,primary.invalid")
+            connection = await ReplicationConnection.open(named, "walkeeper")
+            connection.close()
+            with pytest.raises(Unavailable, match=r"gone\.invalid.*not known"):
+                await ReplicationConnection.open("host=gone.invalid", "walkeeper")
+
+    monkeypatch.setattr(uvloop.Loop, "getaddrinfo", look_up)
+    uvloop.run(body())
+    assert asked == ["gone.invalid", "primary.invalid", "gone.invalid"]
 
 
 def test_whoever_waits_for_an_answer_hears_at_once_that_the_connection_was_closed() -> None:

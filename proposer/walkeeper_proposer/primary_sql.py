@@ -1,8 +1,7 @@
 """SQL to the primary, through asyncpg. A shell.
 
-The DSN is libpq's. libpq itself takes it apart, with its environment, service files and defaults,
-and asyncpg gets the parts; what asyncpg does not know (GSSAPI, channel binding, hostaddr beside a
-host) is left out.
+The DSN is libpq's, and asyncpg gets its parts; what asyncpg does not know (GSSAPI, channel binding,
+hostaddr beside a host) is left out.
 
 Nothing here may wait for synchronous replication: `detach` runs while nobody acknowledges. A
 session says synchronous_commit = local first, so that not even a write would wait.
@@ -17,11 +16,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import asyncpg
-from psycopg import pq
 
 from walkeeper_common.errors import Refused
+from walkeeper_proposer.dsn import libpq_parameters, time_limit_s
 
-CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 10.0
 # What asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
@@ -30,49 +28,11 @@ SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
 
 
-def libpq_parameters(dsn: str) -> dict[str, str]:
-    """Every parameter that has a value: of the DSN, its service, the environment, the defaults.
-
-    libpq fills them in before it looks at them, and a value that it does not know makes it stop
-    there: nothing is resolved and nobody is connected to.
-    """
-    stopped = pq.PGconn.connect_start(
-        f"{_keyword_form(dsn)} channel_binding=do-not-connect".encode()
-    )
-    try:
-        found = {option.keyword.decode(): option.val for option in stopped.info}
-        if not any(found.values()):
-            text = pq.misc.error_message(stopped)
-            raise Refused(f"--dsn is not a connection string that libpq understands: {text}")
-    finally:
-        stopped.finish()
-    return {name: value.decode() for name, value in found.items() if value}
-
-
-def _keyword_form(dsn: str) -> str:
-    """`postgresql://…` as `keyword=value …`, to which more can be added."""
-    try:
-        options = pq.Conninfo.parse(dsn.encode())
-    except Exception as error:  # psycopg raises OperationalError or ProgrammingError by version
-        raise Refused(f"--dsn is not a connection string: {error}") from error
-    given = ((o.keyword.decode(), o.val.decode()) for o in options if o.val is not None)
-    return " ".join(f"{name}={_quoted(value)}" for name, value in given)
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def connection_arguments(dsn: str) -> dict[str, Any]:
-    """libpq's view of a DSN as asyncpg's arguments."""
+    """libpq's view of a DSN as asyncpg's arguments; "host" and "port" are lists of one length."""
     value = libpq_parameters(dsn)
-    try:
-        timeout_s = float(value.get("connect_timeout", 0)) or CONNECT_TIMEOUT_S
-        ports = [int(port or 5432) for port in value.get("port", "5432").split(",")]
-    except ValueError as error:
-        raise Refused(f"--dsn: port and connect_timeout are numbers: {error}") from error
-    arguments: dict[str, Any] = {"timeout": max(timeout_s, 2.0)}
+    ports = [int(port or 5432) for port in value.get("port", "5432").split(",")]
+    arguments: dict[str, Any] = {"timeout": time_limit_s(value)}
     hosts = (value.get("hostaddr") or value.get("host") or "").split(",")
     if hosts == [""]:
         hosts = [next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")]
@@ -98,11 +58,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """One SQL connection. Refused with the server's text: without one, and for failed queries."""
     arguments = connection_arguments(dsn)
     try:
-        connection = await asyncpg.connect(
-            **arguments,
-            command_timeout=STATEMENT_TIMEOUT_S,
-            server_settings={"application_name": "walkeeper_sql"},
-        )
+        connection = await _connect(arguments)
         await connection.execute(
             f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
         )
@@ -119,6 +75,23 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         raise Refused(f"PostgreSQL: {error}") from error
     finally:
         await _close(connection)
+
+
+async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
+    """To the first server that takes us; each has the whole time limit, which asyncpg shares out
+    among all that it is given."""
+    servers = list(zip(arguments["host"], arguments["port"], strict=True))
+    for host, port in servers:
+        try:
+            return await asyncpg.connect(
+                **arguments | {"host": host, "port": port},
+                command_timeout=STATEMENT_TIMEOUT_S,
+                server_settings={"application_name": "walkeeper_sql"},
+            )
+        except (OSError, TimeoutError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError):
+            if (host, port) == servers[-1]:
+                raise
+    raise AssertionError(f"{servers=}")
 
 
 def _refused(error: asyncpg.PostgresError) -> Refused:

@@ -1,8 +1,10 @@
 """One replication connection to PostgreSQL, through libpq itself. An asyncio shell.
 
-The DSN goes to libpq untouched, so TLS, SCRAM, .pgpass, service files and several hosts work as
-everywhere; we add replication, the application_name, and TCP time limits where it has none. WAL
-is not copied: libpq's buffer of one CopyData is what the window keeps.
+The DSN goes to libpq, so TLS, SCRAM, .pgpass and service files work as everywhere; we add
+replication, the application_name, and TCP time limits where it has none. Several hosts are tried in
+their order, but not by libpq: it looks names up while the loop waits, and the commits with it, and
+a server that is switched off would take up the time of those behind it. WAL is not copied: libpq's
+buffer of one CopyData is what the window keeps.
 
 Errors: Unavailable (worth another try: nobody there, starting up, connection lost), Refused (not
 before something is changed; the text is the server's), WalRemovedOnPrimary (58P01).
@@ -15,15 +17,15 @@ connection's, and the loop ends the process by SIGABRT if it is nobody's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
 from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_proposer.dsn import libpq_parameters, time_limit_s
 
-CONNECT_TIMEOUT_S = 10.0
 QUERY_TIMEOUT_S = 30.0
 TCP_DEFAULTS = {
     "keepalives_idle": "10",
@@ -48,6 +50,8 @@ CONFIGURATION_LIMIT = "53400"
 SLOT_IN_USE = "55006"
 TRANSIENT_CLASSES = ("08", "53", "57")
 INTERNAL_CLASS = "XX"
+# Of a DSN: what says which servers there are, and in which order they are tried.
+PLACES = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 
 
 class Unavailable(WalkeeperError):
@@ -89,28 +93,36 @@ class ReplicationConnection:
         cls, dsn: str, application_name: str, *, replication: str = "true"
     ) -> ReplicationConnection:
         """Connected, for physical replication, or with "database" for logical."""
-        given = {name: value for name, value in TCP_DEFAULTS.items() if f"{name}=" not in dsn}
+        parameters = libpq_parameters(dsn)
+        limit_s = time_limit_s(parameters)
+        given = {name: value for name, value in TCP_DEFAULTS.items() if name not in parameters}
+        given |= {"replication": replication, "application_name": application_name}
+        failures: list[Unavailable] = []
+        for server in await _servers(parameters, limit_s):
+            text = conninfo.make_conninfo(dsn, **given, **server)
+            self = cls(pq.PGconn.connect_start(text.encode()))
+            try:
+                await self._connect(limit_s)
+                return self
+            except Unavailable as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unavailable("; ".join(map(str, failures)))
+
+    async def _connect(self, limit_s: float) -> None:
         try:
-            text = conninfo.make_conninfo(
-                dsn, replication=replication, application_name=application_name, **given
-            )
-        except pg_errors.ProgrammingError as error:
-            raise Refused(f"--dsn is not a connection string: {error}") from error
-        pg = pq.PGconn.connect_start(text.encode())
-        self = cls(pg)
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 await self._poll_connected()
         except TimeoutError:
-            pg.finish()
-            raise Unavailable(f"no answer from PostgreSQL within {CONNECT_TIMEOUT_S:g} s") from None
+            self._pg.finish()
+            raise Unavailable(f"no answer from PostgreSQL within {limit_s:g} s") from None
         except pg_errors.OperationalError as error:
-            pg.finish()
+            self._pg.finish()
             raise Unavailable(f"cannot connect to PostgreSQL: {error}".strip()) from error
         except BaseException:
-            pg.finish()
+            self._pg.finish()
             raise
-        return self
 
     async def _poll_connected(self) -> None:
         pg = self._pg
@@ -130,7 +142,7 @@ class ReplicationConnection:
         add, remove = self._loop.add_reader, self._loop.remove_reader
         if for_write:
             add, remove = self._loop.add_writer, self._loop.remove_writer
-        descriptor = self._pg.socket  # libpq changes it while it tries several hosts
+        descriptor = self._pg.socket  # libpq changes it when it asks a server without TLS again
         waiter: asyncio.Future[None] = self._loop.create_future()
 
         def stop() -> None:
@@ -300,6 +312,20 @@ class ReplicationConnection:
         if self._wants_write:
             self._loop.remove_writer(self._descriptor)
             self._wants_write = False
+
+
+async def _servers(parameters: dict[str, str], limit_s: float) -> Sequence[dict[str, str]]:
+    """What is different for each address of each server of a DSN. Unavailable: no name is known."""
+    places = {name: parameters[name] for name in PLACES if name in parameters}
+    try:
+        async with asyncio.timeout(limit_s):
+            attempts = await conninfo.conninfo_attempts_async(places)
+    except TimeoutError:
+        hosts = places.get("host")
+        raise Unavailable(f"nobody said within {limit_s:g} s where {hosts} is") from None
+    except pg_errors.OperationalError as error:
+        raise Unavailable(f"cannot connect to PostgreSQL: {error}") from error
+    return [{name: str(value) for name, value in each.items()} for each in attempts]
 
 
 @contextmanager

@@ -1,0 +1,66 @@
+"""A libpq connection string, taken apart by libpq itself: environment, services, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psycopg import pq
+
+from walkeeper_common.errors import Refused
+
+CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S_MIN = 2.0  # as in libpq
+
+
+def libpq_parameters(dsn: str) -> dict[str, str]:
+    """Every parameter that has a value: of the DSN, its service, the environment, the defaults.
+
+    libpq fills them in before it looks at them, and a value that it does not know makes it stop
+    there: nothing is resolved and nobody is connected to.
+    """
+    stopped = pq.PGconn.connect_start(
+        f"{_keyword_form(dsn)} channel_binding=do-not-connect".encode()
+    )
+    try:
+        found = {option.keyword.decode(): option.val for option in stopped.info}
+        if not any(found.values()):
+            text = pq.misc.error_message(stopped)
+            raise Refused(f"--dsn is not a connection string that libpq understands: {text}")
+    finally:
+        stopped.finish()
+    parameters = {name: value.decode() for name, value in found.items() if value}
+    _check_numbers(parameters)
+    return parameters
+
+
+def _check_numbers(parameters: Mapping[str, str]) -> None:
+    """What libpq would find out with each connection anew."""
+    ports = parameters.get("port", "").split(",")
+    hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
+    if any(port and not port.isdecimal() for port in ports):
+        raise Refused(f"--dsn: ports are numbers, not {parameters['port']!r}")
+    if len(ports) not in (1, len(hosts)):
+        raise Refused(f"--dsn: {len(ports)} ports for {len(hosts)} hosts")
+    if not parameters.get("connect_timeout", "0").lstrip("-").isdecimal():
+        raise Refused(f"--dsn: connect_timeout is a number, not {parameters['connect_timeout']!r}")
+
+
+def _keyword_form(dsn: str) -> str:
+    """`postgresql://…` as `keyword=value …`, to which more can be added."""
+    try:
+        options = pq.Conninfo.parse(dsn.encode())
+    except Exception as error:  # psycopg raises OperationalError or ProgrammingError by version
+        raise Refused(f"--dsn is not a connection string: {error}") from error
+    given = ((o.keyword.decode(), o.val.decode()) for o in options if o.val is not None)
+    return " ".join(f"{name}={_quoted(value)}" for name, value in given)
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def time_limit_s(parameters: Mapping[str, str]) -> float:
+    """For each server that is tried: connect_timeout, or ours where there is none."""
+    timeout_s = float(parameters.get("connect_timeout", 0))
+    return max(timeout_s, CONNECT_TIMEOUT_S_MIN) if timeout_s > 0 else CONNECT_TIMEOUT_S
