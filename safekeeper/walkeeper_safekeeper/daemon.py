@@ -13,6 +13,9 @@ from walkeeper_archive.object_store import open_store
 from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.framed_connection import FramedConnection
+from walkeeper_common.framing import encode
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
 from walkeeper_safekeeper.real_disk import claim_data_directory
@@ -21,6 +24,9 @@ from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
+# With clients and connections that say nothing below the 1,024 descriptors that a process usually
+# has: the files of the WAL need some.
+PROPOSERS_MAX = 400
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -45,10 +51,14 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         open_store(settings.archive.url)  # Refused before a port is open, not at the first segment
     catalog = LogCatalog(settings, group, end_on_defect)
     numbers = itertools.count(1)
+    sessions: set[ProposerSession] = set()
 
     def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:
+        if len(sessions) >= PROPOSERS_MAX:
+            refuse_proposer(transport)
+            return
         connection = FramedConnection(
-            lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group))
+            lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group), sessions)
         )
         connection.take_over(transport, received)
 
@@ -72,6 +82,14 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         )
     finally:
         await catalog.close()
+
+
+def refuse_proposer(transport: asyncio.Transport) -> None:
+    """Asking again may help: the links of proposers and of commands do."""
+    text = f"{PROPOSERS_MAX} connections of proposers and commands are open already"
+    logger.warning("refused %s: %s", transport.get_extra_info("peername"), text)
+    transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
+    transport.close()
 
 
 def start_in(

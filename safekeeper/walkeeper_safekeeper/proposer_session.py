@@ -62,11 +62,15 @@ class ProposerSession:
         catalog: LogCatalog,
         number: int,
         start: Callable[..., asyncio.Task[None]],
+        among: set[ProposerSession],
     ) -> None:
+        """`among`: those that are open; this one is until it is closed."""
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
         self._pending = 0
+        self._among = among
+        among.add(self)
 
     def on_frames(self, memory: bytearray, size: int) -> int:
         """The next WAL of a steady leader that hears our answers."""
@@ -155,6 +159,7 @@ class ProposerSession:
         self.connection.resume_reading()
 
     def on_closed(self, reason: str) -> None:
+        self._among.discard(self)
         if self._log is not None:
             self._log.sessions.pop(self._number, None)
             self._log.driver.post(ConnectionLost(self._number))

@@ -288,6 +288,7 @@ def test_greetings_do_not_fill_the_memory() -> None:
         SimpleNamespace(hosted=lambda cluster: log),  # type: ignore[arg-type]
         1,
         lambda *_, **__: None,  # type: ignore[arg-type,return-value]
+        set(),
     )
     ids = [BALLOT.proposer_id, *(number.to_bytes(16, "big") for number in range(1000))]
     for proposer_id in ids:

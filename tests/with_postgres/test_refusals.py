@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
 from walkeeper_cli.local.ports import free_port
+from walkeeper_safekeeper.daemon import PROPOSERS_MAX
 
 pytestmark = pytest.mark.postgres
 
@@ -103,6 +105,27 @@ def test_garbage_is_answered_and_closed(shared: Cluster, garbage: bytes) -> None
             pass  # it closed with our bytes unread
     assert shared.safekeepers[0].is_running
     assert shared.status()["safekeepers"][0]["reachable"]
+
+
+def test_a_crowd_of_proposers_is_refused_until_there_is_room(shared: Cluster) -> None:
+    """Each may cost the safekeeper memory and a descriptor, and its WAL needs both."""
+
+    def answers() -> bool:
+        return "connections of" not in str(shared.status()["safekeepers"][0])
+
+    crowd = []
+    try:
+        for _ in range(PROPOSERS_MAX):
+            crowd.append(socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=20))
+            crowd[-1].sendall(PREFACE)
+        wait_until(lambda: not answers())
+        assert f"{PROPOSERS_MAX} connections" in shared.safekeepers[0].output()
+        with Journal(shared.primary) as journal:
+            journal.wait_for_more(20)  # who is connected stays so
+    finally:
+        for connection in crowd:
+            connection.close()
+    wait_until(answers)
 
 
 def test_a_port_that_is_taken_is_named(shared: Cluster) -> None:
