@@ -172,6 +172,21 @@ APPENDING = (
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
     ),
     Mutant(
+        "steady-heartbeat-unanswered",
+        "10",
+        "a heartbeat that says nothing new is answered: silence means that nobody is there",
+        (
+            Edit(
+                STEADY,
+                "        if not pieces and not (at == _APPEND.size "
+                "and self._commit_lsn < min(told_lsn, end_lsn)):",
+                "        if not at:",
+            ),
+        ),
+        turns_red="tests/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+    ),
+    Mutant(
         "steady-outlives-an-event",
         "3",
         "what the short way knows is void with the next event, a deposing election for one",
