@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from tests.waiting import until
-from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.pgwire import (
     Column,
     SqlRefused,
@@ -102,6 +102,36 @@ def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
         async with connected(ANSWERS["an error, then the end"]) as connection:
             with pytest.raises(Unavailable, match="unexpected postmaster exit"):
                 await connection.start_copy("START_REPLICATION PHYSICAL 0/0")
+
+    uvloop.run(body())
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "goes_away"),
+    [
+        ("53100", True),  # disk_full
+        ("53200", True),  # out_of_memory
+        ("53300", True),  # too_many_connections
+        ("53400", False),  # configuration_limit_exceeded: no slot or walsender is free
+        ("55006", True),  # object_in_use: the slot
+        ("57014", True),  # query_canceled
+        ("57P01", True),  # admin_shutdown
+        ("57P03", True),  # cannot_connect_now
+        ("28000", False),  # invalid_authorization_specification
+        ("42704", False),  # undefined_object: the slot
+        ("58P01", False),  # undefined_file: the WAL was removed
+    ],
+)
+def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool) -> None:
+    """And what somebody has to change first is not."""
+
+    async def body() -> None:
+        said = error_response(SqlRefused(sqlstate, "sorry")) + ready_for_query()
+        for command in (ask, stream):
+            async with asyncio.timeout(5), connected(said) as connection:
+                with pytest.raises(Unavailable if goes_away else Refused, match="sorry") as caught:
+                    await command(connection)
+                assert not goes_away or caught.value.sqlstate == sqlstate
 
     uvloop.run(body())
 

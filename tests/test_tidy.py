@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST, WITH_SPARK
+
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("common", "proposer", "safekeeper", "spark", "cli")
 FUNCTION_LINES_MAX = 60
@@ -128,6 +130,16 @@ def test_only_shells_look_at_the_clock_or_draw_lots(path: Path) -> None:
 
 def test_every_shell_that_may_look_at_the_clock_exists() -> None:
     assert not [name for name in MAY_BE_UNREPEATABLE if not (ROOT / name).is_file()]
+
+
+def test_the_files_of_the_one_java_machine_are_those_that_take_it() -> None:
+    takers = [
+        shown(path)
+        for path in ALL_FILES
+        if re.search(r"\(.*\bspark: |\bmark\.spark$", path.read_text(), re.MULTILINE)
+    ]
+    assert sorted(takers) == sorted(WITH_SPARK)
+    assert not [name for name in LONGEST if not (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=shown)
