@@ -25,16 +25,28 @@ def messages_in(frames: bytearray) -> list[Message]:
     return messages
 
 
+def taken_at_once(
+    driver: Driver,
+    connection: int,
+    send: Callable[[int, Message], None],
+    memory: bytearray,
+    size: int,
+) -> int:
+    """How many bytes of frames; an answer that was made at once is sent by `send`."""
+    answers: list[Buffer] = []
+    taken = driver.append_at_once(connection, memory, size, answers.extend)
+    for frame in map(memoryview, answers):
+        send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
+    return taken
+
+
 def give(
     driver: Driver, connection: int, send: Callable[[int, Message], None], *messages: Message
 ) -> None:
     """They were received together. An answer that was made at once is sent by `send`."""
-    answers: list[Buffer] = []
     if all(isinstance(one, AppendRequest) for one in messages):
         frames = frames_of(*messages)
-        if driver.append_at_once(connection, frames, len(frames), answers.extend):
-            for frame in map(memoryview, answers):
-                send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
+        if taken_at_once(driver, connection, send, frames, len(frames)):
             return
     for message in messages:
         driver.post(Received(connection, message))

@@ -42,6 +42,12 @@ def test_nothing_is_lost_when_members_are_replaced(seed: int) -> None:
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --replace --seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_lost_when_much_is_received_at_once(seed: int) -> None:
+    done = run(seed, is_busy=True)
+    assert done.code == PASSED, f"{done.text}\npython -m tests.sim --busy --seed {seed}"
+
+
 def simulate(seed: int, *, hash_seed: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.sim", "--seed", str(seed)],

@@ -37,6 +37,13 @@ from pathlib import Path
 
 from tests.sim.search import run, search
 
+ASKED = {
+    "--archive": "WAL goes to an archive and comes back",
+    "--replace": "members are replaced",
+    "--busy": "processes are busy: what arrives meanwhile is received at once",
+}
+OPTION_OF = {"--archive": "has_archive", "--replace": "replaces", "--busy": "is_busy"}
+
 
 def _tell(line: str) -> None:
     sys.stdout.write(line + "\n")
@@ -55,25 +62,30 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="when to stop searching")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
-    parser.add_argument("--archive", action="store_true", help="with an archive; for --seed")
-    parser.add_argument("--replace", action="store_true", help="members are replaced; for --seed")
+    for flag, what in ASKED.items():
+        parser.add_argument(flag, action="store_true", help=what)
     arguments = parser.parse_args()
+    flags = [flag for flag in ASKED if getattr(arguments, flag[2:])]
+    asked = {OPTION_OF[flag]: True for flag in flags}
     if arguments.seed is not None:
-        done = run(
-            arguments.seed, show=_tell, has_archive=arguments.archive, replaces=arguments.replace
-        )
+        done = run(arguments.seed, show=_tell, **asked)
         _tell(done.text)
         return done.code
     base = secrets.randbelow(10**9) if arguments.base is None else arguments.base
     _tell(f"searching from seed {base}")
     failed, tally = search(
-        base, arguments.seeds, minutes=arguments.minutes, jobs=arguments.jobs, tell=_tell
+        base,
+        arguments.seeds,
+        minutes=arguments.minutes,
+        jobs=arguments.jobs,
+        tell=_tell,
+        asked=asked,
     )
     if arguments.json is not None:
         tally.save(arguments.json, failed)
     if failed is not None:
         _tell(f"{failed.text}\nfailed (exit code {failed.code}) after {tally.seeds} seeds: "
-              f"python -m tests.sim --seed {failed.seed}")  # fmt: skip
+              f"python -m tests.sim {' '.join([*flags, '--seed'])} {failed.seed}")  # fmt: skip
         return failed.code
     _tell(f"{tally.table()}\n{tally.line()}: nothing found")
     return 0

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from tests.sim.inbox import Inbox
 from tests.sim.world import World
 from walkeeper_common.framing import FrameReader, Message, encode
 from walkeeper_common.messages import ProposerElected, VoteRequest
@@ -70,6 +71,8 @@ class End:
         self._reader = FrameReader()
         self._last_ms = 0.0
         self._sent: deque[bytes] = deque()
+        is_busy = connection.world.options.is_busy
+        self.inbox = Inbox(connection.world, self) if is_busy else None
 
     def close(self) -> None:
         """This side notices."""
@@ -120,6 +123,9 @@ class End:
     def _deliver(self, frame: bytes) -> None:
         connection, other = self.connection, self.connection.other(self)
         if other.is_closed or connection.network.is_cut(self.name, self.peer):
+            return
+        if other.inbox is not None:
+            other.inbox.arrive(frame)
             return
         at = 0
         while at < len(frame) and not other.is_closed:

@@ -64,6 +64,9 @@ class Options:
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
     replaces: bool = False  # asked for, not drawn: members are replaced (replacing.py)
+    is_busy: bool = (
+        False  # asked for, not drawn: what arrives meanwhile is received at once (inbox.py)
+    )
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod

@@ -30,6 +30,7 @@ from walkeeper_proposer.proposer_events import (
     PrimaryLost,
     PrimaryRead,
     PrimaryReadFailed,
+    Received,
     Settled,
     Stop,
     Tick,
@@ -161,7 +162,15 @@ class ProposerNode:
 
         def received(message: Message) -> None:
             if self._connections.get(link) is connection and self.is_alive:
-                tell(self.driver, link, message)
+                if connection.client.inbox is not None:  # `take` has seen it
+                    self.post(Received(link, message))
+                else:
+                    tell(self.driver, link, message)
+
+        def take(memory: bytearray, size: int) -> int:
+            if self._connections.get(link) is not connection or not self.is_alive:
+                return 0
+            return size if self.driver.acknowledge_at_once(link, memory, size) else 0
 
         def closed() -> None:
             if self._connections.get(link) is connection:
@@ -170,6 +179,8 @@ class ProposerNode:
                 self._later(self.world.random.uniform(*RECONNECT_MS), lambda: self._connect(link))
 
         connection.client.on_message, connection.client.on_closed = received, closed
+        if connection.client.inbox is not None:
+            connection.client.inbox.on_frames = take
         self._connections[link] = connection
         self.post(LinkUp(link))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
 from tests.faulty_shelf import FaultyShelf, holds_tail
-from tests.frames import give
+from tests.frames import give, taken_at_once
 from tests.sim.archive import Archived, NodesArchive
 from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
@@ -35,6 +35,7 @@ from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import (
     ConnectionLost,
+    Received,
     SegmentsRemoved,
     StandbysReported,
     Tick,
@@ -338,7 +339,15 @@ class SafekeeperNode:
 
         def received(message: Message) -> None:
             if life == self.lives and self.driver is not None:
-                give(self.driver, number, self.send, message)
+                if connection.server.inbox is not None:  # `take` has seen it
+                    self.driver.post(Received(number, message))
+                else:
+                    give(self.driver, number, self.send, message)
+
+        def take(memory: bytearray, size: int) -> int:
+            if life != self.lives or self.driver is None:
+                return 0
+            return taken_at_once(self.driver, number, self.send, memory, size)
 
         def closed() -> None:
             if life == self.lives and self.driver is not None:
@@ -346,6 +355,8 @@ class SafekeeperNode:
                 self.driver.post(ConnectionLost(number))
 
         connection.server.on_message, connection.server.on_closed = received, closed
+        if connection.server.inbox is not None:
+            connection.server.inbox.on_frames = take
         return True
 
     def _accept_without_log(self, connection: Connection) -> bool:

@@ -12,9 +12,10 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -44,11 +45,10 @@ def run(
     seed: int,
     *,
     show: Callable[[str], None] | None = None,
-    has_archive: bool = False,
-    replaces: bool = False,
+    **asked: bool,
 ) -> Run:
-    """The whole story of a seed."""
-    story = Story(seed, show=show, has_archive=has_archive, replaces=replaces)
+    """The whole story of a seed; `asked` as in World."""
+    story = Story(seed, show=show, **asked)
     code, oracle, text = PASSED, "", ""
     try:
         story.run()
@@ -144,20 +144,21 @@ class Tally:
         path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def runs(base: int, count: int, jobs: int) -> Iterator[Run]:
+def runs(base: int, count: int, jobs: int, asked: Mapping[str, bool]) -> Iterator[Run]:
     """In the order of the seeds if there is one process, else as they are done."""
     seeds = range(base, base + count)
+    told = partial(run, **asked)
     if jobs == 1:
         for seed in seeds:
-            yield run(seed)
+            yield told(seed)
         return
     waiting = iter(seeds)
     with ProcessPoolExecutor(jobs, initializer=_ignore_interrupt) as pool:
-        running: set[Future[Run]] = {pool.submit(run, seed) for seed in islice(waiting, 2 * jobs)}
+        running: set[Future[Run]] = {pool.submit(told, seed) for seed in islice(waiting, 2 * jobs)}
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= {pool.submit(run, seed) for seed in islice(waiting, len(done))}
+                running |= {pool.submit(told, seed) for seed in islice(waiting, len(done))}
                 for future in done:
                     yield future.result()
         finally:
@@ -170,11 +171,17 @@ def _ignore_interrupt() -> None:
 
 
 def search(
-    base: int, count: int, *, minutes: float, jobs: int, tell: Callable[[str], None]
+    base: int,
+    count: int,
+    *,
+    minutes: float,
+    jobs: int,
+    tell: Callable[[str], None],
+    asked: Mapping[str, bool],
 ) -> tuple[Run | None, Tally]:
     """Until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()
-    done = runs(base, count, jobs)
+    done = runs(base, count, jobs, asked)
     try:
         for one in done:
             tally.add(one)

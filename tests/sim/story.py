@@ -36,10 +36,9 @@ class Story:
         seed: int,
         *,
         show: Callable[[str], None] | None = None,
-        has_archive: bool = False,
-        replaces: bool = False,
+        **asked: bool,
     ) -> None:
-        world = World(seed, show=show, has_archive=has_archive, replaces=replaces)
+        world = World(seed, show=show, **asked)
         self.world = world
         self.network = Network(world)
         start_lsn = Lsn(SEGMENT_BYTES * world.random.choice((1, 3, 65536)))

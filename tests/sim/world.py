@@ -42,14 +42,13 @@ class World:
         seed: int,
         *,
         show: Callable[[str], None] | None = None,
-        has_archive: bool = False,
-        replaces: bool = False,
+        **asked: bool,
     ) -> None:
+        """`asked`: the options that are asked for, not drawn."""
         self.seed, self.random = seed, Random(seed)
-        self.options = Options.draw(self.random)
-        if has_archive:
-            self.options = replace(self.options, has_archive=True, retention_bytes=0)
-        self.options = replace(self.options, replaces=replaces)
+        self.options = replace(Options.draw(self.random), **asked)
+        if self.options.has_archive:
+            self.options = replace(self.options, retention_bytes=0)
         self.now_ms = 0.0
         self.events = 0
         self.is_healed = self.is_calm = False
