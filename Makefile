@@ -22,8 +22,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
-# One more than there are cores, as most tests wait for servers, disks and clocks.
-PYTEST_OPTIONS ?= -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST_OPTIONS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 FUZZ ?= all --minutes 20
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -79,9 +80,10 @@ def received(directory: Path, log: FakeLog) -> bytes:
     wal = b""
     for i in range(int(log.commit_lsn - log.first_lsn) // MIB + 1):
         name = segment_name(log.timeline, log.first_lsn + i * MIB, MIB)
-        whole, partial = directory / name, directory / f"{name}.partial"
-        path = whole if whole.exists() else partial
-        wal += path.read_bytes() if path.exists() else b""
+        for found in (f"{name}.partial", name):  # in this order: it may be renamed meanwhile
+            with suppress(FileNotFoundError):
+                wal += (directory / found).read_bytes()
+                break
     return wal[: log.commit_lsn - log.first_lsn]
 
 
