@@ -102,21 +102,22 @@ class ReplicationConnection:
             text = conninfo.make_conninfo(dsn, **given, **server)
             self = cls(pq.PGconn.connect_start(text.encode()))
             try:
-                await self._connect(limit_s)
+                async with asyncio.timeout(limit_s):
+                    await self._connect()
                 return self
+            except TimeoutError:
+                where = server.get("host") or server.get("hostaddr") or "its socket"
+                text = f"no answer from PostgreSQL at {where} within {limit_s:g} s"
+                failures.append(Unavailable(text))
             except Unavailable as error:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
         raise Unavailable("; ".join(map(str, failures)))
 
-    async def _connect(self, limit_s: float) -> None:
+    async def _connect(self) -> None:
         try:
-            async with asyncio.timeout(limit_s):
-                await self._poll_connected()
-        except TimeoutError:
-            self._pg.finish()
-            raise Unavailable(f"no answer from PostgreSQL within {limit_s:g} s") from None
+            await self._poll_connected()
         except pg_errors.OperationalError as error:
             self._pg.finish()
             raise Unavailable(f"cannot connect to PostgreSQL: {error}".strip()) from error
