@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from tests.wal_maker import PAGE, WalMaker, random_wal, up_to_page_end
+from tests.wal_maker import PAGE, SWITCH, WalMaker, random_wal, up_to_page_end
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.walformat import (
@@ -226,6 +226,17 @@ def test_an_unknown_page_magic_is_accepted_but_may_not_change() -> None:
     assert end_before(wal, wal.end_lsn).end_lsn == wal.end_lsn
     altered = Altered(wal, {wal.start_lsn + PAGE: b"\x10"})
     assert scan_end(altered, wal.start_lsn) <= wal.start_lsn + PAGE
+
+
+def test_a_switch_record_with_data_is_corruption_from_wherever_it_is_met() -> None:
+    """PostgreSQL writes none; what goes on over pages could not be told from another record's end.
+    tests/fuzz/findings/wal: it was a torn record to one walk, and corruption to the other."""
+    wal = WalMaker(Random(8), segment_bytes=16384)
+    end = wal.record(100).end_lsn
+    wal.record(20_000, SWITCH)
+    with pytest.raises(CorruptWal, match="has data in it"):
+        end_before(wal, wal.end_lsn)
+    assert scan_end(wal, wal.start_lsn) == end
 
 
 def test_switch_padding_may_hold_page_headers_but_no_data() -> None:

@@ -354,6 +354,8 @@ class _Walk:
             raise self._invalid(start, reason)
         end = self._end_of(start, tot_len)
         if rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH:
+            if tot_len != RECORD_HEADER_BYTES:  # or its end could not be told on the next page
+                raise self._invalid(start, f"the switch record at {start} has data in it")
             end = self._end_of_switch(start, end)
         if end > self._limit:
             raise self._at_limit(start)

@@ -141,6 +141,8 @@ class NaiveWalk:
             raise Stopped(cut=False)
         self.at = (self.at + 7) & ~7
         if record[17] == 0 and record[16] & 0xF0 == 0x40:
+            if size != 24:
+                raise Stopped(cut=False)
             self._padding()
         if self.at - self.base > len(self.data):
             raise Stopped(cut=True)
