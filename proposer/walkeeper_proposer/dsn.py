@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from psycopg import pq
+from psycopg import conninfo, pq
+from psycopg import errors as pg_errors
 
 from walkeeper_common.errors import Refused
 
@@ -18,14 +19,16 @@ def libpq_parameters(dsn: str) -> dict[str, str]:
     libpq fills them in before it looks at them, and a value that it does not know makes it stop
     there: nothing is resolved and nobody is connected to.
     """
-    stopped = pq.PGconn.connect_start(
-        f"{_keyword_form(dsn)} channel_binding=do-not-connect".encode()
-    )
+    try:
+        text = conninfo.make_conninfo(dsn, channel_binding="do-not-connect")
+    except pg_errors.ProgrammingError as error:
+        raise Refused(f"--dsn is not a connection string: {error}") from error
+    stopped = pq.PGconn.connect_start(text.encode())
     try:
         found = {option.keyword.decode(): option.val for option in stopped.info}
         if not any(found.values()):
-            text = pq.misc.error_message(stopped)
-            raise Refused(f"--dsn is not a connection string that libpq understands: {text}")
+            reason = pq.misc.error_message(stopped)
+            raise Refused(f"--dsn is not a connection string that libpq understands: {reason}")
     finally:
         stopped.finish()
     parameters = {name: value.decode() for name, value in found.items() if value}
@@ -43,21 +46,6 @@ def _check_numbers(parameters: Mapping[str, str]) -> None:
         raise Refused(f"--dsn: {len(ports)} ports for {len(hosts)} hosts")
     if not parameters.get("connect_timeout", "0").lstrip("-").isdecimal():
         raise Refused(f"--dsn: connect_timeout is a number, not {parameters['connect_timeout']!r}")
-
-
-def _keyword_form(dsn: str) -> str:
-    """`postgresql://…` as `keyword=value …`, to which more can be added."""
-    try:
-        options = pq.Conninfo.parse(dsn.encode())
-    except Exception as error:  # psycopg raises OperationalError or ProgrammingError by version
-        raise Refused(f"--dsn is not a connection string: {error}") from error
-    given = ((o.keyword.decode(), o.val.decode()) for o in options if o.val is not None)
-    return " ".join(f"{name}={_quoted(value)}" for name, value in given)
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def time_limit_s(parameters: Mapping[str, str]) -> float:

@@ -19,7 +19,7 @@ from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
 from walkeeper_safekeeper.real_disk import claim_data_directory
-from walkeeper_safekeeper.server import serve
+from walkeeper_safekeeper.server import peer_name, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
@@ -87,7 +87,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
 def refuse_proposer(transport: asyncio.Transport) -> None:
     """Asking again may help: the links of proposers and of commands do."""
     text = f"{PROPOSERS_MAX} connections of proposers and commands are open already"
-    logger.warning("refused %s: %s", transport.get_extra_info("peername"), text)
+    logger.warning("refused %s: %s", peer_name(transport), text)
     transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
     transport.close()
 

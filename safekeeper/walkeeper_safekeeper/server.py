@@ -114,7 +114,7 @@ class _Server:
         """Hands the transport to a session of its own."""
         assert self.group is not None
         if len(self._clients) >= self._clients_max:
-            logger.warning("refused client %s: too many clients", _peer(transport))
+            logger.warning("refused client %s: too many clients", peer_name(transport))
             refuse(transport, "53300", "sorry, too many clients already")
             return
         loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ class _Server:
             limits=self.limits,
             now=self._now,
         )
-        task = self.group.create_task(session.run(), name=f"client {pid} {_peer(transport)}")
+        task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
         self._clients[pid] = task
         task.add_done_callback(lambda _: self._clients.pop(pid))
 
@@ -164,7 +164,8 @@ class _Undecided(asyncio.Protocol):
         self._transport = transport
         if not self._server.takes_more:
             logger.warning(
-                "refused %s: stopping, or too many connections that say nothing", _peer(transport)
+                "refused %s: stopping, or too many connections that say nothing",
+                peer_name(transport),
             )
             transport.abort()
             return
@@ -194,7 +195,7 @@ class _Undecided(asyncio.Protocol):
             logger.warning(
                 "closed %s: it starts TLS at once, which is not supported; use sslmode=prefer or "
                 "disable, without sslnegotiation=direct",
-                _peer(transport),
+                peer_name(transport),
             )
             transport.close()
             return
@@ -202,12 +203,12 @@ class _Undecided(asyncio.Protocol):
             said = f"a proposer that speaks protocol {received[7]}, not {PREFACE[7]}"
         else:
             said = f"neither a proposer nor a PostgreSQL client; it began with {received[:16]!r}"
-        logger.warning("closed %s: %s", _peer(transport), said)
+        logger.warning("closed %s: %s", peer_name(transport), said)
         refuse(transport, "08P01", f"this is a walkeeper safekeeper, and you are {said}")
 
     def eof_received(self) -> None:
         """It left before it said anything: a port check, mostly."""
-        logger.debug("%s closed after %r", _peer(self._transport), self._received)
+        logger.debug("%s closed after %r", peer_name(self._transport), self._received)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Only while it is still undecided."""
@@ -220,7 +221,7 @@ class _Undecided(asyncio.Protocol):
             self._transport.abort()
 
     def _on_silence(self) -> None:
-        logger.info("closed %s: it did not say what it is", _peer(self._transport))
+        logger.info("closed %s: it did not say what it is", peer_name(self._transport))
         self.close()
 
     def _leave(self) -> None:
@@ -235,7 +236,7 @@ def refuse(transport: asyncio.Transport, sqlstate: str, message: str) -> None:
     transport.close()
 
 
-def _peer(transport: asyncio.BaseTransport | None) -> str:
+def peer_name(transport: asyncio.BaseTransport | None) -> str:
     name = transport.get_extra_info("peername") if transport is not None else None
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "(gone)"
 

@@ -38,11 +38,10 @@ from pathlib import Path
 from tests.sim.search import run, search
 
 ASKED = {
-    "--archive": "WAL goes to an archive and comes back",
-    "--replace": "members are replaced",
-    "--busy": "processes are busy: what arrives meanwhile is received at once",
+    "--archive": ("has_archive", "WAL goes to an archive and comes back"),
+    "--replace": ("replaces", "members are replaced"),
+    "--busy": ("is_busy", "processes are busy: what arrives meanwhile is received at once"),
 }
-OPTION_OF = {"--archive": "has_archive", "--replace": "replaces", "--busy": "is_busy"}
 
 
 def _tell(line: str) -> None:
@@ -62,11 +61,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="when to stop searching")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
-    for flag, what in ASKED.items():
-        parser.add_argument(flag, action="store_true", help=what)
+    for flag, (option, what) in ASKED.items():
+        parser.add_argument(flag, dest=option, action="store_true", help=what)
     arguments = parser.parse_args()
-    flags = [flag for flag in ASKED if getattr(arguments, flag[2:])]
-    asked = {OPTION_OF[flag]: True for flag in flags}
+    flags = [flag for flag, (option, _) in ASKED.items() if getattr(arguments, option)]
+    asked = {ASKED[flag][0]: True for flag in flags}
     if arguments.seed is not None:
         done = run(arguments.seed, show=_tell, **asked)
         _tell(done.text)

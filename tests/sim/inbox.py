@@ -8,7 +8,6 @@ anywhere: several appends are one write, and half of one waits in the connection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from walkeeper_common.framed_connection import FramedConnection
@@ -26,7 +25,6 @@ class Inbox:
 
     def __init__(self, world: World, end: End) -> None:
         self._world, self._end = world, end
-        self.on_frames: Callable[[bytearray, int], int] = lambda _memory, _size: 0
         self._waiting = bytearray()
         self._is_due = False
         self._connection = FramedConnection(lambda _: self)
@@ -57,8 +55,10 @@ class Inbox:
         if self._waiting and not self._end.is_closed:
             self._wait()
 
+    def on_frames(self, memory: bytearray, size: int) -> int:
+        return self._end.on_frames(memory, size)
+
     def on_message(self, message: Message) -> None:
-        """Of what `on_frames` has not taken."""
         self._end.on_message(message)
 
     def on_closed(self, reason: str) -> None:

@@ -64,6 +64,7 @@ class End:
 
     def __init__(self, connection: Connection, name: str, peer: str) -> None:
         self.connection, self.name, self.peer = connection, name, peer
+        self.on_frames: Callable[[bytearray, int], int] = lambda _memory, _size: 0
         self.on_message: Callable[[Message], None] = lambda _: None
         self.on_closed: Callable[[], None] = lambda: None
         self.is_closed = False  # as this side knows
@@ -126,6 +127,8 @@ class End:
             return
         if other.inbox is not None:
             other.inbox.arrive(frame)
+            return
+        if other.on_frames(bytearray(frame), len(frame)):
             return
         at = 0
         while at < len(frame) and not other.is_closed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from tests.frames import tell
 from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
@@ -162,10 +161,7 @@ class ProposerNode:
 
         def received(message: Message) -> None:
             if self._connections.get(link) is connection and self.is_alive:
-                if connection.client.inbox is not None:  # `take` has seen it
-                    self.post(Received(link, message))
-                else:
-                    tell(self.driver, link, message)
+                self.post(Received(link, message))
 
         def take(memory: bytearray, size: int) -> int:
             if self._connections.get(link) is not connection or not self.is_alive:
@@ -179,8 +175,7 @@ class ProposerNode:
                 self._later(self.world.random.uniform(*RECONNECT_MS), lambda: self._connect(link))
 
         connection.client.on_message, connection.client.on_closed = received, closed
-        if connection.client.inbox is not None:
-            connection.client.inbox.on_frames = take
+        connection.client.on_frames = take
         self._connections[link] = connection
         self.post(LinkUp(link))
 

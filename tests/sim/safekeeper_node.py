@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.faulty_disk import PowerCut
 from tests.faulty_shelf import FaultyShelf, holds_tail
-from tests.frames import give, taken_at_once
+from tests.frames import taken_at_once
 from tests.sim.archive import Archived, NodesArchive
 from tests.sim.clock import Clock
 from tests.sim.disk_trouble import Disks, Loss
@@ -339,10 +339,7 @@ class SafekeeperNode:
 
         def received(message: Message) -> None:
             if life == self.lives and self.driver is not None:
-                if connection.server.inbox is not None:  # `take` has seen it
-                    self.driver.post(Received(number, message))
-                else:
-                    give(self.driver, number, self.send, message)
+                self.driver.post(Received(number, message))
 
         def take(memory: bytearray, size: int) -> int:
             if life != self.lives or self.driver is None:
@@ -355,8 +352,7 @@ class SafekeeperNode:
                 self.driver.post(ConnectionLost(number))
 
         connection.server.on_message, connection.server.on_closed = received, closed
-        if connection.server.inbox is not None:
-            connection.server.inbox.on_frames = take
+        connection.server.on_frames = take
         return True
 
     def _accept_without_log(self, connection: Connection) -> bool:
