@@ -12,8 +12,9 @@ from typing import Any
 from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
-from walkeeper_archive.archive import Archive, open_archive
+from walkeeper_archive.archive import Archive, archives_at, open_archive
 from walkeeper_archive.layout import Kind
+from walkeeper_archive.object_store import open_store
 from walkeeper_common.lsn import Lsn
 
 FAST_TAIL = ("--archive-tail-interval", "1s")
@@ -100,6 +101,9 @@ class ArchivingCluster(Cluster):
         return min(start_of(name, self.segment_bytes) for name in digests(self.wal_dir(number)))
 
     def archive(self) -> Archive:
+        """As soon as anything is archived."""
+        store = open_store(self.url)
+        wait_until(lambda: bool(archives_at(store)))
         return open_archive(self.url)
 
 
