@@ -21,7 +21,7 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
-from walkeeper_pager.page_requests import page_handler
+from walkeeper_pager.page_requests import Arrivals, page_handler
 from walkeeper_pager.pager import Pager
 
 logger = logging.getLogger("walkeeper.pager")
@@ -132,14 +132,15 @@ async def _serve(settings: PagerSettings, pager: Pager, threads: _Threads) -> No
     def on_listening(host: str, port: int) -> None:
         announce_ready(f"pager on {host}:{port}")
 
+    arrivals = Arrivals(pager)
     await serve_http(
         settings.http,
         Endpoints(
             not_ready=lambda: _not_ready(pager, threads.following),
-            status=lambda: _status(pager, threads.following),
-            gauges=lambda: _gauges(pager),
+            status=lambda: _status(pager, threads.following, arrivals),
+            gauges=lambda: _gauges(pager, arrivals),
         ),
-        routes={"/page": page_handler(pager)},
+        routes={"/page": page_handler(pager, arrivals)},
         on_listening=on_listening,
     )
 
@@ -150,7 +151,7 @@ def _not_ready(pager: Pager, following: Following) -> str | None:
     return None if following.source else following.problem or "no safekeeper yet"
 
 
-def _status(pager: Pager, following: Following) -> Mapping[str, object]:
+def _status(pager: Pager, following: Following, arrivals: Arrivals) -> Mapping[str, object]:
     state = pager.state()
     return {
         "system_id": state.system_id,
@@ -162,16 +163,18 @@ def _status(pager: Pager, following: Following) -> Mapping[str, object]:
         "horizon_lsn": str(state.horizon_lsn),
         "consistent": state.consistent,
         "history_bytes": state.history_bytes,
+        "waiting": arrivals.waiting,
     }
 
 
-def _gauges(pager: Pager) -> Sequence[Gauge]:
+def _gauges(pager: Pager, arrivals: Arrivals) -> Sequence[Gauge]:
     state = pager.state()
     named = (
         ("received_lsn", "End of the WAL that was received, in bytes.", state.received_lsn),
         ("applied_lsn", "End of the last record that pages can be had of.", state.applied_lsn),
         ("horizon_lsn", "Pages before this LSN are no longer kept.", state.horizon_lsn),
         ("indexed_blocks", "Block references in the history.", state.indexed_blocks),
+        ("waiting", "Requests for an LSN that is still to come.", arrivals.waiting),
     )
     return [Gauge(f"walkeeper_pager_{name}", text, float(value), {}) for name, text, value in named]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_pager.places import NotAPlace, PageError, Place
+from walkeeper_pager.places import Busy, NotAPlace, PageError, Place, check_place
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LSN_HEADER = "X-Walkeeper-LSN"
 TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 10.0, 300.0
+WAITING_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class PageRequest:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> PageRequest:
-        """NotAPlace says what is wrong with it."""
+        """NotAPlace, NotReplayed: what is wrong with it."""
         known = {"relation", "block", "fork", "lsn", "timeout"}
         if strange := set(query) - known:
             raise NotAPlace(f"{', '.join(sorted(strange))}: there is only {', '.join(known)}")
@@ -55,19 +56,56 @@ class PageRequest:
             raise NotAPlace(str(error)) from error
         if not 0 <= timeout_s <= TIMEOUT_S_MAX:
             raise NotAPlace(f"timeout is 0 to {TIMEOUT_S_MAX:g} seconds")
-        return cls(Place.parse(query["relation"], query.get("fork")), block, lsn, timeout_s)
+        place = Place.parse(query["relation"], query.get("fork"))
+        check_place(place, block)
+        return cls(place, block, lsn, timeout_s)
 
 
-def page_handler(pager: Pager) -> Callable[[web.Request], Awaitable[web.Response]]:
+class Arrivals:
+    """Requests for an LSN that is still to come. They wait on the loop: threads would soon be used
+    up by them, and the daemon's end would wait for theirs."""
+
+    def __init__(self, pager: Pager) -> None:
+        self._pager, self._moved, self.waiting = pager, asyncio.Event(), 0
+        self._loop = asyncio.get_running_loop()
+        pager.on_applied = self._on_applied
+
+    def _on_applied(self) -> None:
+        """In the thread that applies."""
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def wait(self, asked: PageRequest) -> None:
+        """Until it is applied, or the request's time is over. Busy: too many wait already."""
+        if self._pager.has(asked.lsn) or not asked.timeout_s:
+            return
+        if self.waiting >= WAITING_MAX:
+            raise Busy(f"{WAITING_MAX} requests are waiting for an LSN that is still to come")
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(asked.timeout_s):
+                while not self._pager.has(asked.lsn):
+                    await self._moved.wait()
+        except TimeoutError:
+            pass  # the pager says what is missing
+        finally:
+            self.waiting -= 1
+
+
+def page_handler(
+    pager: Pager, arrivals: Arrivals
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     """For aiohttp's router; a page is read in a thread of its own."""
     from aiohttp import web
 
     async def answer(request: web.Request) -> web.Response:
         try:
             asked = PageRequest.parse(request.query)
-            page, lsn = await asyncio.to_thread(
-                pager.page, asked.place, asked.block, asked.lsn, asked.timeout_s
-            )
+            await arrivals.wait(asked)
+            page, lsn = await asyncio.to_thread(pager.page, asked.place, asked.block, asked.lsn)
         except HistoryError as error:
             named = error if isinstance(error, PageError) else PageError(str(error))
             return web.json_response(

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +36,12 @@ from walkeeper_pager.folding import current, fold_segment
 from walkeeper_pager.page_redo import NOT_REPLAYED, PageState, RecordReader
 from walkeeper_pager.page_table import PageTable
 from walkeeper_pager.places import (
-    BLOCK_MAX,
     BeforeHorizon,
     NoSuchPage,
-    NotAPlace,
     NotApplied,
     NotReplayed,
     Place,
+    check_place,
 )
 from walkeeper_pager.received_wal import ReceivedWal
 from walkeeper_replay.apply import BROKEN, GONE, KNOWN, UNKNOWN
@@ -53,7 +51,6 @@ from walkeeper_replay.page import PAGE_BYTES
 logger = logging.getLogger("walkeeper.pager")
 
 _XLOG, _BACKUP_END = 0, 0x50
-FORKS_KEPT = (0, 3)
 FOLD_BYTES_MAX = 32 << 20  # of WAL, whose pages one transaction writes
 
 
@@ -79,7 +76,7 @@ class Pager:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._writing, self._reading = (PageTable(state_dir / "pages.sqlite") for _ in range(2))
         self._lock = threading.Lock()
-        self._applied = threading.Condition(self._lock)
+        self.on_applied: Callable[[], None] = lambda: None  # called by `apply`, in its thread
         self._segments: list[BlockIndex] = []
         self._records: RecordReader | None = None
         self._failed: str | None = None
@@ -181,7 +178,7 @@ class Pager:
             self._segments[-1].add(batch)
             self._see_end_of_backup(batch)
             self.applied_lsn = end
-            self._applied.notify_all()
+        self.on_applied()
 
     def _see_end_of_backup(self, batch: Batch) -> None:
         if self._consistent_lsn is not None:
@@ -245,20 +242,18 @@ class Pager:
 
     # Pages
 
-    def page(
-        self, place: Place, block: int, lsn: int | None = None, timeout_s: float = 0.0
-    ) -> tuple[bytes, int]:
+    def has(self, lsn: int | None) -> bool:
+        """Whether all up to this LSN is applied, and the pages are consistent. Never waits."""
+        return self._is_consistent() and (lsn is None or self.applied_lsn >= self._behind(lsn))
+
+    def page(self, place: Place, block: int, lsn: int | None = None) -> tuple[bytes, int]:
         """(the page, the LSN it is of): with every record that ends at or below `lsn`, by default
-        all that was applied. Waits for an LSN that is still to come. PageError otherwise."""
-        if place.fork not in FORKS_KEPT:
-            raise NotReplayed(f"{place}: WAL does not describe this fork in full; main and init")
-        if not 0 <= block <= BLOCK_MAX:
-            raise NotAPlace(f"{block} is not a block's number")
-        if lsn is not None:
-            lsn = self._behind_record(lsn)
-        with self._applied:
-            self._wait(lsn, timeout_s)
-            at = self.applied_lsn if lsn is None else lsn
+        all that was applied. PageError otherwise; NotApplied until `has` says that it is there."""
+        check_place(place, block)
+        with self._lock:
+            if not self.has(lsn):
+                raise NotApplied(self._missing(lsn))
+            at = self.applied_lsn if lsn is None else self._behind(lsn)
             oldest = max(self.horizon_lsn, self._consistent_lsn or 0)
             if at < oldest:
                 raise BeforeHorizon(
@@ -267,7 +262,7 @@ class Pager:
                 )
             return self._found(self._page_at(place, block, at), place, block, at), at
 
-    def _behind_record(self, lsn: int) -> int:
+    def _behind(self, lsn: int) -> int:
         """A server that has written a page of WAL to its end names the place behind the next
         page's header; the record before ends at the page's start."""
         header = (
@@ -277,23 +272,13 @@ class Pager:
         )
         return lsn - header if lsn % WAL_PAGE_BYTES == header else lsn
 
-    def _wait(self, lsn: int | None, timeout_s: float) -> None:
-        deadline_s = time.monotonic() + timeout_s
-
-        def is_there() -> bool:
-            return self._is_consistent() and (lsn is None or self.applied_lsn >= lsn)
-
-        while not is_there():
-            left_s = deadline_s - time.monotonic()
-            if left_s > 0:
-                self._applied.wait(left_s)
-                continue
-            text = f"applied up to {Lsn(self.applied_lsn)} only"
-            if lsn is not None and self.applied_lsn < lsn:
-                text = f"{Lsn(lsn)} is still to come: {text}"
-            if self._consistent_lsn is None:
-                text += "; the end of the base backup is still to come"
-            raise NotApplied(f"{text} (waited {timeout_s:g} s)")
+    def _missing(self, lsn: int | None) -> str:
+        text = f"applied up to {Lsn(self.applied_lsn)} only"
+        if lsn is not None and self.applied_lsn < self._behind(lsn):
+            text = f"{Lsn(lsn)} is still to come: {text}"
+        if self._consistent_lsn is None:
+            text += "; the end of the base backup is still to come"
+        return text
 
     def _page_at(self, place: Place, block: int, lsn: int) -> PageState:
         """Of what is kept; the caller holds the lock."""

@@ -16,6 +16,7 @@ from walkeeper_history.errors import HistoryError
 
 FORKS = {"main": 0, "fsm": 1, "vm": 2, "init": 3}
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
+FORKS_KEPT = (0, 3)  # in WAL as a whole
 BLOCK_MAX = (1 << 32) - 2
 _N = "[0-9]{1,10}"
 _NUMBERS = re.compile(f"({_N})/({_N})/({_N})")
@@ -63,6 +64,12 @@ class NotApplied(PageError):
     kind, http_status = "not_applied", 504
 
 
+class Busy(PageError):
+    """As many requests as may wait for their LSN do."""
+
+    kind, http_status = "busy", 503
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     """A fork of a relation, as WAL names it."""
@@ -99,3 +106,11 @@ class Place:
     def __str__(self) -> str:
         shown = f"{self.tablespace}/{self.database}/{self.relfilenode}"
         return shown if not self.fork else f"{shown} ({list(FORKS)[self.fork]})"
+
+
+def check_place(place: Place, block: int) -> None:
+    """NotAPlace, NotReplayed: it is given at no LSN."""
+    if place.fork not in FORKS_KEPT:
+        raise NotReplayed(f"{place}: WAL does not describe this fork in full; main and init")
+    if not 0 <= block <= BLOCK_MAX:
+        raise NotAPlace(f"{block} is not a block's number")

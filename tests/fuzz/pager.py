@@ -21,7 +21,7 @@ from walkeeper_history.reading import SegmentReader
 from walkeeper_history.walk import Buffers
 from walkeeper_pager.block_index import BlockIndex, Step
 from walkeeper_pager.page_requests import TIMEOUT_S_MAX, PageRequest
-from walkeeper_pager.places import FORKS, NotAPlace, Place
+from walkeeper_pager.places import FORKS, NotAPlace, NotReplayed, Place
 from walkeeper_replay.apply import FORK_MASK
 
 REQUESTED = (
@@ -39,7 +39,7 @@ def run_request(data: bytes) -> None:
     pairs = parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True)
     try:
         asked = PageRequest.parse(dict(pairs))
-    except NotAPlace as error:
+    except (NotAPlace, NotReplayed) as error:
         require(bool(str(error)), "no text for {}", pairs)
         return
     place = asked.place

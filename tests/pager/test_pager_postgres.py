@@ -6,8 +6,10 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -31,6 +33,7 @@ HISTORY = "3MB"
 MEMORY_MB_MAX = 500
 TABLES = ("pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history")
 INDEX = "pgbench_accounts_pkey"
+WAITERS = 60
 
 
 def one_row(
@@ -217,6 +220,40 @@ def test_the_command_gets_a_page_or_says_why_not(pages: Pages, tmp_path: Path) -
     done = walkeeper("pager", "status", *at)
     assert done.returncode == 1
     assert "is a pager there?" in done.stderr
+    pages.daemon.start()
+
+
+def test_requests_for_what_is_still_to_come_hold_up_neither_others_nor_the_end(
+    pages: Pages,
+) -> None:
+    catalog = pages.cluster.primary.sql("SELECT pg_relation_filepath('pg_class')")
+    later = Lsn(lsn_of(pages.cluster.primary.sql("SELECT pg_current_wal_insert_lsn()")) + (1 << 20))
+    with ThreadPoolExecutor(WAITERS) as threads:
+        waiting = [
+            threads.submit(fetch_page, pages.address, catalog, 0, lsn=later, timeout_s=30)
+            for _ in range(WAITERS)
+        ]
+        begun_s = time.monotonic()
+        for _ in range(20):
+            assert len(fetch_page(pages.address, catalog, 0)[0]) == 8192
+        assert time.monotonic() - begun_s < 20 and not any(one.done() for one in waiting)
+        pages.cluster.primary.sql(
+            "SELECT pg_logical_emit_message(false, '', repeat('x', 1100000))",
+            "SELECT pg_switch_wal()",
+        )
+        assert {one.result()[1] for one in waiting} == {later}
+        far = Lsn(later + (1 << 30))
+        waiting = [
+            threads.submit(fetch_page, pages.address, catalog, 0, lsn=far, timeout_s=120)
+            for _ in range(WAITERS)
+        ]
+        wait_until(lambda: fetch_status(pages.address)["waiting"] == WAITERS)
+        begun_s = time.monotonic()
+        assert pages.daemon.terminate() == 0
+        assert time.monotonic() - begun_s < 20
+        for one in waiting:
+            with pytest.raises(PageError):
+                one.result()
     pages.daemon.start()
 
 

@@ -143,7 +143,7 @@ def test_pages_of_the_past_are_the_same_before_and_after_the_horizon_moved(
     with pytest.raises(BeforeHorizon, match="before the history that is kept"):
         stopped.page(Place.parse("global/1262"), 0, stopped.horizon_lsn - 8)
     with pytest.raises(NotApplied, match="still to come"):
-        stopped.page(Place.parse("global/1262"), 0, lsn + 8, timeout_s=0.05)
+        stopped.page(Place.parse("global/1262"), 0, lsn + 8)
     whole.close()
     stopped.close()
 
