@@ -5,14 +5,17 @@
     /status   the daemon's own state as JSON
     /metrics  the same figures in Prometheus' text format
 
-Imported only when --http is given: a safekeeper without it pays nothing.
+Imported only when --http is given: a safekeeper without it pays nothing. Whoever asks too much is
+refused before the daemon runs out of descriptors, which its files need.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +24,13 @@ from prometheus_client.registry import Collector
 
 from walkeeper_common.errors import Refused
 
+logger = logging.getLogger("walkeeper.http")
+
+CONNECTIONS_MAX = 100
+CROWDED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
+    b"too many connections\n"
+)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -58,14 +68,25 @@ class _Collector(Collector):
         return list(families.values())
 
 
+class _Refusal(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        transport.write(CROWDED)
+        transport.close()
+
+
 async def serve_http(
     address: tuple[str, int],
     endpoints: Endpoints,
     *,
     routes: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] | None = None,
     on_listening: Callable[[str, int], None] | None = None,
+    connections_max: int = CONNECTIONS_MAX,
 ) -> None:
-    """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs."""
+    """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs; one
+    is cancelled when its peer has gone."""
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.gauges))
 
@@ -91,17 +112,39 @@ async def serve_http(
         *(routes or {}).items(),
     ):
         app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
     await runner.setup()
+    server = runner.server
+    assert server is not None
+
+    told = False
+
+    def connected() -> asyncio.BaseProtocol:
+        nonlocal told
+        is_room = len(server.connections) < connections_max
+        if not is_room and not told:
+            logger.warning("--http: %d connections are open, more are refused", connections_max)
+        told = not is_room
+        return server() if is_room else _Refusal()
+
     try:
+        listener = await _listen(connected, *address)
         try:
-            await web.TCPSite(runner, *address).start()
-        except OSError as error:
-            host, port = address
-            text = f"--http {host}:{port} cannot be listened on: {error.strerror}"
-            raise Refused(text) from error
-        if on_listening is not None:
-            on_listening(*runner.addresses[0][:2])
-        await asyncio.get_running_loop().create_future()
+            if on_listening is not None:
+                on_listening(*listener.sockets[0].getsockname()[:2])
+            await asyncio.get_running_loop().create_future()
+        finally:
+            listener.close()
     finally:
         await runner.cleanup()
+
+
+async def _listen(
+    connected: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(connected, host, port)
+    except OSError as error:
+        text = f"--http {host}:{port} cannot be listened on: {error.strerror}"
+        raise Refused(text) from error

@@ -24,8 +24,8 @@ from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
-# With clients and connections that say nothing below the 1,024 descriptors that a process usually
-# has: the files of the WAL need some.
+# With clients, those of --http and connections that say nothing below the 1,024 descriptors that a
+# process has at least: the files of the WAL need some.
 PROPOSERS_MAX = 400
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

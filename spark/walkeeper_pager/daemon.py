@@ -16,12 +16,12 @@ from pathlib import Path
 
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_endpoints import Endpoints, Gauge, serve_http
+from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
-from walkeeper_pager.page_requests import Arrivals, page_handler
+from walkeeper_pager.page_requests import WAITING_MAX, Arrivals, page_handler
 from walkeeper_pager.pager import Pager
 
 logger = logging.getLogger("walkeeper.pager")
@@ -142,6 +142,7 @@ async def _serve(settings: PagerSettings, pager: Pager, threads: _Threads) -> No
         ),
         routes={"/page": page_handler(pager, arrivals)},
         on_listening=on_listening,
+        connections_max=WAITING_MAX + CONNECTIONS_MAX,
     )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LSN_HEADER = "X-Walkeeper-LSN"
 TIMEOUT_S_DEFAULT, TIMEOUT_S_MAX = 10.0, 300.0
-WAITING_MAX = 1000
+WAITING_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)

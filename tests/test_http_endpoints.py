@@ -1,0 +1,129 @@
+"""--http of a daemon: who asks too much takes no descriptor that the daemon's files need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+from aiohttp import web
+
+from tests.waiting import until
+from walkeeper_common.daemon_process import DESCRIPTORS
+from walkeeper_common.errors import Refused
+from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
+
+QUIET = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
+ASK = b"GET /health HTTP/1.1\r\nHost: walkeeper\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[int]:
+    """The port."""
+    port = asyncio.get_running_loop().create_future()
+    named = {f"/{name}": handler for name, handler in routes.items()}
+    running = asyncio.create_task(
+        serve_http(
+            ("127.0.0.1", 0),
+            QUIET,
+            routes=named,  # type: ignore[arg-type]
+            on_listening=lambda _, found: port.set_result(found),
+        )
+    )
+    try:
+        yield await port
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def test_a_connection_too_many_is_told_so_and_the_others_are_answered() -> None:
+    async def body() -> None:
+        async with serving() as port:
+            kept = [
+                await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)
+            ]
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                answer = await reader.read()
+                assert answer.startswith(b"HTTP/1.1 503") and b"too many connections" in answer
+                writer.close()
+            for reader, writer in kept:
+                writer.write(ASK)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            kept[0][1].close()
+            assert await asyncio.wait_for(_answered(port), 20) == b"HTTP/1.1 200 OK\r\n"
+            for _, writer in kept:
+                writer.close()
+
+    uvloop.run(body())
+
+
+async def _answered(port: int) -> bytes:
+    """The first line of an answer, as soon as there is room."""
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(ASK)
+        line = await reader.readline()
+        writer.close()
+        if not line.startswith(b"HTTP/1.1 503"):
+            return line
+        await asyncio.sleep(0.05)
+
+
+def test_a_request_whose_peer_has_gone_is_given_up() -> None:
+    async def body() -> None:
+        events: list[str] = []
+
+        async def wait(_: web.Request) -> web.Response:
+            events.append("begun")
+            try:
+                await asyncio.sleep(300)
+            finally:
+                events.append("ended")
+            return web.Response()
+
+        async with serving(wait=wait) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ASK.replace(b"/health", b"/wait"))
+            await until(lambda: events == ["begun"])
+            writer.close()
+            await until(lambda: events == ["begun", "ended"])
+
+    uvloop.run(body())
+
+
+def test_an_address_that_is_taken_is_refused() -> None:
+    async def body() -> None:
+        async with serving() as port:
+            with pytest.raises(Refused, match=f"--http 127.0.0.1:{port} cannot be listened on"):
+                await serve_http(("127.0.0.1", port), QUIET)
+
+    uvloop.run(body())
+
+
+def test_a_daemon_takes_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    where = ("--id", "1", "--data-dir", str(tmp_path / "sk1"), "--listen", "127.0.0.1:0")
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where, "--http", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)),
+    )
+    try:
+        assert daemon.stdout is not None and b"ready" in daemon.stdout.readline()
+        limits = Path(f"/proc/{daemon.pid}/limits").read_text()
+        line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+        assert int(line.split()[3]) == allowed > 256, line
+    finally:
+        daemon.terminate()
+        assert daemon.wait(20) == 0
+        assert daemon.stdout is not None
+        daemon.stdout.close()
