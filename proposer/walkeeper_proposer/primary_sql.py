@@ -1,7 +1,7 @@
 """SQL to the primary, through asyncpg. A shell.
 
-The DSN is libpq's, and asyncpg gets its parts; what asyncpg does not know (GSSAPI, channel binding,
-hostaddr beside a host) is left out.
+The DSN is libpq's, and asyncpg gets its parts; what asyncpg does not know (GSSAPI, channel binding)
+is left out.
 
 Nothing here may wait for synchronous replication: `detach` runs while nobody acknowledges. A
 session says synchronous_commit = local first, so that not even a write would wait.
@@ -10,7 +10,8 @@ session says synchronous_commit = local first, so that not even a write would wa
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +25,8 @@ STATEMENT_TIMEOUT_S = 10.0
 # What asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
 TLS_VERSIONS = ("ssl_min_protocol_version", "ssl_max_protocol_version")
+TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+SYSTEM = "system"  # as sslrootcert: whoever the operating system trusts
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
 
@@ -33,7 +36,10 @@ def connection_arguments(dsn: str) -> dict[str, Any]:
     value = libpq_parameters(dsn)
     ports = [int(port or 5432) for port in value.get("port", "5432").split(",")]
     arguments: dict[str, Any] = {"timeout": time_limit_s(value)}
-    hosts = (value.get("hostaddr") or value.get("host") or "").split(",")
+    # What asyncpg connects to is what it wants to see in the certificate: not an address then.
+    verifies = value.get("sslmode") == "verify-full" or value.get("sslrootcert") == SYSTEM
+    places = ("host", "hostaddr") if verifies else ("hostaddr", "host")
+    hosts = next((value[name] for name in places if name in value), "").split(",")
     if hosts == [""]:
         hosts = [next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")]
     arguments["host"] = hosts
@@ -45,12 +51,36 @@ def connection_arguments(dsn: str) -> dict[str, Any]:
     # any database does.
     database = value.get("dbname", "postgres")
     arguments["database"] = "postgres" if database == value.get("user") else database
+    arguments["target_session_attrs"] = value.get("target_session_attrs", "any")
+    return arguments | _tls(value)
+
+
+def _tls(value: Mapping[str, str]) -> dict[str, Any]:
+    """asyncpg's arguments for it. Refused: a file that cannot be read."""
+    for name in TLS_FILES:
+        if name in value and value[name] != SYSTEM:
+            _check_readable(name, value[name])
+    if value.get("sslrootcert") == SYSTEM:  # which asyncpg would look for as a file
+        context = ssl.create_default_context()
+        if "sslcert" in value:
+            files = value["sslcert"], value.get("sslkey")
+            try:
+                context.load_cert_chain(*files, password=value.get("sslpassword", ""))
+            except OSError as error:
+                raise Refused(f"--dsn: sslcert={files[0]} sslkey={files[1]}: {error}") from error
+        return {"ssl": context}
     tls = {name: value[name] for name in TLS_PARAMETERS if name in value}
     if any(name in value for name in ("sslrootcert", "sslcert")):
         tls |= {name: value[name] for name in TLS_VERSIONS if name in value}
-    arguments["dsn"] = f"postgresql:///?{urlencode(tls)}"
-    arguments["target_session_attrs"] = value.get("target_session_attrs", "any")
-    return arguments
+    return {"dsn": f"postgresql:///?{urlencode(tls)}"}
+
+
+def _check_readable(name: str, path: str) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise Refused(f"--dsn: {name}={path}: {error.strerror}") from error
 
 
 @asynccontextmanager
