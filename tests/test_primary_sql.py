@@ -27,7 +27,7 @@ def test_both_forms_of_a_connection_string_mean_the_same() -> None:
     )
     assert url == words
     assert (url["host"], url["port"]) == (["h1", "h2"], [5433, 5434])
-    assert (url["user"], url["password"], url["database"]) == ("u", "p@ss", "db")
+    assert (url["user"], url["password"], url["database"]) == ("u", ["p@ss", "p@ss"], "db")
     assert "sslmode=require" in url["dsn"]
 
 
@@ -36,7 +36,7 @@ def test_one_port_is_for_every_host() -> None:
 
 
 def test_quotes_and_backslashes_in_a_password_survive() -> None:
-    assert connection_arguments(r"host=h password='a\'b\\c d'")["password"] == r"a'b\c d"
+    assert connection_arguments(r"host=h password='a\'b\\c d'")["password"] == [r"a'b\c d"]
 
 
 def test_the_environment_fills_in_what_the_string_leaves_out(

@@ -14,16 +14,8 @@ CONNECT_TIMEOUT_S_MIN = 2.0  # as in libpq
 
 
 def libpq_parameters(dsn: str) -> dict[str, str]:
-    """Every parameter that has a value: of the DSN, its service, the environment, the defaults.
-
-    libpq fills them in before it looks at them, and a value that it does not know makes it stop
-    there: nothing is resolved and nobody is connected to.
-    """
-    try:
-        text = conninfo.make_conninfo(dsn, channel_binding="do-not-connect")
-    except pg_errors.ProgrammingError as error:
-        raise Refused(f"--dsn is not a connection string: {error}") from error
-    stopped = pq.PGconn.connect_start(text.encode())
+    """Every parameter that has a value: of the DSN, its service, the environment, the defaults."""
+    stopped = _stopped(dsn)
     try:
         found = {option.keyword.decode(): option.val for option in stopped.info}
         if not any(found.values()):
@@ -34,6 +26,34 @@ def libpq_parameters(dsn: str) -> dict[str, str]:
     parameters = {name: value.decode() for name, value in found.items() if value}
     _check_numbers(parameters)
     return parameters
+
+
+def password_of(dsn: str, server: Mapping[str, str]) -> str | None:
+    """What is said there: of the DSN, the environment, .pgpass. `server`: its own parameters."""
+    stopped = _stopped(dsn, **server)
+    try:
+        return stopped.password.decode() or None
+    finally:
+        stopped.finish()
+
+
+def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:
+    """libpq fills parameters in before it looks at them, and a value that it does not know makes it
+    stop there: nothing is resolved and nobody is connected to."""
+    try:
+        text = conninfo.make_conninfo(dsn, **parameters, channel_binding="do-not-connect")
+    except pg_errors.ProgrammingError as error:
+        raise Refused(f"--dsn is not a connection string: {error}") from error
+    return pq.PGconn.connect_start(text.encode())
+
+
+def servers_of(parameters: Mapping[str, str]) -> list[dict[str, str]]:
+    """host, hostaddr and port of each server, as far as they are given."""
+    lists = {n: parameters[n].split(",") for n in ("host", "hostaddr", "port") if n in parameters}
+    count = max(map(len, lists.values()), default=1)
+    return [
+        {n: all_[at if len(all_) > 1 else 0] for n, all_ in lists.items()} for at in range(count)
+    ]
 
 
 def _check_numbers(parameters: Mapping[str, str]) -> None:

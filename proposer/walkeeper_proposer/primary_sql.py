@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import asyncpg
 
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.dsn import libpq_parameters, time_limit_s
+from walkeeper_proposer.dsn import libpq_parameters, password_of, servers_of, time_limit_s
 
 STATEMENT_TIMEOUT_S = 10.0
 # What asyncpg takes only from a DSN of its own, under libpq's names.
@@ -29,29 +29,34 @@ TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 SYSTEM = "system"  # as sslrootcert: whoever the operating system trusts
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
+NO_CONNECTION = "no SQL connection to the primary"
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:
-    """libpq's view of a DSN as asyncpg's arguments; "host" and "port" are lists of one length."""
+    """libpq's view of a DSN as asyncpg's arguments; "host", "port" and "password" are lists of one
+    length."""
     value = libpq_parameters(dsn)
-    ports = [int(port or 5432) for port in value.get("port", "5432").split(",")]
-    arguments: dict[str, Any] = {"timeout": time_limit_s(value)}
+    # libpq's default, a database named after the user, is rarely there; for what is asked here
+    # any database does.
+    named = value.get("dbname", "postgres")
+    database = "postgres" if named == value.get("user") else named
+    servers = servers_of(value)
     # What asyncpg connects to is what it wants to see in the certificate: not an address then.
     verifies = value.get("sslmode") == "verify-full" or value.get("sslrootcert") == SYSTEM
     places = ("host", "hostaddr") if verifies else ("hostaddr", "host")
-    hosts = next((value[name] for name in places if name in value), "").split(",")
-    if hosts == [""]:
-        hosts = [next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")]
-    arguments["host"] = hosts
-    arguments["port"] = ports * len(hosts) if len(ports) == 1 else ports
-    for name in ("user", "password", "passfile"):
-        if name in value:
-            arguments[name] = value[name]
-    # libpq's default, a database named after the user, is rarely there; for what is asked here
-    # any database does.
-    database = value.get("dbname", "postgres")
-    arguments["database"] = "postgres" if database == value.get("user") else database
-    arguments["target_session_attrs"] = value.get("target_session_attrs", "any")
+    directory = next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")
+    hosts = [next((each[n] for n in places if each.get(n)), directory) for each in servers]
+    arguments: dict[str, Any] = {
+        "host": hosts,
+        "port": [int(each.get("port") or 5432) for each in servers],
+        # asyncpg has its own reading of .pgpass, without escapes.
+        "password": [password_of(dsn, {**each, "dbname": database}) for each in servers],
+        "database": database,
+        "timeout": time_limit_s(value),
+        "target_session_attrs": value.get("target_session_attrs", "any"),
+    }
+    if "user" in value:
+        arguments["user"] = value["user"]
     return arguments | _tls(value)
 
 
@@ -96,7 +101,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         raise _refused(error) from error
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         shown = str(error) or f"no answer within {arguments['timeout']:g} s"
-        raise Refused(f"no SQL connection to the primary: {shown}") from error
+        raise Refused(f"{NO_CONNECTION}: {shown}") from error
     try:
         yield connection
     except TimeoutError:
@@ -110,22 +115,32 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
     """To the first server that takes us; each has the whole time limit, which asyncpg shares out
     among all that it is given."""
-    servers = list(zip(arguments["host"], arguments["port"], strict=True))
-    for host, port in servers:
+    own = ("host", "port", "password")
+    servers = [
+        dict(zip(own, each, strict=True))
+        for each in zip(*(arguments[name] for name in own), strict=True)
+    ]
+    for server in servers:
         try:
             return await asyncpg.connect(
-                **arguments | {"host": host, "port": port},
+                **arguments | server,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": "walkeeper_sql"},
             )
+        except asyncpg.InvalidPasswordError as error:
+            if server["password"] is None:
+                name = arguments["database"]
+                text = f"{error}; neither --dsn nor .pgpass has a password for database {name}"
+                raise Refused(f"{NO_CONNECTION}: {text}") from error
+            raise
         except (OSError, TimeoutError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError):
-            if (host, port) == servers[-1]:
+            if server is servers[-1]:
                 raise
     raise AssertionError(f"{servers=}")
 
 
 def _refused(error: asyncpg.PostgresError) -> Refused:
-    text = f"no SQL connection to the primary: {error}"
+    text = f"{NO_CONNECTION}: {error}"
     if error.sqlstate == TOO_MANY_CONNECTIONS:
         text += (
             "; commits that hang hold their connections: connect as a superuser, for whom "

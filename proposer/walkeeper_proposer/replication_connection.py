@@ -97,6 +97,8 @@ class ReplicationConnection:
         limit_s = time_limit_s(parameters)
         given = {name: value for name, value in TCP_DEFAULTS.items() if name not in parameters}
         given |= {"replication": replication, "application_name": application_name}
+        if replication == "true" and parameters.get("dbname") == parameters.get("user"):
+            given["dbname"] = "replication"  # as .pgpass has it; libpq's default is the user's name
         failures: list[Unavailable] = []
         for server in await _servers(parameters, limit_s):
             text = conninfo.make_conninfo(dsn, **given, **server)
