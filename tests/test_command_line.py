@@ -14,6 +14,7 @@ import pytest
 from walkeeper_archive.layout import Packing
 from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
+from walkeeper_common.addresses import parsed, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
@@ -282,3 +283,10 @@ def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
     piped = ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"]
     done = subprocess.run(piped, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) in ((1, ""), (0, ""))
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:5454", "db1:1", "[::1]:5454", "[fe80::1%eth0]:65535"])
+def test_an_address_is_shown_as_options_take_it(text: str) -> None:
+    address = HostPort().convert(text, None, None)
+    assert shown_address(address) == text
+    assert parsed(text) == parsed(text.replace("[", "").replace("]", "")) == address

@@ -15,8 +15,8 @@ from typing import Any
 
 from walkeeper_archive.archive import Archive
 from walkeeper_cli.archive_keep import KeepFrom
-from walkeeper_cli.options import Address
 from walkeeper_cli.status import gather
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id

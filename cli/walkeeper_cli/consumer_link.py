@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from psycopg import conninfo, pq
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import StandbyStatus
@@ -40,7 +41,7 @@ class ConsumerLink:
             )  # fmt: skip
             connection = pq.PGconn.connect(text.encode())
             if connection.status == pq.ConnStatus.OK:
-                return cls(connection, f"{host}:{port}")
+                return cls(connection, shown_address((host, port)))
             reasons.append(" ".join(pq.misc.error_message(connection).split()))
         raise Refused(f"no safekeeper takes a consumer: {'; '.join(reasons)}")
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
@@ -24,7 +25,6 @@ from walkeeper_proposer.primary import identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
 
-Address = tuple[str, int]
 NO_LOG = bytes(16)
 
 
@@ -94,11 +94,13 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
     except Unreachable as error:
         raise Refused(f"{error}; `create` needs every member") from error
     states = []
-    for (host, port), answer in zip(settings.safekeepers, answers, strict=True):
+    for address, answer in zip(settings.safekeepers, answers, strict=True):
         if isinstance(answer, Reject):
-            raise Refused(f"safekeeper at {host}:{port}: {answer.text}")
+            raise Refused(f"safekeeper at {shown_address(address)}: {answer.text}")
         if not isinstance(answer, LogState):
-            raise Refused(f"safekeeper at {host}:{port} answered with {type(answer).__name__}")
+            raise Refused(
+                f"safekeeper at {shown_address(address)} answered with {type(answer).__name__}"
+            )
         states.append(answer)
     ids = [state.acceptor_id for state in states]
     if len(set(ids)) != len(ids):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from walkeeper_cli.options import Address
 from walkeeper_cli.status import gather
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 
 ANSWER_TIMEOUT_S = 5.0

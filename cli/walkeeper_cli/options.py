@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from walkeeper_cli.configuration_file import load_defaults
+from walkeeper_common.addresses import Address, shown_address
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # newer versions of click made it generic
@@ -26,7 +27,6 @@ APPLICATION_NAME_BYTES_MAX = 63
 CONFIG, LOG_LEVEL = "walkeeper.config", "walkeeper.log_level"
 LOG_LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"]
 
-Address = tuple[str, int]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -102,8 +102,9 @@ class HostPorts(ParamType):
         items = value if isinstance(value, list) else str(value).split(",")
         addresses = tuple(HostPort().convert(item, param, ctx) for item in items)
         if twice := {address for address in addresses if addresses.count(address) > 1}:
-            host, port = min(twice)
-            self.fail(f"{host}:{port} is there twice; each safekeeper once", param, ctx)
+            self.fail(
+                f"{shown_address(min(twice))} is there twice; each safekeeper once", param, ctx
+            )
         return addresses
 
 

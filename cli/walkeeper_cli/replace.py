@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
 from walkeeper_common.quorum import Configuration
 from walkeeper_proposer.replacing import Answers, Batch, Goal, replace_member
-
-Address = tuple[str, int]
 
 PAUSE_S = 0.5
 
@@ -43,7 +42,7 @@ async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Con
         cluster=settings.cluster,
         leaving=settings.leaving,
         joining=settings.joining,
-        address=f"{settings.address[0]}:{settings.address[1]}",
+        address=shown_address(settings.address),
         at=addresses.index(settings.address),
         instead=settings.instead,
     )

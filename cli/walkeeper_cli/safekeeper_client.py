@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
 
@@ -14,7 +15,7 @@ class Unreachable(Exception):
 
 async def ask(address: tuple[str, int], question: Message, timeout_s: float) -> Message:
     """The first message that comes back. Unreachable names the address and the reason."""
-    shown = f"{address[0]}:{address[1]}"
+    shown = shown_address(address)
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(*address)

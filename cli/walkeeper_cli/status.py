@@ -9,6 +9,7 @@ from typing import Any
 
 from walkeeper_cli.archive_status import archive_line, archive_troubles
 from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import member_id
@@ -41,7 +42,7 @@ async def gather(
 
 
 async def _ask_one(address: tuple[str, int], cluster: str, timeout_s: float) -> dict[str, Any]:
-    shown = {"address": f"{address[0]}:{address[1]}", "reachable": False}
+    shown = {"address": shown_address(address), "reachable": False}
     try:
         answer = await ask(address, StatusRequest(cluster), timeout_s)
     except Unreachable as error:

@@ -33,6 +33,7 @@ from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_cli.standby_names import includes
 from walkeeper_cli.status import gather
 from walkeeper_cli.supervision import keep_running
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.requests import LogQuery, LogState
 from walkeeper_proposer.primary_sql import connected
@@ -208,7 +209,7 @@ class _Up:
         except Unreachable as error:
             raise Refused(str(error)) from error
         if not isinstance(answer, LogState):
-            raise Refused(f"safekeeper at {address[0]}:{address[1]} answered with {answer}")
+            raise Refused(f"safekeeper at {shown_address(address)} answered with {answer}")
         return answer
 
 

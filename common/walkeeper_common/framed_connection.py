@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.history import NO_BALLOT
@@ -53,9 +54,9 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """`host:port` of the other side."""
+        """Of the other side."""
         name = self._transport.get_extra_info("peername") if self._transport else None
-        return f"{name[0]}:{name[1]}" if name else "?"
+        return shown_address(name[:2]) if name else "?"
 
     @property
     def unsent_bytes(self) -> int:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import Refused
 
 logger = logging.getLogger("walkeeper.http")
@@ -146,5 +147,5 @@ async def _listen(
     try:
         return await loop.create_server(connected, host, port)
     except OSError as error:
-        text = f"--http {host}:{port} cannot be listened on: {error.strerror}"
+        text = f"--http {shown_address((host, port))} cannot be listened on: {error.strerror}"
         raise Refused(text) from error

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.addresses import Address, parsed, shown_address
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
@@ -29,7 +30,6 @@ from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
 
-Address = tuple[str, int]
 
 HEARTBEAT_S = 1.0
 NEW_ELECTION_PAUSE_S = (0.1, 1.0)
@@ -77,17 +77,15 @@ def _with_newcomer(
     addresses: tuple[Address, ...], configuration: Configuration | None
 ) -> tuple[Address, ...]:
     """A member that joined since this process was started is reached all the same."""
-    if configuration is None or configuration.address in ("", *map(_shown, addresses)):
+    if configuration is None or not configuration.address:
         return addresses
-    host, _, port = configuration.address.rpartition(":")
+    joined = parsed(configuration.address)
+    if joined in addresses:
+        return addresses
     logger.warning(
         "safekeeper at %s has become a member: put it into --safekeepers", configuration.address
     )
-    return (*addresses, (host, int(port)))
-
-
-def _shown(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
+    return (*addresses, joined)
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
@@ -158,7 +156,7 @@ class _Life:
             cluster=settings.cluster,
             proposer_id=os.urandom(16),
             links=len(addresses),
-            addresses=frozenset(map(_shown, addresses)),
+            addresses=frozenset(map(shown_address, addresses)),
             application_name=settings.application_name,
             waivers=Waivers(resume=settings.resume, unsafe_settings=settings.unsafe_settings),
             take_over=settings.take_over,

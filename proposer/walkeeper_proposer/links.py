@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import Message, encode
 from walkeeper_common.messages import Buffer
@@ -33,7 +34,7 @@ class _Link:
         self.is_closing = False
 
     def __str__(self) -> str:
-        return f"safekeeper at {self.address[0]}:{self.address[1]}"
+        return f"safekeeper at {shown_address(self.address)}"
 
 
 class _LinkOwner:

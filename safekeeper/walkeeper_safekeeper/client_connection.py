@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
 from walkeeper_common.pgwire import error_response as build_error_response
 
@@ -39,7 +40,7 @@ class ClientConnection:
         self.port: int = peer[1] if isinstance(peer, tuple) else -1
 
     def __str__(self) -> str:
-        return f"{self.address}:{self.port}"
+        return shown_address((self.address, self.port))
 
     async def next_startup(self) -> StartupPacket:
         """The next packet before the login. ClientGone, RemoteProtocolError."""

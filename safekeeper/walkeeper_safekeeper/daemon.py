@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from walkeeper_archive.object_store import open_store
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.framed_connection import FramedConnection
@@ -63,7 +64,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         connection.take_over(transport, received)
 
     def on_ready(host: str, port: int) -> None:
-        announce_ready(f"safekeeper {settings.acceptor_id} on {host}:{port}")
+        announce_ready(f"safekeeper {settings.acceptor_id} on {shown_address((host, port))}")
 
     try:
         await catalog.open_all()

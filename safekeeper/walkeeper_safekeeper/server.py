@@ -23,6 +23,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TypeAlias, cast
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import PREFACE
 from walkeeper_common.pgwire import SqlRefused, error_response
@@ -82,11 +83,12 @@ async def _bind(server: _Server, host: str, port: int) -> asyncio.Server:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Refused(
-                f"{host}:{port} is in use: another process listens there; stop it, or choose "
-                "another port with --listen"
+                f"{shown_address((host, port))} is in use: another process listens there; stop it, "
+                "or choose another port with --listen"
             ) from error
         raise Refused(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; check --listen"
+            f"cannot listen on {shown_address((host, port))}: {error.strerror or error}; "
+            "check --listen"
         ) from error
 
 
@@ -238,7 +240,7 @@ def refuse(transport: asyncio.Transport, sqlstate: str, message: str) -> None:
 
 def peer_name(transport: asyncio.BaseTransport | None) -> str:
     name = transport.get_extra_info("peername") if transport is not None else None
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "(gone)"
+    return shown_address(name[:2]) if isinstance(name, tuple) else "(gone)"
 
 
 def _set_socket_options(transport: asyncio.Transport) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
+from walkeeper_common.addresses import parsed
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData
@@ -64,11 +65,11 @@ class SafekeeperLink:
 
         `entries`: a logical log, whose positions then take the place of LSNs.
         """
-        host, _, port = address.rpartition(":")
+        host, port = parsed(address)
         options = f"-c walkeeper.cluster={cluster}" if cluster else ""
         options += " -c walkeeper.entries=on" if entries else ""
         text = conninfo.make_conninfo(
-            host=host.strip("[]"), port=port, user=os.environ.get("PGUSER", USER),
+            host=host, port=str(port), user=os.environ.get("PGUSER", USER),
             dbname="replication", replication="true", application_name="walkeeper history",
             keepalives_idle=10, tcp_user_timeout=20000,
             **({"options": options} if options else {}),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
@@ -53,7 +54,7 @@ def run(settings: PagerSettings) -> int:
 async def _main(settings: PagerSettings) -> int:
     with _claimed(settings.data_dir):
         base = BasePages(settings.base)
-        addresses = [_shown(address) for address in settings.safekeepers]
+        addresses = [*map(shown_address, settings.safekeepers)]
         with storage_failures(settings.data_dir):
             pager = await asyncio.to_thread(
                 lambda: Pager(settings.data_dir, base, history_bytes=settings.history_bytes)
@@ -130,7 +131,7 @@ class _Threads:
 
 async def _serve(settings: PagerSettings, pager: Pager, threads: _Threads) -> None:
     def on_listening(host: str, port: int) -> None:
-        announce_ready(f"pager on {host}:{port}")
+        announce_ready(f"pager on {shown_address((host, port))}")
 
     arrivals = Arrivals(pager)
     await serve_http(
@@ -211,8 +212,3 @@ def _claimed(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _shown(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from walkeeper_common.addresses import shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_pager.places import Busy, NotAPlace, PageError, Place, check_place
@@ -132,7 +133,7 @@ def fetch_page(
         asked["lsn"] = str(lsn)
     body, headers = _get(address, f"/page?{urllib.parse.urlencode(asked)}", timeout_s + 10)
     if LSN_HEADER not in headers:
-        raise PageError(f"{address[0]}:{address[1]} serves something else: it is no pager")
+        raise PageError(f"{shown_address(address)} serves something else: it is no pager")
     return body, Lsn.parse(headers[LSN_HEADER])
 
 
@@ -143,13 +144,12 @@ def fetch_status(address: tuple[str, int]) -> dict[str, object]:
     except ValueError:
         status = None
     if not isinstance(status, dict) or "applied_lsn" not in status:
-        raise PageError(f"{address[0]}:{address[1]} serves something else: it is no pager")
+        raise PageError(f"{shown_address(address)} serves something else: it is no pager")
     return status
 
 
 def _get(address: tuple[str, int], path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    url = f"http://{host}:{address[1]}"
+    url = f"http://{shown_address(address)}"
     # Straight to the pager: an http_proxy of the environment is for what is far away.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

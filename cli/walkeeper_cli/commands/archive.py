@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.options import Address, HostPorts, config_option, option
+from walkeeper_cli.options import HostPorts, config_option, option
+from walkeeper_common.addresses import Address
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

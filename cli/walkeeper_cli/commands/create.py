@@ -7,7 +7,6 @@ import asyncio
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     SlotName,
     cluster_option,
@@ -17,6 +16,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
     slot_of,
 )
+from walkeeper_common.addresses import Address
 
 
 @click.command("create", short_help="Make a log on its safekeepers.")

@@ -12,7 +12,6 @@ import click
 
 from walkeeper_cli.history_options import LsnText
 from walkeeper_cli.options import (
-    Address,
     Duration,
     HostPort,
     HostPorts,
@@ -22,6 +21,7 @@ from walkeeper_cli.options import (
     log_level_option,
     option,
 )
+from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
 
 AT_DEFAULT = "127.0.0.1:5460"

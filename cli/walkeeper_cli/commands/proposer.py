@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from walkeeper_cli.options import (
-    Address,
     ApplicationName,
     Publications,
     Size,
@@ -20,6 +19,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
     slot_of,
 )
+from walkeeper_common.addresses import Address
 
 
 @click.command("proposer", short_help="Run the daemon beside a primary.")

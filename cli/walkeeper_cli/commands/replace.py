@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     HostPort,
     ParamType,
@@ -17,6 +16,7 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
 )
+from walkeeper_common.addresses import Address, shown_address
 
 
 class Newcomer(ParamType):
@@ -100,6 +100,6 @@ def command(
     made = asyncio.run(replace(settings, lambda text: click.echo(text, err=True)))
     members = ", ".join(str(member_id(name)) for name in made.members)
     click.echo(
-        f"safekeeper {joining} at {address[0]}:{address[1]} is a member of cluster {cluster}: "
+        f"safekeeper {joining} at {shown_address(address)} is a member of cluster {cluster}: "
         f"members are {members} (generation {made.generation})"
     )

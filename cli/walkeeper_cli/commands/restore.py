@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     HostPorts,
     cluster_option,
     config_option,
     option,
 )
+from walkeeper_common.addresses import Address
 
 if TYPE_CHECKING:
     from walkeeper_common.lsn import Lsn

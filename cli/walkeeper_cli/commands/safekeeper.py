@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     HostPort,
     Size,
@@ -14,6 +13,7 @@ from walkeeper_cli.options import (
     log_level_option,
     option,
 )
+from walkeeper_common.addresses import Address
 
 
 @click.command("safekeeper", short_help="Run one safekeeper daemon.")

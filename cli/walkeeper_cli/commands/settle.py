@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     cluster_option,
     config_option,
     option,
     safekeepers_option,
 )
+from walkeeper_common.addresses import Address
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_common.lsn import Lsn

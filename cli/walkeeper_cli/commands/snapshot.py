@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     SlotName,
     cluster_option,
@@ -16,6 +15,7 @@ from walkeeper_cli.options import (
     option,
     safekeepers_option,
 )
+from walkeeper_common.addresses import Address
 
 
 @click.command("snapshot", short_help="Published tables as Parquet, joined to a logical log.")

@@ -9,13 +9,13 @@ import time
 import click
 
 from walkeeper_cli.options import (
-    Address,
     Duration,
     cluster_option,
     config_option,
     option,
     safekeepers_option,
 )
+from walkeeper_common.addresses import Address
 
 WATCH_S = 2.0
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from walkeeper_cli.child_process import ChildProcess, walkeeper_command
-from walkeeper_cli.options import Address
+from walkeeper_common.addresses import Address, shown_address
 
 
 def safekeepers(
@@ -24,11 +24,11 @@ def safekeepers(
         number: _daemon(
             directory,
             f"safekeeper {number}",
-            *("safekeeper", "--id", str(number), "--listen", f"{host}:{port}"),
+            *("safekeeper", "--id", str(number), "--listen", shown_address(address)),
             *("--data-dir", str(data_directory(directory, number)), *options),
             **(environment or {}),
         )
-        for number, (host, port) in enumerate(addresses, 1)
+        for number, address in enumerate(addresses, 1)
     }
 
 
@@ -39,7 +39,7 @@ def data_directory(directory: Path, number: int) -> Path:
 
 def proposer(directory: Path, addresses: Sequence[Address], dsn: str) -> ChildProcess:
     """Not started. The DSN may hold a password, and a command line can be read by everybody."""
-    members = ",".join(f"{host}:{port}" for host, port in addresses)
+    members = ",".join(map(shown_address, addresses))
     arguments = ("proposer", "--safekeepers", members)
     if not dsn:  # in the environment an empty one counts as none
         return _daemon(directory, "proposer", *arguments, "--dsn", "")

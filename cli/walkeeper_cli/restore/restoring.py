@@ -24,7 +24,6 @@ from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.restored_server import NotLearned
 from walkeeper_cli.restore.safekeeper import (
-    Address,
     Rejected,
     Safekeeper,
     Unreachable,
@@ -45,6 +44,7 @@ from walkeeper_cli.restore.verdict import (
     members_of,
 )
 from walkeeper_cli.restore_guard import say
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AcceptorGreeting, RejectCode
@@ -306,7 +306,7 @@ def _asked_at_once(
         except WalkeeperError as error:
             answers.put((place, error))
         except Exception as error:
-            answers.put((place, Unreachable(f"{address[0]}:{address[1]}: {error!r}")))
+            answers.put((place, Unreachable(f"{shown_address(address)}: {error!r}")))
 
     for place, address in enumerate(addresses):
         threading.Thread(target=run, args=(place, address), daemon=True).start()

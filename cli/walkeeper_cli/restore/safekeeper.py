@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from struct import error as StructError
 from struct import unpack_from
 
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.framing import PREFACE, FrameReader, Message, crc_of, encode
 from walkeeper_common.history import NO_BALLOT
@@ -34,7 +35,6 @@ from walkeeper_common.pgwire import (
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.requests import ReadRequest, ReadResponse
 
-Address = tuple[str, int]
 READS_AT_ONCE = 4
 HISTORY_BYTES_MAX = 1 << 24
 RECEIVE_BYTES = 1 << 16
@@ -58,7 +58,7 @@ class Safekeeper:
     """A connection in walkeeper's own protocol. Not usable after an error."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
-        self.shown = f"safekeeper at {address[0]}:{address[1]}"
+        self.shown = f"safekeeper at {shown_address(address)}"
         try:
             self._socket = socket.create_connection(address, timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -160,7 +160,7 @@ def timeline_history(
     address: Address, cluster: str, timeline: int, timeout_s: float
 ) -> bytes | None:
     """The .history file as a PostgreSQL client is given it; None: this safekeeper has none."""
-    shown = f"safekeeper at {address[0]}:{address[1]}"
+    shown = f"safekeeper at {shown_address(address)}"
     login = {
         "user": "walkeeper",
         "database": "replication",

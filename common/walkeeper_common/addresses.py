@@ -1,0 +1,19 @@
+"""Where a daemon listens: host and port, and the one text of them, which every option takes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Address: TypeAlias = tuple[str, int]
+
+
+def shown_address(address: Address) -> str:
+    """`10.0.0.1:5454`, `[::1]:5454`."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parsed(text: str) -> Address:
+    """Of a text that `shown_address` made; an IPv6 address may also have no brackets."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
