@@ -246,6 +246,8 @@ class Reading:
                 return
             lsn, reason = self._describe(run)
             behind = min(page_at(run.at) + 1, pages.count)
+            if behind < pages.count and pages.entry_offset(behind) >= self._held:
+                behind = pages.count  # they are good, and all of them this record's
             page = self._stopped(lsn, reason, behind, pages, torn=run.stop is not Stop.ZERO)
             previous = None
 

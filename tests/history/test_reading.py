@@ -182,6 +182,28 @@ def test_a_missing_segment_leaves_out_only_what_it_held(tmp_path: Path) -> None:
     assert "is missing" in problems[0].reason
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("pages", [1, 2, 3, 5])
+def test_an_archive_may_end_in_a_record_of_any_length(
+    tmp_path: Path, pages: int, engine: str
+) -> None:
+    """Its rest is in the segment that is not archived yet."""
+    maker = WalMaker(Random(pages), segment_bytes=SEGMENT_BYTES)
+    while maker.end_lsn % SEGMENT_BYTES < SEGMENT_BYTES - pages * 8192:
+        maker.record(500)
+    begun = maker.record(pages * 8192 + 10_000)
+    assert begun.end_lsn > maker.start_lsn + SEGMENT_BYTES
+    paths = write_segments(maker, tmp_path)
+    segments = planned(maker, paths[:1])
+    rows, problems = read_all(MemoryFiles(tmp_path), segments, engine)
+    expected = [(made.start_lsn, made.end_lsn) for made in maker.records if made is not begun]
+    assert [row[:2] for row in rows] == expected
+    assert [(problem.start_lsn, problem.fatal) for problem in problems] == [
+        (begun.start_lsn, False)
+    ]
+    assert "the log is taken to end there" in problems[0].reason
+
+
 def test_a_page_of_zeros_is_named_and_passed_over(tmp_path: Path) -> None:
     maker = body_wal(Random(4), 3 * SEGMENT_BYTES, switches=0)
     segments = planned(maker, write_segments(maker, tmp_path))
