@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from walkeeper_cli.bench import disk
-from walkeeper_cli.bench.disk import Disk, disk_of, flushes
+from walkeeper_cli.bench.disk import Disk, disk_of, flushes, mount_above
 from walkeeper_cli.bench.pairs import Series, order_of
 from walkeeper_cli.bench.report import Report, check_outputs
 from walkeeper_common.errors import Refused
@@ -66,6 +66,17 @@ def test_a_disk_is_measured_and_nothing_stays_there(tmp_path: Path) -> None:
         return
     assert found.fdatasync_ms > 0 and found.file_system and not list(tmp_path.iterdir())
     assert flushes(tmp_path) is None or flushes(tmp_path) > 0  # type: ignore[operator]
+
+
+def test_the_mount_that_is_nearest_above_counts_and_there_may_be_none() -> None:
+    lines = (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
+        "23 22 8:2 / /srv/my\\040disk rw shared:1 - xfs /dev/sdb rw",
+    )
+    on_disk = Path("/srv/my disk/bench")
+    assert mount_above(on_disk, "\n".join(lines)) == ("xfs", "/dev/sdb")
+    assert mount_above(Path("/srv"), "\n".join(lines)) == ("ext4", "/dev/sda1")
+    assert mount_above(Path("/srv"), lines[1]) == ("unknown file system", "unknown device")
 
 
 def test_the_table_tells_figures_and_ratio_and_what_was_not_measured() -> None:

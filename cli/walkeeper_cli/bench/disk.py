@@ -44,19 +44,24 @@ def disk_of(directory: Path) -> Disk:
 
 
 def _mount_of(directory: Path) -> tuple[str, str]:
-    """(type, device) of the mount with the longest path above it. Linux; elsewhere unknown."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        text = Path("/proc/self/mountinfo").read_text()
     except OSError:
-        return "unknown file system", "unknown device"
+        text = ""  # not Linux
+    return mount_above(directory.resolve(), text)
+
+
+def mount_above(directory: Path, mountinfo: str) -> tuple[str, str]:
+    """(type, device) of the mount with the longest path above it; in a chroot there may be none."""
     mounts = []
-    for line in lines:
+    for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         mount_point = left.split()[4].replace("\\040", " ")
         file_system, device, *_ = right.split()
         mounts.append((Path(mount_point), file_system, device))
-    above = [m for m in mounts if directory.resolve().is_relative_to(m[0])]
-    _, file_system, device = max(above, key=lambda mount: len(mount[0].parts))
+    above = [m for m in mounts if directory.is_relative_to(m[0])]
+    nothing = (directory, "unknown file system", "unknown device")
+    _, file_system, device = max(above, key=lambda mount: len(mount[0].parts), default=nothing)
     return file_system, device
 
 
