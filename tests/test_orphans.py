@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import ProposerElected
 from walkeeper_common.timelines import Timelines
+from walkeeper_history.versions import MAJORS
 from walkeeper_safekeeper import orphans
 from walkeeper_safekeeper.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.orphans import Orphans, Shelf, orphan_name
@@ -100,10 +102,19 @@ def test_a_tail_is_kept_as_segments_under_a_name_that_says_what_it_is(shelf: She
     assert said is not None and f"-s {begin} -e {end}" in said and name in said, said
 
 
+def magic_of(tool: str) -> int:
+    """Of the WAL that the installed tool reads."""
+    said = subprocess.run([program(tool), "--version"], capture_output=True, text=True).stdout
+    major = int(re.findall(r"\d+", said)[0])
+    return next(magic for magic, known in MAJORS.items() if known == major)
+
+
 def test_pg_waldump_reads_an_orphan_as_its_note_says(tmp_path: Path) -> None:
     shelf, maker = (
         OrphanShelf(str(tmp_path / "orphans")),
-        WalMaker(Random(3), segment_bytes=1 << 20, start_lsn=Lsn(1 << 20)),
+        WalMaker(
+            Random(3), segment_bytes=1 << 20, start_lsn=Lsn(1 << 20), magic=magic_of("pg_waldump")
+        ),
     )
     while maker.end_lsn < 3 << 20:
         maker.record(30_000)
