@@ -14,7 +14,7 @@ import pytest
 from walkeeper_archive.layout import Packing
 from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
-from walkeeper_common.addresses import parsed, shown_address
+from walkeeper_common.addresses import parse_address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
@@ -289,4 +289,4 @@ def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
 def test_an_address_is_shown_as_options_take_it(text: str) -> None:
     address = HostPort().convert(text, None, None)
     assert shown_address(address) == text
-    assert parsed(text) == parsed(text.replace("[", "").replace("]", "")) == address
+    assert parse_address(text) == parse_address(text.replace("[", "").replace("]", "")) == address

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from psycopg import conninfo, pq
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import StandbyStatus
@@ -31,7 +31,7 @@ class ConsumerLink:
         self._pg, self.address = connection, address
 
     @classmethod
-    def open(cls, addresses: Sequence[tuple[str, int]], cluster: str) -> ConsumerLink:
+    def open(cls, addresses: Sequence[Address], cluster: str) -> ConsumerLink:
         reasons = []
         for host, port in addresses:
             text = conninfo.make_conninfo(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
 
@@ -13,7 +13,7 @@ class Unreachable(Exception):
     """Nobody answered at this address in time."""
 
 
-async def ask(address: tuple[str, int], question: Message, timeout_s: float) -> Message:
+async def ask(address: Address, question: Message, timeout_s: float) -> Message:
     """The first message that comes back. Unreachable names the address and the reason."""
     shown = shown_address(address)
     try:

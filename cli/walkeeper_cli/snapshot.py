@@ -30,6 +30,7 @@ from psycopg import pq
 from walkeeper_cli import status
 from walkeeper_cli.consumer_link import ConsumerLink
 from walkeeper_cli.table_copy import PublishedTable, copy_table, published_tables
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_proposer.logical_primary import PLUGIN, TEXT_FORMS
@@ -44,7 +45,7 @@ Say = Callable[[str], None]
 class SnapshotSettings:
     """The command's flags."""
 
-    safekeepers: tuple[tuple[str, int], ...]
+    safekeepers: tuple[Address, ...]
     dsn: str
     cluster: str
     slot: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from walkeeper_cli.archive_status import archive_line, archive_troubles
 from walkeeper_cli.safekeeper_client import Unreachable, ask
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import member_id
@@ -33,15 +33,13 @@ COLUMNS = (
 )
 
 
-async def gather(
-    addresses: Sequence[tuple[str, int]], cluster: str, timeout_s: float
-) -> dict[str, Any]:
+async def gather(addresses: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
     """The document of `status --json` (INTERFACE.md)."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     return {"cluster": _cluster(cluster, answers), "safekeepers": [_line(a) for a in answers]}
 
 
-async def _ask_one(address: tuple[str, int], cluster: str, timeout_s: float) -> dict[str, Any]:
+async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str, Any]:
     shown = {"address": shown_address(address), "reachable": False}
     try:
         answer = await ask(address, StatusRequest(cluster), timeout_s)

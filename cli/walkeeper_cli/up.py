@@ -33,7 +33,7 @@ from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_cli.standby_names import includes
 from walkeeper_cli.status import gather
 from walkeeper_cli.supervision import keep_running
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.requests import LogQuery, LogState
 from walkeeper_proposer.primary_sql import connected
@@ -203,7 +203,7 @@ class _Up:
             f"{NAME} keeps the primary's WAL"
         )
 
-    async def _state(self, address: tuple[str, int]) -> LogState:
+    async def _state(self, address: Address) -> LogState:
         try:
             answer = await ask(address, LogQuery(LOG), ANSWER_S)
         except Unreachable as error:

@@ -13,7 +13,7 @@ def shown_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parsed(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Of a text that `shown_address` made; an IPv6 address may also have no brackets."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 
 logger = logging.getLogger("walkeeper.http")
@@ -79,7 +79,7 @@ class _Refusal(asyncio.Protocol):
 
 
 async def serve_http(
-    address: tuple[str, int],
+    address: Address,
     endpoints: Endpoints,
     *,
     routes: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] | None = None,
@@ -117,7 +117,6 @@ async def serve_http(
     await runner.setup()
     server = runner.server
     assert server is not None
-
     told = False
 
     def connected() -> asyncio.BaseProtocol:

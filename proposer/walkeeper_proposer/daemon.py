@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
-from walkeeper_common.addresses import Address, parsed, shown_address
+from walkeeper_common.addresses import Address, parse_address, shown_address
 from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
@@ -79,7 +79,7 @@ def _with_newcomer(
     """A member that joined since this process was started is reached all the same."""
     if configuration is None or not configuration.address:
         return addresses
-    joined = parsed(configuration.address)
+    joined = parse_address(configuration.address)
     if joined in addresses:
         return addresses
     logger.warning(

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import Message, encode
 from walkeeper_common.messages import Buffer
@@ -27,7 +27,7 @@ TakeFrames: TypeAlias = Callable[[int, bytearray, int], bool]
 class _Link:
     """One address. `connection` is None while there is none."""
 
-    def __init__(self, number: int, address: tuple[str, int]) -> None:
+    def __init__(self, number: int, address: Address) -> None:
         self.number, self.address = number, address
         self.connection: FramedConnection | None = None
         self.closed = asyncio.Event()
@@ -61,7 +61,7 @@ class _LinkOwner:
 class SafekeeperLinks:
     """The driver's `Links`. `run` keeps the connections up until it is cancelled."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, addresses: Sequence[Address]) -> None:
         self._links = [_Link(number, address) for number, address in enumerate(addresses)]
         self._post: Callable[[Event], None]
         self._take: TakeFrames

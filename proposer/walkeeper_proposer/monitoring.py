@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.addresses import Address
 from walkeeper_common.http_endpoints import Endpoints, Gauge
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.settings import ProposerSettings
@@ -12,7 +13,7 @@ from walkeeper_proposer.settings import ProposerSettings
 def endpoints(
     settings: ProposerSettings,
     core: Callable[[], Proposer],
-    addresses: Callable[[], Sequence[tuple[str, int]]],
+    addresses: Callable[[], Sequence[Address]],
     spooled_bytes: Callable[[], int],
 ) -> Endpoints:
     """For `serve_http`; `core` is the proposer of the current life, and `addresses` are those of
@@ -58,7 +59,7 @@ def endpoints(
     return Endpoints(not_ready, status, gauges)
 
 
-def _gauges(cluster: str, core: Proposer, addresses: Sequence[tuple[str, int]]) -> list[Gauge]:
+def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[Gauge]:
     labels, leader = {"cluster": cluster}, core.leader
     figures: list[tuple[str, str, float]] = [
         ("leading", "1: elected.", leader is not None),

@@ -115,10 +115,10 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
     """To the first server that takes us; each has the whole time limit, which asyncpg shares out
     among all that it is given."""
-    own = ("host", "port", "password")
+    lists = (arguments["host"], arguments["port"], arguments["password"])
     servers = [
-        dict(zip(own, each, strict=True))
-        for each in zip(*(arguments[name] for name in own), strict=True)
+        {"host": host, "port": port, "password": password}
+        for host, port, password in zip(*lists, strict=True)
     ]
     for server in servers:
         try:

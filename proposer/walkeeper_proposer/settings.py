@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from walkeeper_common.addresses import Address
+
 
 @dataclass(frozen=True, slots=True)
 class ProposerSettings:
     """One daemon's flags; addresses as (host, port)."""
 
-    safekeepers: tuple[tuple[str, int], ...]
+    safekeepers: tuple[Address, ...]
     dsn: str
     cluster: str = "main"
     slot: str = "walkeeper"
     application_name: str = "walkeeper"
-    http: tuple[str, int] | None = None
+    http: Address | None = None
     take_over: bool = False
     follow: bool = False
     resume: bool = False

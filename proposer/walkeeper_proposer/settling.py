@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
@@ -73,7 +74,7 @@ class _Election:
 
 
 async def settle(
-    addresses: Sequence[tuple[str, int]],
+    addresses: Sequence[Address],
     cluster: str,
     *,
     seal: bool,
@@ -114,7 +115,7 @@ async def settle(
     raise Refused(f"deposed {TRIES_MAX} times: somebody else keeps electing itself")
 
 
-async def _try(addresses: Sequence[tuple[str, int]], campaign: Campaign) -> Stop:
+async def _try(addresses: Sequence[Address], campaign: Campaign) -> Stop:
     links, election = SafekeeperLinks(addresses), _Election()
     driver = Driver(Proposer(campaign), links=links, primary=_NoPrimary(), around=election)
     running = links.run(driver.post, driver.acknowledge_at_once)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_archive.layout import Packing
+from walkeeper_common.addresses import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class SafekeeperSettings:
 
     acceptor_id: int
     data_dir: str
-    listen: tuple[str, int]
-    http: tuple[str, int] | None = None
+    listen: Address
+    http: Address | None = None
     wal_keep_bytes: int = 1 << 30
     wal_bytes_max: int | None = None
     archive: ArchiveSettings | None = None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
-from walkeeper_common.addresses import parsed
+from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData
@@ -65,7 +65,7 @@ class SafekeeperLink:
 
         `entries`: a logical log, whose positions then take the place of LSNs.
         """
-        host, port = parsed(address)
+        host, port = parse_address(address)
         options = f"-c walkeeper.cluster={cluster}" if cluster else ""
         options += " -c walkeeper.entries=on" if entries else ""
         text = conninfo.make_conninfo(

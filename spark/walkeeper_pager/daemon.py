@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
@@ -36,13 +36,13 @@ SYNC_EVERY_S = 1.0
 class PagerSettings:
     """What `walkeeper pager` was told."""
 
-    safekeepers: tuple[tuple[str, int], ...]
+    safekeepers: tuple[Address, ...]
     cluster: str
     base: str
     data_dir: Path
     history_bytes: int
     archive: str | None
-    http: tuple[str, int]
+    http: Address
     log_level: str
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_pager.places import Busy, NotAPlace, PageError, Place, check_place
@@ -122,7 +122,7 @@ def page_handler(
 
 
 def fetch_page(
-    address: tuple[str, int], relation: str, block: int, *, fork: str | None = None,
+    address: Address, relation: str, block: int, *, fork: str | None = None,
     lsn: Lsn | None = None, timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> tuple[bytes, Lsn]:  # fmt: skip
     """(the page, its LSN), of the pager at `address`; PageError with the kind that it names."""
@@ -137,7 +137,7 @@ def fetch_page(
     return body, Lsn.parse(headers[LSN_HEADER])
 
 
-def fetch_status(address: tuple[str, int]) -> dict[str, object]:
+def fetch_status(address: Address) -> dict[str, object]:
     body, _ = _get(address, "/status", 10)
     try:
         status = json.loads(body)
@@ -148,7 +148,7 @@ def fetch_status(address: tuple[str, int]) -> dict[str, object]:
     return status
 
 
-def _get(address: tuple[str, int], path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
+def _get(address: Address, path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
     url = f"http://{shown_address(address)}"
     # Straight to the pager: an http_proxy of the environment is for what is far away.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

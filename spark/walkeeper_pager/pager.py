@@ -244,7 +244,8 @@ class Pager:
 
     def has(self, lsn: int | None) -> bool:
         """Whether all up to this LSN is applied, and the pages are consistent. Never waits."""
-        return self._is_consistent() and (lsn is None or self.applied_lsn >= self._behind(lsn))
+        is_applied = lsn is None or self.applied_lsn >= self._behind_record(lsn)
+        return is_applied and self._is_consistent()
 
     def page(self, place: Place, block: int, lsn: int | None = None) -> tuple[bytes, int]:
         """(the page, the LSN it is of): with every record that ends at or below `lsn`, by default
@@ -253,7 +254,7 @@ class Pager:
         with self._lock:
             if not self.has(lsn):
                 raise NotApplied(self._missing(lsn))
-            at = self.applied_lsn if lsn is None else self._behind(lsn)
+            at = self.applied_lsn if lsn is None else self._behind_record(lsn)
             oldest = max(self.horizon_lsn, self._consistent_lsn or 0)
             if at < oldest:
                 raise BeforeHorizon(
@@ -262,7 +263,7 @@ class Pager:
                 )
             return self._found(self._page_at(place, block, at), place, block, at), at
 
-    def _behind(self, lsn: int) -> int:
+    def _behind_record(self, lsn: int) -> int:
         """A server that has written a page of WAL to its end names the place behind the next
         page's header; the record before ends at the page's start."""
         header = (
@@ -273,8 +274,9 @@ class Pager:
         return lsn - header if lsn % WAL_PAGE_BYTES == header else lsn
 
     def _missing(self, lsn: int | None) -> str:
+        """Why `has` says no."""
         text = f"applied up to {Lsn(self.applied_lsn)} only"
-        if lsn is not None and self.applied_lsn < self._behind(lsn):
+        if lsn is not None and self.applied_lsn < self._behind_record(lsn):
             text = f"{Lsn(lsn)} is still to come: {text}"
         if self._consistent_lsn is None:
             text += "; the end of the base backup is still to come"
