@@ -22,7 +22,7 @@ from tests.chaos.cluster import NUMBERS, SEGMENT_BYTES, ChaosCluster
 from tests.chaos.kinds import KINDS
 from tests.chaos.load import Loads
 from tests.chaos.loop_disk import LoopDisk
-from tests.chaos.network import Network, Node, remove_leftovers, why_not
+from tests.chaos.network import Network, Node, remove_leftovers, run, why_not
 from tests.chaos.steered_disk import SteeredDisk, compiled_library
 from tests.chaos.verdicts import Violation
 from tests.waiting import wait_until
@@ -132,6 +132,15 @@ def test_a_one_way_partition_lets_the_other_direction_through() -> None:
         network.heal()
         assert arrives(b, a)
     assert not remove_leftovers()
+
+
+@needs_root
+def test_no_bridge_is_where_the_machine_may_drop_what_it_forwards() -> None:
+    """As it does where Docker runs, which asks iptables about what any bridge forwards."""
+    bridges = ("ip", "-o", "link", "show", "type", "bridge")
+    before = run(*bridges)
+    with Network.create(("a", "b")) as network:
+        assert run(*bridges) == before and network["a"].run(*bridges) == ""
 
 
 def test_every_kind_of_fault_has_a_name_of_its_own_and_says_what_it_is() -> None:

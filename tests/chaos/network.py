@@ -1,4 +1,4 @@
-"""A small network on one machine: a namespace for each node, all on one bridge.
+"""A small network on one machine: a namespace for each node, and one for the bridge between them.
 
     with Network.create(("primary", "safekeeper1", …)) as network:
         network["primary"].prefix              before a command: it runs there
@@ -6,9 +6,10 @@
         network.heal()
 
 Packets are dropped where they arrive (nftables, input hook), so the sender learns nothing, as with
-a cable that is cut. This process stays outside, at the bridge's own address, and reaches every node
-at all times. Needs root. Names hold the pid of the run, so that the next one finds what a run
-that was killed has left behind.
+a cable that is cut. This process stays outside, with a link to the bridge, and reaches every node
+at all times. The bridge is not outside: where Docker runs, the machine drops what any bridge of its
+own forwards. Needs root. Names hold the pid of the run, so that the next one finds what a run that
+was killed has left behind.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tests.chaos.verdicts import CannotRun
 from tests.waiting import wait_until
 
 PROGRAM_S = 20
-PREFIX = "wkc"  # of namespaces, links and the bridge; links have 15 characters at most
+PREFIX = "wkc"  # of namespaces and links; links have 15 characters at most
 NAMESPACE = re.compile(rf"{PREFIX}(\d+)-\S+")
-LINK = re.compile(rf"\b({PREFIX}(\d+)[bv]\d*)(?:@\S+)?:")
+LINK = re.compile(rf"\b({PREFIX}(\d+)v)(?:@\S+)?:")
 SUBNETS = [f"198.18.{number}" for number in range(1, 255)]  # RFC 2544: used by nobody else
 LOSS_PERCENT = 10
 DELAY_MS = 40
@@ -86,6 +87,11 @@ def why_not() -> str | None:
     return None
 
 
+def inside(namespace: str) -> tuple[str, ...]:
+    """Before a command. It becomes the command, so the pid is the command's."""
+    return ("nsenter", f"--net=/run/netns/{namespace}", "--")
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One namespace with one address."""
@@ -97,8 +103,7 @@ class Node:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """Before a command. It becomes the command, so the pid is the command's."""
-        return ("nsenter", f"--net=/run/netns/{self.namespace}", "--")
+        return inside(self.namespace)
 
     def run(self, *command: str) -> str:
         return run(*self.prefix, *command)
@@ -111,13 +116,15 @@ class Network:
     """`create` is the way in; it takes away everything at its end, processes too."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._label = f"{PREFIX}{os.getpid()}"
+        label = f"{PREFIX}{os.getpid()}"
+        self._outside_link = f"{label}v"
+        self._bridge_namespace = f"{label}-bridge"
+        self._bridge = inside(self._bridge_namespace)
         self.subnet = _free_subnet()
         self.has_delay = False
         self._nodes = {
-            name: Node(name, f"{self._label}-{name}", f"{self.subnet}.{number}", link)
+            name: Node(name, f"{label}-{name}", f"{self.subnet}.{number}", f"v{number}")
             for number, name in enumerate(names, 10)
-            for link in [f"{self._label}v{number}"]
         }
 
     @classmethod
@@ -139,22 +146,33 @@ class Network:
         return f"{self.subnet}.1"
 
     def _make(self) -> None:
-        bridge = f"{self._label}b"
-        run("ip", "link", "add", bridge, "type", "bridge")
-        run("ip", "addr", "add", f"{self.outside}/24", "dev", bridge)
-        run("ip", "link", "set", bridge, "up")
+        run("ip", "netns", "add", self._bridge_namespace)
+        self._at_bridge("ip", "link", "add", "bridge", "type", "bridge")
+        self._at_bridge("ip", "link", "set", "bridge", "up")
+        self._plug_in("outside", self._outside_link, str(os.getpid()))
+        run("ip", "addr", "add", f"{self.outside}/24", "dev", self._outside_link)
+        run("ip", "link", "set", self._outside_link, "up")
         for node in self._nodes.values():
             run("ip", "netns", "add", node.namespace)
-            there = ("type", "veth", "peer", "name", "eth0", "netns", node.namespace)
-            run("ip", "link", "add", node.link, *there)
-            run("ip", "link", "set", node.link, "master", bridge, "up")
+            self._plug_in(node.link, "eth0", node.namespace)
             node.run("ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
             node.run("ip", "link", "set", "eth0", "up")
             node.run("ip", "link", "set", "lo", "up")
             run(*node.prefix, "nft", "-f", "-", text=RULES)
-        probe = next(iter(self._nodes.values())).link
-        self.has_delay = succeeds("tc", "qdisc", "add", "dev", probe, "root", "netem", "delay", "1")
-        succeeds("tc", "qdisc", "del", "dev", probe, "root")
+        probe = ("dev", next(iter(self._nodes.values())).link, "root")
+        self.has_delay = succeeds(
+            *self._bridge, "tc", "qdisc", "add", *probe, "netem", "delay", "1"
+        )
+        succeeds(*self._bridge, "tc", "qdisc", "del", *probe)
+
+    def _at_bridge(self, *command: str) -> None:
+        run(*self._bridge, *command)
+
+    def _plug_in(self, link: str, other_end: str, namespace: str) -> None:
+        """A link with one end at the bridge and the other in a namespace: a name or a pid."""
+        there = ("type", "veth", "peer", "name", other_end, "netns", namespace)
+        self._at_bridge("ip", "link", "add", link, *there)
+        self._at_bridge("ip", "link", "set", link, "master", "bridge", "up")
 
     def deafen(self, receiver: Node, sender: Node) -> None:
         """Nothing that `sender` sends arrives at `receiver`; the other direction works."""
@@ -175,13 +193,13 @@ class Network:
         late = ("netem", "delay", f"{DELAY_MS}ms", "10ms")
         narrow = ("tbf", "rate", "6mbit", "burst", "32kb", "latency", "300ms")
         discipline = late if self.has_delay else narrow
-        run("tc", "qdisc", "replace", "dev", node.link, "root", *discipline)
+        self._at_bridge("tc", "qdisc", "replace", "dev", node.link, "root", *discipline)
 
     def heal(self) -> None:
         for node in self._nodes.values():
             for name in ("deaf_to", "lossy"):
                 node.run("nft", "flush", "set", "inet", "chaos", name)
-            succeeds("tc", "qdisc", "del", "dev", node.link, "root")
+            succeeds(*self._bridge, "tc", "qdisc", "del", "dev", node.link, "root")
 
     def _add(self, receiver: Node, name: str, sender: Node) -> None:
         element = f"{{ {sender.address} }}"
