@@ -37,6 +37,9 @@ INIT_SCRIPTS = "/docker-entrypoint-initdb.d"
 # Here nothing can be mounted on what does not exist; /srv and /var/lib do, and are ours to cover.
 INIT_SCRIPTS_HERE = "/srv/initdb.d"
 WALKEEPER_USER = "10001"
+# A new volume is as the image's directory is; where the image has none, it is root's. These are in
+# the postgres images of all versions (/var/lib/postgresql/data only before 18) and in ours.
+OWNED = ("/var/lib/postgresql", "/var/lib/walkeeper", "/srv/archive")
 # The process that this shell becomes sees its own /var/lib, /srv and socket directory.
 CONTAIN = """
 mount --bind "$1" /etc/hosts
@@ -132,8 +135,8 @@ class ServiceProcess:
         if service.is_walkeeper:
             self._user, image = WALKEEPER_USER, {"PATH": f"{image_path}:/usr/bin:/bin"}
         else:
-            self._user, path = "postgres", f"{binary_directory()}:/usr/bin:/bin"
-            image = {"PATH": path, "PGDATA": "/var/lib/postgresql/data"}
+            # PGDATA too, but where it is depends on the version.
+            self._user, image = "postgres", {"PATH": f"{binary_directory()}:/usr/bin:/bin"}
         self._environment = {**image, **service.environment}
 
     def start(self) -> None:
@@ -165,8 +168,8 @@ class ServiceProcess:
             else:
                 where = self._directory / "volumes" / source
                 where.mkdir(parents=True, exist_ok=True)
-                subprocess.run(["chown", self._user, str(where)], check=True)
-                where.chmod(0o700)
+                if target in OWNED:
+                    subprocess.run(["chown", self._user, str(where)], check=True)
             words += [str(where), target.replace(INIT_SCRIPTS, INIT_SCRIPTS_HERE)]
         return words
 

@@ -1,16 +1,21 @@
 """PostgreSQL 13, 14, 16, 17 and 18: the kill matrix of version 15, short.
 
 Every part is killed under load, a standby is fed by a safekeeper alone, and when the primary is
-gone that standby has every acknowledged row and takes over; so does one that only restores.
+gone that standby has every acknowledged row and takes over; so does one that only restores. And the
+role that docker/ makes for all of this may do what it has to.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
+from tests.compose_services import DOCKER
 from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.postgres_server import (
     PostgresServer,
@@ -27,6 +32,7 @@ from tests.with_postgres.journal import Journal
 pytestmark = pytest.mark.postgres
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 CAUGHT_UP_S = 60.0
+PASSWORD = "it's one"
 
 
 @pytest.fixture(params=sorted([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
@@ -75,6 +81,34 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
                 standby.kill()
                 _restore_alone(restored, cluster)
                 assert not journal.lost_in(restored)
+
+
+def test_the_role_of_the_compose_file_may_stream_and_attach(major: int) -> None:
+    with PostgresServer.create() as server:
+        place = {"PGHOST": server.directory, "PGPORT": server.port, "PGDATA": server.data}
+        # As the image of this version has left it: an older one's passwords are md5 by themselves.
+        method = server.sql("SHOW password_encryption")
+        hba = server.data / "pg_hba.conf"
+        hba.write_text(f"local all all trust\nhost all all all {method}\n")
+        done = subprocess.run(
+            ["bash", str(DOCKER / "primary.sh")],
+            env={
+                "PATH": os.environ["PATH"],  # a psql of any version
+                "WALKEEPER_PASSWORD": PASSWORD,
+                **{name: str(value) for name, value in place.items()},
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done
+        server.reload()
+        role = {"user": "walkeeper", "password": PASSWORD}
+        with psycopg.connect(server.dsn(**role, replication="true"), autocommit=True) as stream:
+            stream.execute("IDENTIFY_SYSTEM")
+        server.sql(
+            "ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()", **role
+        )
 
 
 def _restore_alone(standby: PostgresServer, cluster: Cluster) -> None:
