@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -283,6 +285,21 @@ def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
     piped = ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"]
     done = subprocess.run(piped, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) in ((1, ""), (0, ""))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes needs root")
+def test_the_first_process_of_a_container_ends_at_sigterm() -> None:
+    """For which the kernel does nothing by default; a container's stop would take its 10 s."""
+    words = ("status", "--watch", "--safekeepers", "127.0.0.1:1")
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "walkeeper_cli"]
+    with subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True) as unshare:
+        assert unshare.stdout is not None and "state" in unshare.stdout.readline()
+        first = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text()
+        os.kill(int(first), signal.SIGTERM)
+        try:
+            assert unshare.wait(10) == 128 + signal.SIGTERM
+        finally:
+            unshare.kill()
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:5454", "db1:1", "[::1]:5454", "[fe80::1%eth0]:65535"])

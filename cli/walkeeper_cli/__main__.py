@@ -15,6 +15,7 @@ if __name__ == "__main__":
 import errno
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -179,4 +180,7 @@ def main() -> None:
         restore_guard.main()
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
+    if os.getpid() == 1:
+        # In a container: the kernel does nothing by default for a signal to its first process.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(run())
