@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres_server import make_directory
 from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper import real_disk, wal_store
@@ -60,6 +61,22 @@ def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
     (tmp_path / "data" / "safekeeper").write_bytes(b"?")
     with pytest.raises(StorageError, match="whose directory"):
         claim_data_directory(path, 1)
+
+
+def test_a_directory_of_another_user_is_refused_with_both_users() -> None:
+    """As one that root has made for a container that runs as somebody else."""
+    directory = make_directory()
+    own_user, owner = os.geteuid(), directory.stat().st_uid
+    directory.chmod(0o555)
+    try:
+        if own_user == 0:
+            os.seteuid(10001)
+        told = rf"user {os.geteuid()} may not .* {directory} \(of user {owner}, mode 555\)"
+        with pytest.raises(Refused, match=told):
+            claim_data_directory(str(directory), 1)
+    finally:
+        os.seteuid(own_user)
+        directory.rmdir()
 
 
 @pytest.fixture

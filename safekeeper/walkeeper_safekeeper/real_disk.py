@@ -325,6 +325,12 @@ def claim_data_directory(path: str, acceptor_id: int) -> ClaimedDirectory:
     """
     path = os.path.abspath(path)
     make_directory(path)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        found = os.stat(path)
+        raise Refused(
+            f"user {os.geteuid()} may not read and write {path} (of user {found.st_uid}, mode "
+            f"{found.st_mode & 0o777:o}): run as its owner, or chown it with all that is in it"
+        )
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
