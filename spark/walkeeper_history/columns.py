@@ -37,8 +37,8 @@ class ColumnOf:
 
 
 def whole(column: Column, type_: Any) -> Any:
-    """A pyarrow array of a numpy column, widened."""
-    return pa.array(np.ascontiguousarray(column.astype(type_.to_pandas_dtype(), copy=False)), type_)
+    """A pyarrow array of a numpy column, widened to an integer, whose name is numpy's as well."""
+    return pa.array(np.ascontiguousarray(column.astype(str(type_), copy=False)), type_)
 
 
 def bigint(make: Callable[[View], Column]) -> ColumnOf:
