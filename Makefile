@@ -2,6 +2,7 @@
 # make install    .venv with walkeeper and all that its tests use (Spark among it: a minute); quick
 #                 when nothing has changed
 # make test       every test, those with a real PostgreSQL too
+# make oldest     the same with the oldest libraries that pyproject.toml admits
 # make check      style, types, import rules
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
 # make mutants    every rule taken out of the source once: who notices, after how much
@@ -19,9 +20,11 @@ SHELL := /bin/bash
 PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
+INSTALL := pip install --quiet --disable-pip-version-check
 PYTEST_OPTIONS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 FUZZ ?= all --minutes 20
 
@@ -38,7 +41,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test check prove mutants chaos clouds fuzz patroni barman clean system-packages
+.PHONY: install demo test oldest check prove mutants chaos clouds fuzz patroni barman clean system-packages
 
 install: $(STAMP)
 
@@ -49,7 +52,7 @@ define venv_with
 		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
 	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(1)]'
+	$(BIN)/python -m $(INSTALL) -e '.[$(1)]'
 	@echo '$(CURDIR)/spark' > "$$($(BIN)/python -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')/walkeeper_spark.pth"
 endef
@@ -89,6 +92,13 @@ demo: $(DEMO_STAMP)
 test: install system-packages
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
+# pip takes the newest; uv can be told otherwise.
+oldest:
+	@test -x $(OLDEST)/bin/uv || { $(PYTHON) -m venv --clear $(OLDEST) && \
+		$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv; }
+	@$(MAKE) --no-print-directory test VENV=$(OLDEST) \
+		INSTALL='uv pip install --quiet --resolution lowest-direct'
+
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy common proposer safekeeper spark cli
@@ -101,7 +111,7 @@ mutants: install
 	$(BIN)/python -m tests.mutants --jobs 2
 
 $(VENV)/.fuzz: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	$(BIN)/python -m $(INSTALL) -e '.[fuzz]'
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
@@ -122,5 +132,5 @@ barman: install
 	$(BIN)/python -m tests.barman
 
 clean:
-	rm -rf $(VENV) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
