@@ -95,7 +95,7 @@ test: install system-packages
 # pip takes the newest; uv can be told otherwise.
 oldest:
 	@test -x $(OLDEST)/bin/uv || { $(PYTHON) -m venv --clear $(OLDEST) && \
-		$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check uv; }
+		$(OLDEST)/bin/python -m $(INSTALL) uv; }
 	@$(MAKE) --no-print-directory test VENV=$(OLDEST) \
 		INSTALL='uv pip install --quiet --resolution lowest-direct'
 

@@ -147,8 +147,8 @@ class Network:
 
     def _make(self) -> None:
         run("ip", "netns", "add", self._bridge_namespace)
-        self._at_bridge("ip", "link", "add", "bridge", "type", "bridge")
-        self._at_bridge("ip", "link", "set", "bridge", "up")
+        run(*self._bridge, "ip", "link", "add", "bridge", "type", "bridge")
+        run(*self._bridge, "ip", "link", "set", "bridge", "up")
         self._plug_in("outside", self._outside_link, str(os.getpid()))
         run("ip", "addr", "add", f"{self.outside}/24", "dev", self._outside_link)
         run("ip", "link", "set", self._outside_link, "up")
@@ -165,14 +165,11 @@ class Network:
         )
         succeeds(*self._bridge, "tc", "qdisc", "del", *probe)
 
-    def _at_bridge(self, *command: str) -> None:
-        run(*self._bridge, *command)
-
     def _plug_in(self, link: str, other_end: str, namespace: str) -> None:
         """A link with one end at the bridge and the other in a namespace: a name or a pid."""
         there = ("type", "veth", "peer", "name", other_end, "netns", namespace)
-        self._at_bridge("ip", "link", "add", link, *there)
-        self._at_bridge("ip", "link", "set", link, "master", "bridge", "up")
+        run(*self._bridge, "ip", "link", "add", link, *there)
+        run(*self._bridge, "ip", "link", "set", link, "master", "bridge", "up")
 
     def deafen(self, receiver: Node, sender: Node) -> None:
         """Nothing that `sender` sends arrives at `receiver`; the other direction works."""
@@ -193,7 +190,7 @@ class Network:
         late = ("netem", "delay", f"{DELAY_MS}ms", "10ms")
         narrow = ("tbf", "rate", "6mbit", "burst", "32kb", "latency", "300ms")
         discipline = late if self.has_delay else narrow
-        self._at_bridge("tc", "qdisc", "replace", "dev", node.link, "root", *discipline)
+        run(*self._bridge, "tc", "qdisc", "replace", "dev", node.link, "root", *discipline)
 
     def heal(self) -> None:
         for node in self._nodes.values():
