@@ -136,6 +136,7 @@ class Offload:
         self._saved_lsn = saved_lsn
         self._histories_put: set[int] = set()
         self._surveyed = self._is_measuring = False
+        self._survey_failure = ""  # it is told once
         self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
         self._pool = [
             WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
@@ -289,7 +290,9 @@ class Offload:
             listed = await call(self._looker, _without_defects(self._list_receipts))
         except WalkeeperError as error:
             self.failures += 1
-            logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+            if str(error) != self._survey_failure:
+                logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+            self._survey_failure = str(error)
             return
         oldest_lsn = self._store.first_lsn
         creation_lsn = self._log.configuration.creation_lsn

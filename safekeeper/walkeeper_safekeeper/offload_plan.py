@@ -9,7 +9,8 @@ which is the one place that all of them must reach anyway:
     is not first in all of them. Rank 0 archives what is due at once.
  2. Rank r > 0 archives when WAL has been due for r * TAKE_OVER_TICKS and the archive has not
     grown (the offloader is dead, cut off or stuck), or when r * LAG_SEGMENTS are due (it is slow).
-    It gives way as soon as it meets a segment that somebody else has archived meanwhile.
+    It gives way as soon as it meets a segment that somebody else has archived meanwhile, and does
+    not help again for TAKE_OVER_TICKS: after an outage a lot is due, and who is at it will be.
  3. Two that archive at once do no harm: an object is put only if its name is free, and whoever
     comes second finds its own bytes there, or a conflict. So this is advice, never safety: a clock
     that runs wrong, or a partition, costs requests.
@@ -148,7 +149,7 @@ class OffloadPlan:
         self._done: set[Lsn] = set()
         self._receipted: frozenset[Lsn] = frozenset()
         self._is_looking = self._has_looked = self._is_tail_running = False
-        self._failures = self._wait_ticks = 0
+        self._failures = self._wait_ticks = self._gives_way_ticks = 0
         self.quiet_ticks = 0  # segments are due, and the archive has not been seen to grow
         self._look_ticks = self._tail_ticks = 0
 
@@ -206,6 +207,7 @@ class OffloadPlan:
         met_another = not archived.by_us and begin_lsn not in self._receipted
         if met_another and self._rank and self.is_offloading:
             self.is_offloading = self._has_looked = False
+            self._gives_way_ticks = TAKE_OVER_TICKS
             effects.append(OffloadNote("another safekeeper archives: giving way"))
         return effects + self._go_on()
 
@@ -230,6 +232,7 @@ class OffloadPlan:
 
     def on_tick(self) -> list[Effect]:
         self._wait_ticks = max(0, self._wait_ticks - 1)
+        self._gives_way_ticks = max(0, self._gives_way_ticks - 1)
         if self.due_segments:
             self.quiet_ticks += 1
             self._look_ticks += 1
@@ -243,7 +246,7 @@ class OffloadPlan:
     def _take_over_when_due(self) -> list[Effect]:
         """Asked after a look only: what was not seen to move may have moved since."""
         late = self.quiet_ticks >= self._rank * TAKE_OVER_TICKS
-        far = self.due_segments >= self._rank * LAG_SEGMENTS
+        far = self.due_segments >= self._rank * LAG_SEGMENTS and not self._gives_way_ticks
         if self.is_offloading or not (late or far):
             return []
         self.is_offloading = True

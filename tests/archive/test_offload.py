@@ -182,6 +182,19 @@ def test_a_segment_whose_last_record_is_not_whole_is_not_archived(archive: Archi
     assert segments(archive) == ["000000010000000000000001", "000000010000000000000002"]
 
 
+def test_a_directory_that_is_away_for_long_is_told_of_once(
+    archive: Archive, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "archive").rmdir()
+    log = FakeLog(wal_with(*[300_000] * 12))
+    with pytest.raises(AssertionError):
+        log.run(archive, Lsn(2 * MB), timeout_s=1.0)
+    assert log.offload.failures > 4
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if "what is in the archive" in text]) == 1
+    assert len([text for text in told if "cannot archive" in text]) == 1
+
+
 def test_archive_is_the_log_byte_for_byte(archive: Archive) -> None:
     maker = wal_with(*[300_000] * 12)
     log = FakeLog(maker)

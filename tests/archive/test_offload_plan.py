@@ -137,6 +137,15 @@ def test_one_that_took_over_gives_way_when_it_meets_another() -> None:
     effects = plan.step(SegmentArchived(at(0), by_us=False))
     assert any(isinstance(effect, OffloadNote) for effect in effects)
     assert not plan.is_offloading
+    # However much is due, it watches for a while; what it sees it compares.
+    seen = frozenset({at(5)})
+    assert plan.step(Looked(seen)) == [ArchiveSegment(at(5))]
+    plan.step(SegmentArchived(at(5), by_us=False))
+    ticks(plan, TAKE_OVER_TICKS - 1)
+    plan.step(Grown(at(3 * LAG_SEGMENTS)))
+    assert plan.step(Looked(seen)) == [] and not plan.is_offloading
+    ticks(plan, 1)
+    assert isinstance(plan.step(Looked(seen))[0], OffloadNote) and plan.is_offloading
 
 
 def test_the_first_in_rank_does_not_give_way() -> None:
