@@ -255,12 +255,9 @@ class Archive:
         packed = pack(data, packing, ZSTD_LEVEL)
         path = file.path + packing.value
         stored = self.store.put_new(f"{self._prefix}/{path}", packed)
-        back = self._get(path)
-        if back is None:
-            raise ArchiveUnavailable(f"{self.shown(path)}: the store took it and has it not")
-        back_digest = sha256_of(back)  # not ==, which would hold up the other threads
+        back_digest = self.store.digest(f"{self._prefix}/{path}")
         if back_digest != (digest if packing is Packing.PLAIN else sha256_of(packed)):
-            self._compare_unpacked(back, data, path, packing, stored=stored)
+            back_digest = self._digest_compared(data, path, packing, stored=stored)
         receipt = Receipt(file, packing, digest, back_digest)
         if not self.store.put_new(f"{self._prefix}/{file.receipt_path}", receipt.format()):
             other = self.receipt(file)
@@ -282,17 +279,18 @@ class Archive:
                 "one archive, or this log has parted from it. Nothing was overwritten"
             )
 
-    def _compare_unpacked(
-        self, back: Buffer, data: Buffer, path: str, packing: Packing, *, stored: bool
-    ) -> None:
-        """Raises unless they are the same WAL: another version of zstd may pack it differently."""
-        shown = self.shown(path)
+    def _digest_compared(self, data: Buffer, path: str, packing: Packing, *, stored: bool) -> str:
+        """Of the object. Raises unless it is the same WAL: another version of zstd may pack it
+        differently."""
+        shown, back = self.shown(path), self._get(path)
+        if back is None:
+            raise ArchiveUnavailable(f"{shown}: the store took it and has it not")
         try:
             difference = _difference(unpack(back, packing, shown), data)
         except ArchiveDamaged as error:
             difference = str(error)
         if difference is None:
-            return
+            return sha256_of(back)
         if stored:
             raise ArchiveDamaged(
                 f"{shown}: the store took it and gives back other bytes: {difference}"

@@ -8,6 +8,7 @@ replaced. A store without conditional puts answers with an error, which is shown
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ CONNECT_TIMEOUT_S = 5
 RETRIES_MAX = 2
 PANIC = "PanicException"  # of pyo3, which gives it no module that could be imported
 RETRY_TIMEOUT_S = 10
+PART_BYTES = 1 << 20
 # Names for an endpoint without TLS: a store of one's own, on a network that one trusts.
 _ENDPOINTS = (
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
@@ -76,6 +78,16 @@ class CloudStore:
                 return memoryview(self._api.get(self._store, path).bytes())  # not copied
             except FileNotFoundError:
                 return None
+
+    def digest(self, path: str) -> str | None:
+        found = hashlib.sha256()
+        with self._failures("reading", path):
+            try:
+                for part in self._api.get(self._store, path).stream(min_chunk_size=PART_BYTES):
+                    found.update(part)
+            except FileNotFoundError:
+                return None
+        return found.hexdigest()
 
     def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
         with self._failures("listing", folder):

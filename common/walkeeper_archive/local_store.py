@@ -10,6 +10,7 @@ that is not mounted must not fill the one below the mount point.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -61,6 +62,15 @@ class LocalStore:
             try:
                 with open(self._full(path), "rb") as file:
                     return memoryview(file.read())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                self._check_root()
+                return None
+
+    def digest(self, path: str) -> str | None:
+        with self._failures("reading", path):
+            try:
+                with open(self._full(path), "rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 self._check_root()
                 return None

@@ -41,6 +41,10 @@ class ObjectStore(Protocol):
         """All of it; None if nothing is there."""
         ...
 
+    def digest(self, path: str) -> str | None:
+        """SHA-256 of what is there, in hexadecimal, read in parts; None if nothing is there."""
+        ...
+
     def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
         """All below `folder`, in order of their paths; those greater than `after` only."""
         ...

@@ -63,7 +63,7 @@ TICK_S = 1.0
 SAVE_TICKS = 30
 SURVEY_TICKS = 15  # between two tries
 FETCHED = "fetched"
-BYTES_IN_FLIGHT_MAX = 256 << 20
+BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
 PARALLEL_MAX = 4
 T = TypeVar("T")
 

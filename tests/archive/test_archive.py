@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def test_what_was_put_is_fetched_by_postgresqls_name(
     assert not archive.fetch("000000010000000000000004", str(target))
     assert not archive.fetch("00000003.history", str(target))
     assert not archive.fetch("000000010000000000000003.00000028.backup", str(target))
+
+
+def test_what_is_read_back_is_not_held(archive: Archive) -> None:
+    """A safekeeper puts several at once, and may have 128 MB."""
+    wal = os.urandom(16 * MB)
+    archive.put(segment_file(1, Lsn(0), 16 * MB), bytes(16 * MB))  # imports, buffers
+    tracemalloc.start()
+    try:
+        assert archive.put(segment_file(1, Lsn(16 * MB), 16 * MB), wal) is Put.STORED
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * MB
 
 
 def test_names_and_folders_are_those_of_the_interface(archive: Archive) -> None:

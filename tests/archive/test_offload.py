@@ -59,6 +59,10 @@ class MortalStore:
         self._operation()
         return self._store.get(path)
 
+    def digest(self, path: str) -> str | None:
+        self._operation()
+        return self._store.digest(path)
+
     def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
         self._operation()
         return self._store.list_from(folder, after)

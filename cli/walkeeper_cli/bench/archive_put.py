@@ -28,7 +28,7 @@ from walkeeper_common.lsn import Lsn
 
 MB = 1_000_000
 SEGMENT_BYTES = 16 << 20
-AT_ONCE = 4  # as a safekeeper does
+AT_ONCE = 2  # as a safekeeper does
 SYSTEM_ID = 7_000_000_000_000_000_001
 LINE = b"INSERT INTO pgbench_history VALUES (1, 2, 3, 4) "
 Say = Callable[[str], None]
