@@ -419,7 +419,20 @@ def test_detach_leaves_a_setting_that_names_no_proposer(
 
 
 @pytest.mark.postgres
-def test_detach_says_so_when_the_slot_is_gone(server: PostgresServer, walkeeper: Walkeeper) -> None:
+def test_detach_says_so_when_the_slot_is_lost_or_gone(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    with proposer(server):
+        pass
+    server.sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    server.reload()
+    for _ in range(4):
+        server.sql("SELECT pg_logical_emit_message(false, '', ''), pg_switch_wal()")
+    server.sql("CHECKPOINT")
+    server.sql("ALTER SYSTEM RESET max_slot_wal_keep_size")
+    server.reload()
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "is lost (max_slot_wal_keep_size) and keeps no WAL" in done.out, done
     with proposer(server):
         assert walkeeper("attach", "--dsn", server.dsn()).code == 0
     server.sql("SELECT pg_drop_replication_slot('walkeeper')")

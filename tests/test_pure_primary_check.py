@@ -187,6 +187,7 @@ def test_a_primary_that_cannot_show_what_tells_is_refused(
     wal = wal_of(commits=commits)[:end]
     check = Examination(wal, wal, primary_first=lsn(primary_first)).run()
     assert check.verdict is Verdict.REFUSED and "58P01" in check.text
+    assert "(detached), it has commits that this log lacks: do not rebuild it" in check.text
 
 
 def test_a_source_that_went_away_is_no_verdict_on_the_primary() -> None:

@@ -179,7 +179,7 @@ class Few:
             durable.accepted_round,
             durable.accepted,
             self.has_leader,
-            CREATION_LSN + 5000,
+            CREATION_LSN if number == 4 and not self.has_leader else CREATION_LSN + 5000,
             CREATION_LSN + 5000,
             CREATION_LSN + 4000,
             durable.history,
@@ -253,10 +253,12 @@ def test_it_goes_on_where_it_was_killed_at_every_step() -> None:
 def test_the_final_members_wait_for_a_leader_with_the_joint_ones() -> None:
     few, numbers = Few(has_leader=False), count(1)
     steps = command(few, goal_of(3, 4), numbers)
-    batch = next(steps)
+    batch, waits = next(steps), Batch()
     for _ in range(40):
         batch = steps.send(few.answers(batch))
+        waits = batch if batch.text else waits
     assert max(few.generations()) == 2
+    assert waits.to_go and waits.text.startswith("no proposer has committed with generation 2 yet")
     few.has_leader = True
     for _ in range(40):
         try:

@@ -14,8 +14,9 @@ DUE_SEGMENTS_MAX = 32  # and helped when so many were due
 
 
 def archive_troubles(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """One sentence each, without a full stop; empty if all is well or nobody archives."""
-    known = [line for line in lines if line["reachable"] and line["id"] is not None]
+    """One sentence each, without a full stop; empty if all is well or nobody archives. Of those
+    that have the log: a newcomer without it has nothing to archive yet."""
+    known = [line for line in lines if line["reachable"] and line["flush_lsn"] is not None]
     archiving = [line for line in known if line["archive"]]
     if not archiving:
         return []

@@ -71,10 +71,7 @@ async def attach(settings: AttachSettings, say: Say) -> str:
         await refuse_recovery(sql)
         for warning in await warnings(sql):
             say(f"warning: {warning}")
-        before = await standby_names(sql)
-        expected = _expected_name(settings, before)
-        if not includes(before.setting, expected):
-            await _refuse_unchangeable(sql, before, settings, (expected,))  # before any waiting
+        before = await refuse_unsettable(sql, settings)  # before any waiting
         proposers = await _caught_up_proposers(sql, settings, say)
         names = tuple(proposer.application_name for proposer in proposers)
         if all(includes(before.setting, name) for name in names):
@@ -85,6 +82,16 @@ async def attach(settings: AttachSettings, say: Say) -> str:
     is_others = before.setting and not _is_part_of(before.setting, names)
     replaced = f" (replaced {before.setting!r}; detach restores it)" if is_others else ""
     return f"attached: {configuration_line(setting_for(*names))}{replaced}"
+
+
+async def refuse_unsettable(sql: asyncpg.Connection, settings: AttachSettings) -> StandbyNames:
+    """What is set now; Refused if attach could not change it, as far as that can be known while
+    no proposer is connected."""
+    before = await standby_names(sql)
+    expected = _expected_name(settings, before)
+    if not includes(before.setting, expected):
+        await _refuse_unchangeable(sql, before, settings, (expected,))
+    return before
 
 
 def _is_part_of(setting: str, names: Sequence[str]) -> bool:

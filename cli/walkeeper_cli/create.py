@@ -126,7 +126,7 @@ def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configurati
         return max(configurations, key=lambda configuration: configuration.generation)
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
-        "nothing was initialised"
+        "nothing was initialised. Another --cluster makes a new log beside it"
     )
 
 

@@ -32,7 +32,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.primary_sql import connected
 
 SLOTS = """
-SELECT s.slot_name, s.active_pid,
+SELECT s.slot_name, s.active_pid, s.wal_status = 'lost' AS is_lost,
        coalesce(s.confirmed_flush_lsn, s.restart_lsn)::text AS restart_lsn
 FROM pg_replication_slots s LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 WHERE (s.slot_type = 'physical' OR s.plugin = 'pgoutput')
@@ -62,6 +62,13 @@ class Slot:
 
     name: str
     restart_lsn: Lsn | None
+    is_lost: bool
+
+    def stays(self) -> str:
+        """What it does there."""
+        if self.is_lost:
+            return "is lost (max_slot_wal_keep_size) and keeps no WAL; it stays"
+        return f"stays and keeps WAL on the primary from {self.restart_lsn or 'its first use'} on"
 
 
 async def detach(settings: DetachSettings, say: Say) -> None:
@@ -81,10 +88,7 @@ async def detach(settings: DetachSettings, say: Say) -> None:
                 await _drop(sql, slot, settings.timeout_s)
                 say(f"dropped slot {slot.name}")
             else:
-                say(
-                    f"slot {slot.name} stays and keeps WAL on the primary from "
-                    f"{slot.restart_lsn or 'its first use'} on; --drop-slot drops it"
-                )
+                say(f"slot {slot.name} {slot.stays()}; --drop-slot drops it")
         if settings.drop_slot and not slots:
             say(f"there is no slot {settings.slot or 'of ' + ', '.join(names)}")
 
@@ -109,7 +113,7 @@ async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None
     found = []
     for row in await sql.fetch(SLOTS, names, slot):
         restart_lsn = Lsn.parse(row["restart_lsn"]) if row["restart_lsn"] else None
-        found.append(Slot(row["slot_name"], restart_lsn))
+        found.append(Slot(row["slot_name"], restart_lsn, bool(row["is_lost"])))
     return found
 
 

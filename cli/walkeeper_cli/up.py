@@ -22,7 +22,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_cli.attach import AttachSettings, attach
+from walkeeper_cli.attach import AttachSettings, attach, refuse_unsettable
 from walkeeper_cli.create import CreateSettings, create
 from walkeeper_cli.detach import DetachSettings, detach
 from walkeeper_cli.live_status import LiveStatus, primary_state
@@ -96,6 +96,9 @@ class _Up:
         self._addresses = tuple((HOST, port) for port in ports)
         self._safekeepers = list(daemons.safekeepers(directory, self._addresses).values())
         self._proposer = daemons.proposer(directory, self._addresses, settings.dsn)
+        self._wish = AttachSettings(
+            settings.dsn, NAME, settings.timeout_s, replace=settings.replace
+        )
         self._mark = directory / "attached"
         self._has_attached = False
 
@@ -114,6 +117,7 @@ class _Up:
         say, timeout_s = self._shown.say, self._settings.timeout_s
         async with connected(self._settings.dsn) as sql:
             await refuse_unsuitable(sql, NAME)
+            await refuse_unsettable(sql, self._wish)
         for line in await asyncio.gather(*(c.start(timeout_s) for c in self._safekeepers)):
             say(f"ready: {line}")
         await self._make_or_resume()
@@ -124,10 +128,8 @@ class _Up:
         """`attached` is written before the server is changed, and removed if it was not."""
         if not await self._is_attached():
             self._mark.touch(mode=0o600)
-        settings = self._settings
-        wish = AttachSettings(settings.dsn, NAME, settings.timeout_s, replace=settings.replace)
         try:
-            self._shown.say(await attach(wish, self._shown.say))
+            self._shown.say(await attach(self._wish, self._shown.say))
         except BaseException:
             if not await self._is_attached():
                 self._mark.unlink(missing_ok=True)

@@ -239,8 +239,10 @@ class PrimaryCheck:
     def _removed(self, begin_lsn: Lsn) -> list[Effect]:
         return self._refuse(
             f"the primary no longer has its WAL below {begin_lsn + self._segment_bytes} (58P01) "
-            "and cannot be shown to be the one that wrote this log; set wal_keep_size to two "
-            "segments or more on every server, and rebuild this one from the safekeepers"
+            "and cannot be shown to be the one that wrote this log. If it has gone on without a "
+            "quorum since (detached), it has commits that this log lacks: do not rebuild it, make "
+            "a new log for it (`walkeeper create` with another --cluster). Else rebuild it from "
+            "the safekeepers. Set wal_keep_size to two segments or more on every server"
         )
 
     def _refuse(self, text: str) -> list[Effect]:

@@ -110,8 +110,7 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
             filled, to_go = _filling(current, at_work, known_lsn)
             known_lsn = max(s.commit_lsn for s in at_work) if at_work else known_lsn
             if not filled:
-                text = "the newcomer is being filled" if to_go else _waits(current, at_work)
-                yield Batch(text=text, to_go=to_go)
+                yield Batch(text=_waits(current, at_work, to_go), to_go=to_go)
                 continue
             following = final(current)
         else:
@@ -201,9 +200,9 @@ def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Config
     return joint(current, leaving=leaving[0], joining="", address="")
 
 
-def _waits(current: Configuration, at_work: Sequence[MembersState]) -> str:
+def _waits(current: Configuration, at_work: Sequence[MembersState], to_go: int | None) -> str:
     if any(s.has_committed and s.member in current.everyone for s in at_work):
-        return "the newcomer has not attached yet"
+        return "the newcomer is being filled" if to_go else "the newcomer has not attached yet"
     return (
         f"no proposer has committed with generation {current.generation} yet: start one, or run "
         "`walkeeper settle` if there is no primary"

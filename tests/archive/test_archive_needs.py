@@ -146,6 +146,8 @@ def test_status_says_that_the_archive_lags_and_why(wanting: dict[str, Any], text
     code, sentence = verdict(document(*lines))
     assert code == DEGRADED and text in sentence
     assert table(document(*lines)).count(text) == 1
+    newcomer = line(4, archive=None, flush_lsn=None, error="it has no log of cluster main")
+    assert "safekeeper 4 runs" not in table(document(*lines, newcomer))
     lines[2]["error"] = "its disk failed"
     assert verdict(document(*lines))[1].startswith("degraded: safekeeper 3 down")
     assert text in table(document(*lines)).splitlines()[-1], "below what matters more"

@@ -165,6 +165,21 @@ def test_what_somebody_else_has_attached_stays_attached(up: Up, server: Postgres
     assert "detach" not in up.output() and server.sql(SETTING) == ATTACHED
 
 
+def test_a_setting_of_somebody_else_is_refused_before_anything_is_made(
+    up: Up, server: PostgresServer
+) -> None:
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (another)'")
+    server.reload()
+    try:
+        up.start(wait=False)
+        assert up.ended() == 1
+    finally:
+        server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+        server.reload()
+    assert "'FIRST 1 (another)' already; --replace puts" in up.output()
+    assert not (up.directory / "safekeeper1").exists()
+
+
 def test_a_taken_port_ends_it_with_the_reason_and_leaves_nothing(
     up: Up, server: PostgresServer
 ) -> None:
