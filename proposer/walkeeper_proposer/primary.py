@@ -42,6 +42,7 @@ from walkeeper_proposer.replication_connection import (
     SLOT_IN_USE,
     ReplicationConnection,
     SlotMissing,
+    SlotUnusable,
     Unavailable,
     WalRemovedOnPrimary,
     understood,
@@ -264,6 +265,8 @@ class Primary:
                     made = f'CREATE_REPLICATION_SLOT "{self._slot}" PHYSICAL RESERVE_WAL'
                     await connection.query(made)
                     logger.info("made the replication slot %s on this server", self._slot)
+                except SlotUnusable as error:
+                    await self._drop_if_lost(connection, error)
                 except Unavailable as error:
                     if error.sqlstate != SLOT_IN_USE:
                         raise
@@ -277,6 +280,18 @@ class Primary:
                 self._lose(error)
             return False
         return connection is self._connection
+
+    async def _drop_if_lost(self, connection: ReplicationConnection, error: SlotUnusable) -> None:
+        """18 refuses a slot that max_slot_wal_keep_size has invalidated, before it streamed with
+        it. It keeps nothing. Raises `error` if that is not why."""
+        try:
+            found = await connection.query(f'READ_REPLICATION_SLOT "{self._slot}"')
+        except Refused:  # a logical one
+            raise error from None
+        if [row[:2] for row in found] != [["physical", None]]:
+            raise error
+        await connection.query(f'DROP_REPLICATION_SLOT "{self._slot}"')
+        logger.warning("dropped the replication slot %s, which was lost: %s", self._slot, error)
 
     def _started(self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int) -> None:
         self._received_lsn = start_lsn

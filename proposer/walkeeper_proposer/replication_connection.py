@@ -44,6 +44,7 @@ LASTING = (
     "certificate",
 )
 NO_SUCH_OBJECT = "42704"
+NOT_IN_PREREQUISITE_STATE = "55000"
 CONFIGURATION_LIMIT = "53400"
 # SQLSTATEs that go away by themselves: a slot in use; and of these classes (the connection;
 # memory, disk and connections used up; shutting down, starting up, cancelled) all but that limit.
@@ -64,6 +65,10 @@ class Unavailable(WalkeeperError):
 
 class SlotMissing(Refused):
     """42704: the server has no replication slot of that name."""
+
+
+class SlotUnusable(Refused):
+    """55000: a slot of that name does not do, such as one that is lost (18)."""
 
 
 class WalRemovedOnPrimary(Refused):
@@ -359,6 +364,8 @@ def _server_error(command: str, result: pq.abc.PGresult) -> WalkeeperError:
         return WalRemovedOnPrimary(text)
     if state == NO_SUCH_OBJECT:
         return SlotMissing(text)
+    if state == NOT_IN_PREREQUISITE_STATE:
+        return SlotUnusable(text)
     passes = state.startswith(TRANSIENT_CLASSES) and state != CONFIGURATION_LIMIT
     if passes or state == SLOT_IN_USE or not state:
         return Unavailable(text, state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -81,6 +82,30 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
                 standby.kill()
                 _restore_alone(restored, cluster)
                 assert not journal.lost_in(restored)
+
+
+@pytest.mark.parametrize("major", [18], indirect=True)
+def test_a_slot_that_is_lost_while_there_is_no_quorum_is_made_again(major: int) -> None:
+    """Versions before 18 stream with a lost slot; what it kept is in the proposer's memory."""
+    limits = {"max_slot_wal_keep_size": "1MB", "wal_keep_size": "3MB"}
+    with (
+        PostgresServer.create(limits, initdb_options=["--wal-segsize=1"]) as primary,
+        Cluster.create(primary) as cluster,
+    ):
+        for safekeeper in cluster.safekeepers[:2]:
+            safekeeper.kill()
+        for _ in range(8):
+            primary.sql("SELECT pg_logical_emit_message(false, '', repeat('x', 900000))")
+            primary.sql("SELECT pg_switch_wal()")
+        end = primary.sql("SELECT pg_current_wal_flush_lsn()::text")
+        time.sleep(1)
+        primary.sql("CHECKPOINT")
+        wait_until(lambda: "dropped the replication slot" in cluster.proposer.output())
+        for safekeeper in cluster.safekeepers[:2]:
+            safekeeper.start()
+        wait_until(lambda: all(lsn_of(at) >= lsn_of(end) for at in cluster.flush_lsns().values()))
+        assert cluster.proposer.is_running
+        assert primary.sql("SELECT wal_status FROM pg_replication_slots") != "lost"
 
 
 def test_the_role_of_the_compose_file_may_stream_and_attach(major: int) -> None:
