@@ -23,6 +23,7 @@ from walkeeper_cli.primary_settings import (
     reload,
     standby_names,
     standbys,
+    wal_keep_warnings,
     warnings,
 )
 from walkeeper_cli.standby_names import (
@@ -73,6 +74,9 @@ async def attach(settings: AttachSettings, say: Say) -> str:
             say(f"warning: {warning}")
         before = await refuse_unsettable(sql, settings)  # before any waiting
         proposers = await _caught_up_proposers(sql, settings, say)
+        if any(proposer.slot_type != "logical" for proposer in proposers):
+            for warning in await wal_keep_warnings(sql):
+                say(f"warning: {warning}")
         names = tuple(proposer.application_name for proposer in proposers)
         if all(includes(before.setting, name) for name in names):
             await _wait_in_force(sql, names, settings.timeout_s)

@@ -79,8 +79,6 @@ class ConsumerLink:
         if result.status not in (
             pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH,
         ):  # fmt: skip
-            said = " ".join(pq.misc.error_message(result).split())
-            hint = (result.error_field(pq.DiagnosticField.MESSAGE_HINT) or b"").decode()
-            raise Refused(f"safekeeper at {self.address}: {command.split(' (')[0]}: {said}"
-                          f"{' · ' + hint if hint else ''}")  # fmt: skip
+            said = " ".join(pq.misc.error_message(result).split())  # with its hint
+            raise Refused(f"safekeeper at {self.address}: {command.split(' (')[0]}: {said}")
         return result

@@ -155,6 +155,16 @@ async def reload(sql: asyncpg.Connection) -> None:
         ) from None
 
 
+async def wal_keep_warnings(sql: asyncpg.Connection) -> list[str]:
+    """For a physical proposer; a logical one compares nothing."""
+    if await sql.fetchval(WAL_KEEP_BYTES) >= 2 * await sql.fetchval(SEGMENT_BYTES):
+        return []
+    return [
+        "wal_keep_size is below two segments: a checkpoint may recycle the WAL that a proposer "
+        "compares when it starts again, and it is then refused (58P01); set a few segments"
+    ]
+
+
 async def warnings(sql: asyncpg.Connection) -> list[str]:
     """What makes a quorum's durability worth less than it looks."""
     wanted = ["fsync", "full_page_writes", "synchronous_commit"]
@@ -168,11 +178,6 @@ async def warnings(sql: asyncpg.Connection) -> list[str]:
     if value["synchronous_commit"] in ("off", "local"):
         found.append(
             f"synchronous_commit is {value['synchronous_commit']}: commits do not wait for anybody"
-        )
-    if await sql.fetchval(WAL_KEEP_BYTES) < 2 * await sql.fetchval(SEGMENT_BYTES):
-        found.append(
-            "wal_keep_size is below two segments: a checkpoint may recycle the WAL that a proposer "
-            "compares when it starts again, and it is then refused (58P01); set a few segments"
         )
     for row in await sql.fetch(OVERRIDES):
         found.append(f"{row['item']} for {row['whom']}: its commits do not wait for anybody")

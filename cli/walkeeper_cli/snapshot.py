@@ -125,6 +125,8 @@ def copied(
             lsn, name = exporter.export()
             for each in TEXT_FORMS.split("; "):
                 connection.execute(each.encode())
+            # A table of which this role is to see a part is an error, as in pg_dump.
+            connection.execute(b"SET row_security = off")
             connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
         except psycopg.Error as error:
@@ -144,6 +146,11 @@ def _copied(
     name, begun_s = f"{quote(table.schema, '')}.{quote(table.name, '')}.parquet", time.monotonic()
     try:
         rows = copy_table(connection, table, directory / name)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Refused(
+            f"table {table.shown}: {' '.join(str(error).split())} (--dsn's role needs SELECT, and "
+            "BYPASSRLS for a table with row-level security)"
+        ) from error
     except psycopg.Error as error:
         raise Refused(f"table {table.shown}: {' '.join(str(error).split())}") from error
     except OSError as error:

@@ -11,7 +11,6 @@ rows go from the socket to the file in batches.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,30 +145,45 @@ def _expression(oid: int) -> str:
 
 
 def _batches(copy: psycopg.Copy, table: PublishedTable) -> Iterator[Any]:
-    """Of no rows none: an empty stream is an error to Arrow's reader."""
-    stream = _Rows(copy)
-    if not stream.fill():
-        return
     schema = table.arrow_schema
     sent = {field.name: _sent_as(field.type) for field in schema}
     if not sent:  # a table without columns has rows all the same
         raise psycopg.DataError(f"{table.shown} has no columns")
     names = [str(n) for n in range(len(schema))]  # names may repeat what CSV would call a null
-    reader = csv.open_csv(
-        pa.PythonFile(stream, mode="r"),
-        read_options=csv.ReadOptions(column_names=names, block_size=BLOCK_BYTES, use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types=dict(zip(names, sent.values(), strict=True)),
-            null_values=[""], true_values=["t"], false_values=["f"],
-            strings_can_be_null=True, quoted_strings_can_be_null=False,
-        ),
-    )  # fmt: skip
-    for batch in reader:
-        arrays = [
-            _as(array, field.type) for array, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    types = dict(zip(names, sent.values(), strict=True))
+    for rows in _blocks(copy):
+        found = csv.read_csv(
+            pa.BufferReader(rows),
+            # Of one block, for a row may be longer than any that one would choose.
+            read_options=csv.ReadOptions(
+                column_names=names, block_size=len(rows) + 1, use_threads=False
+            ),
+            # NULL alone in a row is an empty line.
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types=types,
+                null_values=[""], true_values=["t"], false_values=["f"],
+                strings_can_be_null=True, quoted_strings_can_be_null=False,
+            ),
+        )  # fmt: skip
+        for batch in found.to_batches():
+            arrays = [
+                _as(array, field.type) for array, field in zip(batch.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:
+    """Whole rows, BLOCK_BYTES of them or one that is longer: PostgreSQL sends each by itself."""
+    held, size = list[bytes](), 0
+    while row := copy.read():
+        held.append(bytes(row))
+        size += len(row)
+        if size >= BLOCK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _sent_as(type_: Any) -> Any:
@@ -184,31 +198,3 @@ def _as(array: Any, type_: Any) -> Any:
     if type_ == pa.binary():
         return pa.array([None if v is None else bytes.fromhex(v) for v in array.to_pylist()], type_)
     return array if array.type == type_ else array.cast(type_)
-
-
-class _Rows(io.RawIOBase):
-    """COPY's data as a file: messages are of other sizes than what is asked for."""
-
-    def __init__(self, copy: psycopg.Copy) -> None:
-        self._copy, self._held = copy, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def fill(self) -> bool:
-        """Whether there is more."""
-        while not self._held:
-            data = self._copy.read()
-            if not data:
-                return False
-            self._held = bytes(data)
-        return True
-
-    def readinto(self, into: Any) -> int:
-        done = 0
-        while done < len(into) and self.fill():
-            piece = self._held[: len(into) - done]
-            into[done : done + len(piece)] = piece
-            self._held = self._held[len(piece) :]
-            done += len(piece)
-        return done

@@ -188,6 +188,51 @@ def test_column_lists_and_row_filters_of_publications_count(
     assert parquet.read_table(tmp_path / "some").column_names == ["id", "v"]
 
 
+def test_long_rows_and_rows_of_a_null_alone_are_there(
+    primary: PostgresServer,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    primary.sql(
+        "CREATE TABLE long (id int, b bytea)",
+        "INSERT INTO long SELECT i, decode(repeat('ab', 2500000 * (i % 3)), 'hex') "
+        "FROM generate_series(1, 6) i",
+        "CREATE TABLE alone (v text)",
+        "INSERT INTO alone VALUES ('a'), (NULL), (''), (NULL)",
+        "CREATE PUBLICATION odd FOR TABLE long, alone",
+    )
+    with primary.connect() as connection:
+        alone, long = published_tables(connection, ["odd"])
+        assert copy_table(connection, alone, tmp_path / "alone") == 4
+        assert copy_table(connection, long, tmp_path / "long") == 6
+    assert parquet.read_table(tmp_path / "alone")["v"].to_pylist() == ["a", None, "", None]
+    values = parquet.read_table(tmp_path / "long")["b"].to_pylist()
+    assert [len(value) for value in values] == [2500000 * (i % 3) for i in range(1, 7)]
+    assert {*values[1]} == {0xAB}
+
+
+def test_a_table_of_which_the_role_may_see_a_part_is_refused(
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    primary.sql(
+        "CREATE TABLE sec (id int PRIMARY KEY, mine bool)",
+        "INSERT INTO sec VALUES (1, true), (2, false)",
+        "ALTER TABLE sec ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY own ON sec USING (mine)",
+        "CREATE ROLE copier LOGIN REPLICATION PASSWORD 'secret'",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO copier",
+    )
+    done = walkeeper(
+        "snapshot", "--safekeepers", cluster.addresses, "--cluster", cluster.name,
+        "--dsn", primary.dsn(user="copier", password="secret"),
+        "--slot", "late", "--output", str(tmp_path / "out"),
+    )  # fmt: skip
+    primary.sql("DROP TABLE sec")
+    assert done.returncode == 1 and "row-level security" in done.stderr, done
+    assert "BYPASSRLS" in done.stderr and not (tmp_path / "out" / "snapshot.json").exists()
+
+
 def test_what_cannot_be_done_leaves_nothing_behind(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,  # noqa: F811
