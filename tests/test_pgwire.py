@@ -42,6 +42,7 @@ from walkeeper_common.pgwire import (
     unpack_from_sender,
 )
 from walkeeper_common.replication_commands import (
+    AlterSlot,
     CreateLogicalSlot,
     CreateSlot,
     DropSlot,
@@ -217,6 +218,10 @@ def test_server_messages_have_the_documented_bytes():
                 Lsn(10),
                 (("proto_version", "2"), ("publication_names", '"a\'b"'), ("binary", "true")),
             ),
+        ),
+        (
+            'ALTER_REPLICATION_SLOT "s" ( FAILOVER true, TWO_PHASE false )',
+            AlterSlot("s", (("failover", "true"), ("two_phase", "false"))),
         ),
         ("DROP_REPLICATION_SLOT barman", DropSlot("barman", False)),
         ('DROP_REPLICATION_SLOT "x" WAIT ;', DropSlot("x", True)),

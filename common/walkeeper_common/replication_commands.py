@@ -74,6 +74,14 @@ class CreateLogicalSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterSlot:
+    """Other `options` for a logical slot."""
+
+    slot: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StartLogical:
     """Logical streaming, with the plugin's options."""
 
@@ -126,6 +134,7 @@ Command: TypeAlias = (
     | ReadSlot
     | CreateSlot
     | CreateLogicalSlot
+    | AlterSlot
     | DropSlot
     | StartReplication
     | StartLogical
@@ -289,6 +298,13 @@ def parse_boolean(text: str, complaint: str) -> bool:
     raise SqlRefused("22023", complaint)
 
 
+def _alter_slot(words: _Words) -> Command:
+    slot = words.name()
+    if not words.accept("("):
+        raise _syntax_error(words.rest())
+    return AlterSlot(slot, _options(words))
+
+
 def _drop_slot(words: _Words) -> Command:
     return DropSlot(words.name(), words.accept("WAIT"))
 
@@ -319,7 +335,7 @@ COMMANDS: dict[str, Callable[[_Words], Command]] = {
     "SHOW": _show,
     "READ_REPLICATION_SLOT": lambda words: ReadSlot(words.name()),
     "CREATE_REPLICATION_SLOT": _create_slot,
-    "ALTER_REPLICATION_SLOT": _primary_only("logical replication"),
+    "ALTER_REPLICATION_SLOT": _alter_slot,
     "DROP_REPLICATION_SLOT": _drop_slot,
     "START_REPLICATION": _start_replication,
     "TIMELINE_HISTORY": lambda words: TimelineHistory(words.timeline()),

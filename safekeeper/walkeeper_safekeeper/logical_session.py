@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import Column, SqlRefused, command_complete, result
 from walkeeper_common.replication_commands import (
+    AlterSlot,
     Command,
     CreateLogicalSlot,
     DropSlot,
@@ -25,6 +26,7 @@ from walkeeper_common.replication_commands import (
     Show,
     SqlCommand,
     StartLogical,
+    parse_boolean,
 )
 from walkeeper_safekeeper import replication_answers as answers
 from walkeeper_safekeeper.client_connection import ClientConnection
@@ -72,6 +74,10 @@ class LogicalSession:
                     send(answers.show(log, setting, login=self._login))
             case CreateLogicalSlot():
                 send(await self._create_slot(command))
+            case AlterSlot(name, options):
+                self._log.slots.slots.get(name)
+                _refuse_two_phase(options)  # and `failover`: any safekeeper has the slots anyway
+                send(command_complete("ALTER_REPLICATION_SLOT"))
             case DropSlot(name, wait):
                 await self._drop_slot(name, wait=wait)
                 send(command_complete("DROP_REPLICATION_SLOT"))
@@ -126,10 +132,8 @@ class LogicalSession:
                 f'could not access file "{asked.plugin}": No such file or directory',
                 hint=f"A safekeeper keeps what {PLUGIN} decoded; use that plugin.",
             )
-        options = dict(asked.options)
-        if options.get("two_phase", "false").lower() not in ("false", "off", "0"):
-            raise SqlRefused("0A000", "two-phase slots are not available from a safekeeper")
-        if options.get("snapshot", "export") == "use":
+        _refuse_two_phase(asked.options)
+        if dict(asked.options).get("snapshot", "export") == "use":
             raise SqlRefused(
                 "0A000",
                 "a safekeeper has no snapshot of the tables",
@@ -190,6 +194,15 @@ class LogicalSession:
                 logger.info("stopped streaming %s", _describe(reader))
         finally:
             log.slots.release(asked.slot, pid=self._pid)
+
+
+def _refuse_two_phase(options: Sequence[tuple[str, str]]) -> None:
+    if parse_boolean(dict(options).get("two_phase", "false"), "two_phase requires a Boolean value"):
+        raise SqlRefused(
+            "0A000",
+            "two-phase slots are not available from a safekeeper",
+            hint="ALTER SUBSCRIPTION … SET (two_phase = false)",
+        )
 
 
 def _lost(log: ServedLog, slot: str, lsn: Lsn) -> SqlRefused:

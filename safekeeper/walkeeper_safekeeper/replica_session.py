@@ -42,6 +42,7 @@ from walkeeper_common.pgwire import (
     ready_for_query,
 )
 from walkeeper_common.replication_commands import (
+    AlterSlot,
     Command,
     CreateLogicalSlot,
     CreateSlot,
@@ -273,7 +274,7 @@ class _Commands:
                 await self._stream(command)
             case PrimaryOnly(what):
                 raise answers.primary_only(log, what)
-            case CreateLogicalSlot() | StartLogical():
+            case CreateLogicalSlot() | AlterSlot() | StartLogical():
                 raise no_logical_log()
             case SqlCommand(sql):
                 self._client.send(answers.sql(log, sql, replication=login.replication))

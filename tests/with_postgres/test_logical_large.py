@@ -125,6 +125,12 @@ def test_a_subscription_may_ask_for_streaming_and_is_told_that_two_phase_is_not_
         primary.sql("BEGIN", "INSERT INTO t SELECT generate_series(1, 5000)", "ROLLBACK")
         primary.sql("INSERT INTO t SELECT generate_series(1, 5000)")
         wait_until(lambda: subscriber.sql("SELECT count(*) FROM t") == 5000)
+        # As 18 says ALTER SUBSCRIPTION … SET (failover = …, two_phase = …).
+        with psycopg.connect(where, replication="database", autocommit=True) as altering:
+            altering.execute("ALTER_REPLICATION_SLOT feed ( FAILOVER true, TWO_PHASE false )")
+            for wish in ("feed ( TWO_PHASE true )", "unknown ( FAILOVER false )"):
+                with pytest.raises(psycopg.Error, match=r"two-phase slots are not|does not exist"):
+                    altering.execute(f"ALTER_REPLICATION_SLOT {wish}".encode())
         subscriber.sql("DROP SUBSCRIPTION feed")
         create = f"{subscribe} (copy_data = false, two_phase = on, slot_name = other)"
         with pytest.raises(psycopg.Error, match="two-phase slots are not available"):
