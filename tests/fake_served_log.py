@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -125,8 +125,8 @@ class FakeCatalog:
     def clusters(self) -> Sequence[str]:
         return [*self.logs, *self.closed]
 
-    def logical_clusters(self) -> Sequence[str]:
-        return []
+    def logical_databases(self) -> Mapping[str, str]:
+        return {}
 
     def open_log(self, cluster: str) -> FakeLog:
         if cluster in self.closed:

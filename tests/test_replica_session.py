@@ -35,9 +35,11 @@ from walkeeper_common.pgwire import (
     CANCEL_REQUEST,
     GSSENC_REQUEST,
     SSL_REQUEST,
+    SqlRefused,
     request_packet,
     startup_packet,
 )
+from walkeeper_safekeeper.login import parse_login
 from walkeeper_safekeeper.server import PREFACE, serve
 from walkeeper_safekeeper.wal_stream import StreamLimits
 
@@ -122,6 +124,35 @@ def test_the_cluster_is_chosen_by_options_then_dbname(parameters: dict[str, str]
         assert await client.next() is None
 
     run_with_server(two_clusters, scenario)
+
+
+SHOP, CRM = {"shop": "shop_db"}, {"crm": "crm_db"}
+
+
+@pytest.mark.parametrize(
+    ("logs", "database", "options", "expected"),
+    [
+        (SHOP, "shop_db", "", "shop"),
+        (SHOP, "any", "", "shop"),
+        (SHOP | CRM, "crm_db", "", "crm"),
+        (SHOP | CRM, "shop", "", "shop"),
+        (SHOP | CRM, "crm_db", "-c walkeeper.cluster=shop", "shop"),
+        (SHOP | CRM, "any", "", None),
+        (SHOP | {"more": "shop_db"}, "shop_db", "", None),
+        ({"shop": "", "crm": ""}, "", "", None),
+    ],
+)
+def test_a_consumer_names_its_log_or_the_database_that_one_log_alone_is_of(
+    logs: dict[str, str], database: str, options: str, expected: str | None
+):
+    startup = {"user": "u", "replication": "database", "database": database, "options": options}
+    clusters = ["main", *logs]
+    if expected is not None:
+        assert parse_login(startup, clusters, logs).cluster == expected
+        return
+    with pytest.raises(SqlRefused) as caught:
+        parse_login(startup, clusters, logs)
+    assert caught.value.sqlstate == "3D000"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.errors import Refused, WalkeeperError
@@ -220,9 +220,14 @@ class LogCatalog:
         """Every cluster with a log here, also one that cannot be served now."""
         return sorted({*self._open, *self._broken, *self._prepared})
 
-    def logical_clusters(self) -> Sequence[str]:
-        """Those with a logical log that can be served now."""
-        return [name for name in sorted(self._open) if self._open[name].logical is not None]
+    def logical_databases(self) -> Mapping[str, str]:
+        """Of the logical logs that can be served now, by cluster; "" while it is not known."""
+        logs = ((name, self._open[name].logical) for name in sorted(self._open))
+        return {
+            name: log.settings.database if log.settings is not None else ""
+            for name, log in logs
+            if log is not None
+        }
 
     def open_log(self, cluster: str) -> HostedLog:
         """Of one of `clusters()`. Refused, with the reason, while it cannot be served."""

@@ -34,28 +34,31 @@ class Login:
 
 
 def parse_login(
-    parameters: Mapping[str, str], clusters: Sequence[str], logical_clusters: Sequence[str] = ()
+    parameters: Mapping[str, str],
+    clusters: Sequence[str],
+    logical_databases: Mapping[str, str] | None = None,
 ) -> Login:
     """SqlRefused, with what to do, for a client that cannot be served.
 
-    A consumer of changes names the database that they are of, as it would at the primary; so the
-    only logical log is meant where no cluster has that name.
+    `logical_databases`: which database each logical log has changes of, as far as it is known.
+    A consumer of changes names that, as it would at the primary; so where no cluster has this name
+    the only logical log is meant, or the only one of that database.
     """
+    logs = logical_databases or {}
     user = parameters.get("user", "")
     if not user:
         raise SqlRefused("28000", "no PostgreSQL user name specified in startup packet")
     logical = parameters.get("replication", "off").lower() == "database"
-    if logical and not logical_clusters:
+    if logical and not logs:
         raise no_logical_log()
     replication = logical or wants_replication(parameters.get("replication", "off"))
-    if (
-        logical
-        and len(logical_clusters) == 1
-        and CLUSTER_OPTION not in parse_options(parameters.get("options", ""))
-    ):
-        database = parameters.get("database", "")
-        chosen = database if database in clusters else logical_clusters[0]
-        parameters = {**parameters, "database": chosen}
+    database = parameters.get("database", "")
+    is_named = CLUSTER_OPTION in parse_options(parameters.get("options", ""))
+    if logical and not is_named and database not in clusters:
+        of_database = [name for name in logs if database and logs[name] == database]
+        meant = list(logs) if len(logs) == 1 else of_database
+        if len(meant) == 1:
+            parameters = {**parameters, "database": meant[0]}
     return Login(
         user=user,
         application_name=_printable(parameters.get("application_name", "")),

@@ -130,7 +130,7 @@ class ReplicaSession:
         if startup is None:
             return
         catalog = self._catalog
-        login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_clusters())
+        login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_databases())
         try:
             self._log = self._catalog.open_log(login.cluster)
         except Refused as error:

@@ -7,7 +7,7 @@ position from which each still needs WAL (PROTOCOL.md rule 14). Nothing here doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -185,8 +185,8 @@ class Catalog(Protocol):
         """Every cluster with a log here, also one that cannot be served now."""
         ...
 
-    def logical_clusters(self) -> Sequence[str]:
-        """Those with a logical log that can be served now."""
+    def logical_databases(self) -> Mapping[str, str]:
+        """Of the logical logs that can be served now, by cluster; "" while it is not known."""
         ...
 
     def open_log(self, cluster: str) -> ServedLog:
