@@ -71,6 +71,17 @@ def test_nothing_of_it_is_in_the_log_before_its_commit_and_nothing_if_it_aborts(
         stage.feed(stream_commit(0x160, 0x170))
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_end_of_one_of_which_nothing_was_streamed_is_no_news(streams: bool) -> None:
+    """PostgreSQL 18 says it of one that it spilled, whatever it was asked for."""
+    stage = Stage(streams=streams)
+    rows = (relation(9), insert(9))
+    stage.feed(stream_abort(), stream_abort(subxid=8), begin(0x110), *rows, commit(0x110, 0x140))
+    assert stage.changes() == [(0x100, 0x140, wire(begin(0x110), *rows, commit(0x110, 0x140)))]
+    with pytest.raises(RemoteProtocolError):
+        stage.feed(begin(0x150), stream_abort())
+
+
 def test_what_a_subtransaction_did_and_those_inside_it_is_cut_off_when_it_is_rolled_back() -> None:
     stage = Stage(streams=True)
     kept, again = (relation(9), insert(9, b"kept")), (relation(9), insert(9, b"again"))

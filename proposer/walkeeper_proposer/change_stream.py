@@ -242,7 +242,9 @@ class ChangeStream:
 
     def _on_streamed(self, payload: Buffer, message: memoryview) -> None:
         kind = message[0]
-        if self._is_inside or not self._streams:
+        # PostgreSQL 18 says also of one that it spilled that it is rolled back, if nobody has asked
+        # for streams: `abort` knows nothing of it then.
+        if self._is_inside or not (self._streams or kind == STREAM_ABORT):
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} where none may be")
         if kind == STREAM_STOP:
             self._open.stop()

@@ -84,6 +84,36 @@ def test_a_stock_subscription_of_this_version_follows_the_log(
         wait_until(lambda: subscriber.rows("SELECT * FROM t") == [(1, "b")])
 
 
+@pytest.mark.parametrize("primary", [18], indirect=True)
+def test_a_spilled_transaction_that_is_rolled_back_is_no_end_of_the_log(
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
+) -> None:
+    """18 says a Stream Abort of it, though nothing is streamed."""
+    create_slot(cluster.ports[0], "feed")
+    primary.sql("CREATE TABLE t (id int, v text)")
+    cluster.proposer.terminate()
+    primary.configure({"logical_decoding_work_mem": "64kB"})
+    primary.reload()
+    end = primary.sql(
+        "SET synchronous_commit = local",
+        "BEGIN",
+        "SAVEPOINT s",
+        "INSERT INTO t VALUES (11, 'x')",
+        "RELEASE s",
+        "INSERT INTO t SELECT i, repeat(md5(i::text), 20) FROM generate_series(12, 6000) i",
+        "ROLLBACK",
+        "INSERT INTO t VALUES (9, 'after')",
+        "SELECT pg_current_wal_flush_lsn()",
+    )
+    cluster.proposer.start("--spool-size-max", "0")
+    confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots"
+    wait_until(lambda: primary.sql(confirmed))
+    found = transactions(receive(cluster.ports[0], "feed", end))
+    assert [row["id"] for row in inserts(found, "public.t")] == ["9"]
+    assert "lost the primary" not in cluster.proposer.output()
+
+
 @contextlib.contextmanager
 def failover_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
     """As PostgreSQL's manual has it (Logical Replication Failover): the walsender of the logical
