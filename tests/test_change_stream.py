@@ -216,7 +216,7 @@ def test_nothing_is_made_between_two_connections() -> None:
     assert stage.log.end == end == stage.stream.writer.position
     stage.stream.on_connected()
     stage.feed()
-    assert stage.entries()[-1][3] == slots_only(a="0/100", b="0/100")
+    assert stage.entries()[-1][3] == slots_only(a="0/120", b="0/120")
 
 
 def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
@@ -234,6 +234,23 @@ def test_slots_are_written_one_entry_at_a_time_and_taken_together() -> None:
     stage.stream.on_consumer_slots((SlotNews("a", None),))
     stage.log.take(stage.stream)
     assert stage.entries()[3][3] == slots_only(b="0/110")
+
+
+def test_a_new_slot_begins_where_the_log_ends_however_often_it_is_told() -> None:
+    """Its safekeeper may be behind, and says it again until it has seen it in the log."""
+    stage = Stage(end_lsn=0x140)
+    news = (SlotNews("a", Lsn(0x100), is_new=True),)
+    stage.stream.on_consumer_slots(news)
+    stage.feed(begin(0x150), relation(9), insert(9))
+    stage.stream.on_consumer_slots((*news, SlotNews("b", Lsn(0x100), is_new=True)))
+    stage.feed(commit(0x150, 0x170))
+    stage.stream.on_consumer_slots(news)
+    stage.commits_all()
+    stage.feed()
+    assert [e[3] for e in stage.entries() if e[0] is EntryKind.SETTINGS][1:] == [
+        slots_only(a="0/140"),
+        slots_only(a="0/140", b="0/140"),
+    ]
 
 
 def test_slots_wait_for_the_end_of_a_transaction() -> None:

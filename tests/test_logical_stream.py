@@ -370,7 +370,7 @@ def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.Monke
     async def ask() -> None:
         logical = LogicalLog(made.served())
         with pytest.raises(SqlRefused) as caught:
-            await logical.make_slot("late", Lsn(0x100))
+            await logical.make_slot("late")
         assert caught.value.sqlstate == "57P03" and not logical.positions.news()
         await logical.drop_slot("unknown")  # which the log does not have: nothing to wait for
 

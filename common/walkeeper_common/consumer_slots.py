@@ -11,14 +11,15 @@ from typing import ClassVar, Self
 
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.fields import Reader, Writer
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 
 NEWS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SlotNews:
-    """A consumer has everything below `lsn`; None: the slot was dropped. `is_new`: it was made."""
+    """A consumer has everything below `lsn`; None: the slot was dropped. `is_new`: it was made, and
+    `lsn` is what its safekeeper knew to be committed: others may have more."""
 
     name: str
     lsn: Lsn | None
@@ -47,12 +48,15 @@ class ConsumerSlots:
         return cls(tuple(SlotNews(r.text(), r.optional_lsn(), r.boolean()) for _ in range(count)))
 
 
-def after(slots: dict[str, Lsn], news: tuple[SlotNews, ...]) -> dict[str, Lsn]:
-    """The slots with the news applied: positions only go forward, and nobody revives a slot."""
+def after(
+    slots: dict[str, Lsn], news: tuple[SlotNews, ...], *, end_lsn: Lsn = ZERO_LSN
+) -> dict[str, Lsn]:
+    """The slots with the news applied: positions only go forward, nobody revives a slot, and one
+    that is not known begins at `end_lsn`, the log's. What is said of it again does not move it."""
     found = dict(slots)
     for one in news:
         if one.lsn is None:
             found.pop(one.name, None)
         elif one.name in found or one.is_new:
-            found[one.name] = max(one.lsn, found.get(one.name, one.lsn))
+            found[one.name] = max(one.lsn, found.get(one.name, end_lsn))
     return found

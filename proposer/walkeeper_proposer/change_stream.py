@@ -336,9 +336,14 @@ class ChangeStream:
     # The consumers' slots
 
     def on_consumer_slots(self, news: tuple[SlotNews, ...]) -> None:
-        """Into the log, one entry at a time: what comes meanwhile goes into the next."""
+        """Into the log, one entry at a time: what comes meanwhile goes into the next.
+
+        A new slot begins at the end of the last whole entry. All that was acknowledged before
+        somebody asked for it is below that, in every log that has this slot, and its safekeeper may
+        be far behind; all that comes is above.
+        """
         known = self._slots if self._unwritten_slots is None else self._unwritten_slots
-        self._unwritten_slots = after(known, news)
+        self._unwritten_slots = after(known, news, end_lsn=self.end_lsn)
         if self._slots_position is None:
             self._write_slots()
 

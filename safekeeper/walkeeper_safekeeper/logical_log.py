@@ -155,13 +155,15 @@ class LogicalLog:
             except WalkeeperError as error:  # cut or removed while it was read
                 logger.info("cluster %s: %s", self.log.cluster, error)
 
-    async def make_slot(self, name: str, lsn: Lsn) -> None:
-        """Returns when a quorum has it. 57P03 if that does not come about."""
-        self.positions.wanted[name] = lsn
+    async def make_slot(self, name: str) -> Lsn:
+        """Where it begins, when a quorum has it: the proposer knows what is committed, this
+        safekeeper perhaps not yet. 57P03 if that does not come about."""
+        self.positions.wanted[name] = self.end_lsn
         try:
             await self._until(lambda: name not in self.positions.wanted)
         finally:
             self.positions.wanted.pop(name, None)
+        return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
 
     async def drop_slot(self, name: str) -> None:
         """Returns when a quorum knows that it is gone. 57P03 if that does not come about."""

@@ -125,7 +125,8 @@ class LogicalSession:
         )
 
     async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
-        """From the end of what is committed on: what a consumer sees begins after it."""
+        """From the end of what is committed on: what a consumer sees begins after it. A temporary
+        one is not told to the proposer: it begins at what this safekeeper knows to be committed."""
         if asked.plugin != PLUGIN:
             raise SqlRefused(
                 "58P01",
@@ -140,13 +141,13 @@ class LogicalSession:
                 hint="Use copy_data = false, and copy the tables from the primary first.",
             )
         await self._logical.known_settings()
-        end_lsn = self._logical.end_lsn
         slots = self._log.slots
         if asked.temporary:
+            end_lsn = self._logical.end_lsn
             await slots.create(asked.slot, temporary=True, restart_lsn=end_lsn, pid=self._pid)
         else:
             slots.slots.check_new(asked.slot)
-            await self._logical.make_slot(asked.slot, end_lsn)
+            end_lsn = await self._logical.make_slot(asked.slot)
             await slots.save()
         names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
         row = (asked.slot, str(end_lsn), None, PLUGIN)

@@ -189,9 +189,17 @@ LOGICAL = (
         "late-news-go-back",
         "positions in the log only go forward",
         COMMON + "consumer_slots.py",
-        "found[one.name] = max(one.lsn, found.get(one.name, one.lsn))",
+        "found[one.name] = max(one.lsn, found.get(one.name, end_lsn))",
         "found[one.name] = one.lsn",
         POSITIONS_TEST + "test_positions_only_go_forward",
+    ),
+    _mutant(
+        "slot-behind-the-log",
+        "a new slot begins where the log ends, whatever its safekeeper knows",
+        CHANGE_STREAM,
+        "after(known, news, end_lsn=self.end_lsn)",
+        "after(known, news)",
+        STREAM_TEST + "test_a_new_slot_begins_where_the_log_ends_however_often_it_is_told",
     ),
     _mutant(
         "late-news-revive-a-slot",

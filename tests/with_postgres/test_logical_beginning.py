@@ -1,0 +1,72 @@
+"""Where a new consumer of a logical log begins, and with which tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.change_consumer import receive, transactions
+from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
+from walkeeper_cli.consumer_link import ConsumerLink
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql("CREATE PUBLICATION p FOR ALL TABLES")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(primary: PostgresServer) -> Iterator[LogicalCluster]:
+    with LogicalCluster.create(primary) as made:
+        yield made
+
+
+def create(port: int, number: int) -> Lsn | None:
+    """Where it begins; None: the safekeeper does not serve the log yet."""
+    link = ConsumerLink.open([("127.0.0.1", port)], "changes")
+    try:
+        return link.create_slot(f"after_{number}")
+    except Refused as error:
+        assert "no proposer has streamed" in str(error)
+        return None
+    finally:
+        link.close()
+
+
+def test_a_new_slot_begins_behind_every_acknowledged_commit(
+    cluster: LogicalCluster, primary: PostgresServer
+) -> None:
+    """Asked of each safekeeper at once after a commit, and of one that was away for most."""
+    primary.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    slots: dict[int, tuple[int, Lsn | None]] = {}
+    for number in range(1, 7):
+        member = number % 3
+        if number == 5:  # member 2's
+            cluster.safekeepers[2].kill()
+            for first in (10_000, 20_000, 30_000):
+                primary.sql(
+                    "INSERT INTO t SELECT i, repeat(md5(i::text), 30) "
+                    f"FROM generate_series({first}, {first + 9_999}) i"
+                )
+            cluster.safekeepers[2].start()
+        primary.sql(f"INSERT INTO t VALUES ({number})")
+        lsn = wait_until(partial(create, cluster.ports[member], number))
+        slots[number] = member, lsn
+    primary.sql("INSERT INTO t VALUES (7)")
+    end = cluster.end_lsn()
+    for number, (member, lsn) in slots.items():
+        assert cluster.slot_lsns(f"after_{number}")[member + 1] == str(lsn)
+        found = transactions(receive(cluster.ports[member], f"after_{number}", end))
+        ids = [int(row["id"]) for row in inserts(found, "public.t")]
+        assert [n for n in ids if n > 7] == ([*range(10_000, 40_000)] if number < 5 else [])
+        assert [n for n in ids if n <= 7] == [*range(number + 1, 8)]
