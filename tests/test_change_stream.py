@@ -106,6 +106,22 @@ def test_a_table_that_was_not_known_is_in_the_settings_at_once() -> None:
     assert [e[::3] for e in stage.entries()[2:]] == [(EntryKind.SETTINGS, settings("new", "t"))]
 
 
+def test_a_table_that_is_not_published_any_more_is_not_in_the_settings() -> None:
+    stage = Stage()
+    stage.feed(begin(0x110), relation(8, "new"), insert(8), commit(0x110, 0x120))
+    stage.stream.on_published([("public", "new"), ("public", "t")])  # which is no news
+    stage.feed(begin(0x130), insert(8))
+    stage.stream.on_published([("public", "t")])
+    stage.feed(commit(0x130, 0x140))
+    stage.stream.on_published([("public", "u")])
+    stage.feed()
+    said = [e[3] for e in stage.entries() if e[0] is EntryKind.SETTINGS]
+    assert said == [settings("t"), settings("new", "t"), settings("t"), settings("u")]
+    stage.stream.on_disconnected()
+    stage.stream.on_published([("public", "t")])
+    assert stage.stream.take()[1] == b""
+
+
 def test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed() -> None:
     stage = Stage()
     assert stage.stream.on_committed(stage.start) == 0x100

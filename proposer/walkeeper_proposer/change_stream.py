@@ -122,6 +122,18 @@ class ChangeStream:
         self._is_connected = False
         self._forget_open()
 
+    def on_published(self, tables: Iterable[tuple[str, str]]) -> None:
+        """What the catalogs say now. What was known by a name that is gone would stop a new
+        subscription. Descriptions that are older, and still to come, may bring one back for a
+        while: this is said again."""
+        found = set(tables)
+        if found == self._tables:
+            return
+        self._tables = found
+        self._settled_segment = None
+        if self._is_connected and not self._is_inside:
+            self._settle_segment()
+
     def _forget_open(self) -> None:
         """The next connection sends all of it again."""
         self._open.clear()

@@ -35,6 +35,7 @@ logger = logging.getLogger("walkeeper.primary")
 BATCH_BYTES_MAX = 128 << 10
 SPOOL_MEMORY_BYTES = 1 << 20  # of one transaction
 PLUGIN = "pgoutput"
+TABLES_S = 5.0  # at least, between two questions to the catalogs
 # Values are kept as text, so it must not depend on the server's, the role's or the database's
 # settings, nor change with them in the middle of a log: as a subscription asks, and times in UTC.
 TEXT_FORMS = (
@@ -115,6 +116,14 @@ async def identify_logical(
         return await _identify_slot(connection, plain, slot, publications)
 
 
+async def published(
+    connection: ReplicationConnection, publications: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """(schema, table) of all that they publish now."""
+    query = published_query(publications, connection.server_version[1])
+    return tuple((row[0] or "", row[1] or "") for row in await connection.query(query))
+
+
 async def _identify_slot(
     connection: ReplicationConnection,
     plain: PrimaryIdentity,
@@ -133,7 +142,6 @@ async def _identify_slot(
     )
     origins = await connection.query("SELECT 1 FROM pg_catalog.pg_replication_origin LIMIT 1")
     known = {row[0] for row in found}
-    published = await connection.query(published_query(publications, plain.server_version_num))
     unusable, confirmed_lsn = "", None
     if rows:
         unusable = _unusable(rows[0], database)
@@ -145,7 +153,7 @@ async def _identify_slot(
         confirmed_lsn=confirmed_lsn,
         unusable=unusable,
         missing_publications=tuple(name for name in publications if name not in known),
-        tables=tuple((row[0] or "", row[1] or "") for row in published),
+        tables=await published(connection, publications),
         has_origins=bool(origins),
     )
 
@@ -256,11 +264,46 @@ class LogicalPrimary(Primary):
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
+        stream.on_published(self._identity.tables)
         if stream.writer.is_inside:
             logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
         stream.on_connected(streams=self._streams)
         self._hand_over()
         self._started(connection, stream.end_lsn, self._identity.timeline)
+        following = self._follow_tables(connection, stream)
+        self._group.create_task(following, name="published tables")
+
+    async def _follow_tables(self, connection: ReplicationConnection, stream: ChangeStream) -> None:
+        """Renamed and dropped tables are not in the stream. So the catalogs are asked again, while
+        this connection lives, whenever something was committed; without holding a connection, for
+        which `pg_ctl stop -m smart` would wait."""
+        asked_lsn, told = stream.end_lsn, ""
+        while True:
+            await asyncio.sleep(TABLES_S)
+            if connection is not self._connection:
+                return
+            if stream.end_lsn == asked_lsn:
+                continue
+            reached_lsn = stream.end_lsn
+            try:
+                tables = await self._published()
+            except WalkeeperError as error:
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("which tables are published cannot be asked: %s", error)
+                continue
+            asked_lsn = reached_lsn
+            if connection is self._connection and self._is_streaming:
+                stream.on_published(tables)
+                self._hand_over()
+
+    async def _published(self) -> tuple[tuple[str, str], ...]:
+        name = f"{self._application_name}_tables"
+        connection = await ReplicationConnection.open(self._dsn, name, replication="false")
+        try:
+            return await published(connection, self._publications)
+        finally:
+            connection.close()
 
     async def _stream_at(self, connection: ReplicationConnection, position: Lsn) -> ChangeStream:
         stream, found, identity = self._end.stream, self._end.found, self._identity

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer
@@ -31,6 +32,13 @@ def cluster(primary: PostgresServer) -> Iterator[LogicalCluster]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def subscriber() -> Iterator[PostgresServer]:
+    with PostgresServer.create() as server:
+        server.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE fence (id int)")
+        yield server
+
+
 def create(port: int, number: int) -> Lsn | None:
     """Where it begins; None: the safekeeper does not serve the log yet."""
     link = ConsumerLink.open([("127.0.0.1", port)], "changes")
@@ -47,7 +55,7 @@ def test_a_new_slot_begins_behind_every_acknowledged_commit(
     cluster: LogicalCluster, primary: PostgresServer
 ) -> None:
     """Asked of each safekeeper at once after a commit, and of one that was away for most."""
-    primary.sql("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    primary.sql("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, v text)")
     slots: dict[int, tuple[int, Lsn | None]] = {}
     for number in range(1, 7):
         member = number % 3
@@ -70,3 +78,30 @@ def test_a_new_slot_begins_behind_every_acknowledged_commit(
         ids = [int(row["id"]) for row in inserts(found, "public.t")]
         assert [n for n in ids if n > 7] == ([*range(10_000, 40_000)] if number < 5 else [])
         assert [n for n in ids if n <= 7] == [*range(number + 1, 8)]
+
+
+def test_a_new_subscription_has_the_tables_that_there_are(
+    cluster: LogicalCluster, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    """Some of those that had rows have another name now, or are gone."""
+    primary.sql("CREATE TABLE ord (id int PRIMARY KEY)", "INSERT INTO ord VALUES (1)")
+    primary.sql("CREATE TABLE ord_new (id int PRIMARY KEY)", "INSERT INTO ord_new VALUES (1)")
+    primary.sql(
+        "ALTER TABLE ord RENAME TO ord_old",
+        "ALTER TABLE ord_new RENAME TO ord",
+        "DROP TABLE ord_old",
+    )
+    subscriber.sql("CREATE TABLE ord (id int PRIMARY KEY)")
+    wait_until(lambda: subscribed(subscriber, cluster.ports[0]))
+    primary.sql("INSERT INTO ord VALUES (2)")
+    wait_until(lambda: subscriber.rows("SELECT * FROM ord") == [(2,)])
+
+
+def subscribed(subscriber: PostgresServer, port: int) -> bool:
+    where = f"host=127.0.0.1 port={port} user=postgres dbname=postgres"
+    subscribe = f"CREATE SUBSCRIPTION feed CONNECTION '{where}' PUBLICATION p"
+    try:
+        subscriber.sql(f"{subscribe} WITH (copy_data = false)")
+    except psycopg.errors.UndefinedTable:
+        return False
+    return True
