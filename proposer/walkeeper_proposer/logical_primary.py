@@ -38,9 +38,12 @@ PLUGIN = "pgoutput"
 TABLES_S = 5.0  # at least, between two questions to the catalogs
 # Values are kept as text, so it must not depend on the server's, the role's or the database's
 # settings, nor change with them in the middle of a log: as a subscription asks, and times in UTC.
+# Without a search_path names in values (regclass) have their schema. lc_monetary stays: money is
+# read with the reader's, and there is no form that all of them read.
 TEXT_FORMS = (
     "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; "
-    "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'"
+    "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'; "
+    "SET search_path = ''"
 )
 # What pg_publication_tables says, without its locks: since 16 that view opens every table, and one
 # that a session has altered stays locked while the session's commit waits for this very proposer.

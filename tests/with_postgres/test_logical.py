@@ -459,10 +459,12 @@ def test_values_are_kept_in_one_text_form_whatever_the_server_prints(
     create_slot(cluster.ports[0], "feed")
     primary.sql(
         "SET client_encoding = 'UTF8'",
-        "CREATE TABLE forms (d date, t timestamptz, i interval, f float8, b bytea, v text)",
+        "CREATE TABLE forms (d date, t timestamptz, i interval, f float8, b bytea, v text, "
+        "c regclass, p regprocedure)",
+        "CREATE FUNCTION own(forms) RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "SET datestyle = 'ISO'",
         "INSERT INTO forms VALUES ('2024-05-31', '2024-05-31 12:00:00+02', '1 day 02:03:04', "
-        "0.1::float8 + 0.2, '\\x00ff', 'größer')",
+        "0.1::float8 + 0.2, '\\x00ff', 'größer', 'forms', 'own(forms)')",
     )
     found = transactions(receive(cluster.ports[0], "feed", cluster.end_lsn()))
     assert list(inserts(found, "public.forms")) == [
@@ -473,5 +475,7 @@ def test_values_are_kept_in_one_text_form_whatever_the_server_prints(
             "f": "0.30000000000000004",
             "b": "\\x00ff",
             "v": "größer",
+            "c": "public.forms",  # as a subscription's session needs it, without a search_path
+            "p": "public.own(public.forms)",
         }
     ]

@@ -20,6 +20,7 @@ from tests.with_postgres.test_logical import (  # noqa: F401
     table_rows,
 )
 from walkeeper_cli.table_copy import copy_table, published_tables
+from walkeeper_proposer.logical_primary import TEXT_FORMS
 
 pytestmark = pytest.mark.postgres
 
@@ -173,14 +174,15 @@ def test_column_lists_and_row_filters_of_publications_count(
     tmp_path: Path,
 ) -> None:
     primary.sql(
-        "CREATE TABLE k (id int PRIMARY KEY, v text, secret text)",
+        "CREATE TABLE k (id int PRIMARY KEY, v text, secret text, rel regclass DEFAULT 'k')",
         "INSERT INTO k SELECT i, 'v', 's' FROM generate_series(1, 5) i",
         "CREATE TABLE heir (more int) INHERITS (k)",
-        "INSERT INTO heir VALUES (4, 'v', 's', 9)",
-        "CREATE PUBLICATION one FOR TABLE ONLY k (id, v) WHERE (id > 2)",
+        "INSERT INTO heir VALUES (4, 'v', 's', 'k', 9)",
+        "CREATE PUBLICATION one FOR TABLE ONLY k (id, v) WHERE (id > 2 AND rel = 'k'::regclass)",
         "CREATE PUBLICATION two FOR TABLE ONLY k (id, v) WHERE (id = 1)",
     )
     with primary.connect() as connection:
+        connection.execute(TEXT_FORMS.encode())
         (some,) = published_tables(connection, ["one"])
         assert copy_table(connection, some, tmp_path / "some") == 3
         (both,) = published_tables(connection, ["one", "two"])
