@@ -12,19 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walkeeper_history.errors import HistoryError
+from walkeeper_replay.database_text import codec_of
 from walkeeper_replay.store import Relation
 from walkeeper_replay.value_text import Field, Printer, Type, Types, builtin_types
 
 KINDS_WITH_ROWS = ("r", "m", "t")
 FIRST_NORMAL_OID = 16384
 SHOWN_MAX = 20
-_ENCODINGS = {
-    8: "latin-1", 9: "iso8859-2", 10: "iso8859-3", 11: "iso8859-4", 12: "iso8859-9",
-    13: "iso8859-10", 14: "iso8859-13", 15: "iso8859-14", 16: "iso8859-15", 17: "iso8859-16",
-    18: "cp1256", 20: "cp866", 21: "cp874", 22: "koi8-r", 23: "cp1251", 24: "cp1252",
-    25: "iso8859-5", 26: "iso8859-6", 27: "iso8859-7", 28: "iso8859-8", 29: "cp1250",
-    30: "cp1253", 31: "cp1254", 32: "cp1255", 33: "cp1257", 34: "koi8-u",
-}  # fmt: skip
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _BUILTIN_SCHEMAS = {11: "pg_catalog", 99: "pg_toast", 2200: "public"}
 
@@ -107,7 +101,7 @@ class Catalog:
 
     @property
     def printer(self) -> Printer:
-        return Printer(self.types, _ENCODINGS.get(self.database.encoding, "utf-8"))
+        return Printer(self.types, codec_of(self.database.encoding))
 
     def file_of(self, found: Class) -> Relation:
         space = found.tablespace or self.database.tablespace

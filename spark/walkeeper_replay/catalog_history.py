@@ -32,6 +32,7 @@ from walkeeper_replay.catalog import (
     type_of,
 )
 from walkeeper_replay.catalog_layouts import OIDS, SHARED, layout
+from walkeeper_replay.database_text import UnknownText, codec_of, decoded, decoded_name
 from walkeeper_replay.deform import deform, varlena
 from walkeeper_replay.pass_over import Passed, pass_over
 from walkeeper_replay.store import PageStore, Relation
@@ -44,7 +45,7 @@ _CHARACTERS = frozenset(
     {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
 )
 _SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
-_NAMES = frozenset({"relname", "typname", "attname", "nspname", "datname", "enumlabel"})
+_NAME_BYTES = 64
 _WANTED: dict[str, tuple[str, ...]] = {
     "pg_class": (
         "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
@@ -91,6 +92,7 @@ class CatalogHistory:
         spans = np.concatenate([self._versions.begin, self._versions.end])
         self._changed = np.unique(spans[spans != NEVER])
         self._rewrites: dict[int, frozenset[int]] = {}
+        self._codecs: dict[int, str] | None = None
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
 
     @classmethod
@@ -180,7 +182,8 @@ class CatalogHistory:
         for row in self._rows("pg_type", oid, lsn, _user_types):
             catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
         for row in self._rows("pg_enum", oid, lsn):
-            catalog.types.labels[row["oid"]] = row["enumlabel"]
+            if row["enumlabel"] is not None:
+                catalog.types.labels[row["oid"]] = row["enumlabel"]
         for row in self._rows("pg_range", oid, lsn):
             catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
         for row in self._rows("pg_index", oid, lsn):
@@ -214,7 +217,8 @@ class CatalogHistory:
                 if relation.database == database and self._is(relation, OIDS["pg_class"]):
                     chosen = self._versions.all_of(number)
                     firsts = self._versions.first_lsn[chosen].tolist()
-                    for row, lsn in zip(self._taken("pg_class", chosen), firsts, strict=True):
+                    taken = self._taken("pg_class", database, chosen)
+                    for row, lsn in zip(taken, firsts, strict=True):
                         if row["relrewrite"]:
                             found = (lsn, row["relfilenode"])
                             made[row["oid"]] = min(found, made.get(row["oid"], found))
@@ -237,7 +241,7 @@ class CatalogHistory:
                     self._versions.end[chosen].tolist(),
                     strict=True,
                 )
-                found += list(zip(spans, self._taken(name, chosen), strict=True))
+                found += list(zip(spans, self._taken(name, database, chosen), strict=True))
         return found
 
     def _is(self, relation: Relation, oid: int) -> bool:
@@ -262,7 +266,7 @@ class CatalogHistory:
             for relation, number in self._numbers.items()
             if relation.database == database and relation.relfilenode == node
         ]
-        return self._taken(name, np.concatenate(chosen), keep) if chosen else []
+        return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
 
     def _mapped(self, database: int, oid: int, lsn: int) -> int:
         """A mapped catalog's file at `lsn`; 0 if no map is known, or it is not mapped."""
@@ -272,7 +276,9 @@ class CatalogHistory:
                 node = nodes.get(oid, node)
         return node
 
-    def _taken(self, name: str, chosen: Column, keep: Any = None) -> list[dict[str, Any]]:
+    def _taken(
+        self, name: str, database: int, chosen: Column, keep: Any = None
+    ) -> list[dict[str, Any]]:
         """Rows as dictionaries, of the columns that are wanted."""
         versions, columns = self._versions, layout(name, self.major)
         places = deform(
@@ -285,10 +291,10 @@ class CatalogHistory:
             places = places[:, keep(versions.arena, places, names)]
         for column in _WANTED[name]:
             at = names.index(column)
-            made[column] = self._values(column, columns[at][1], places[at])
+            made[column] = self._values(column, columns[at][1], places[at], database)
         return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
 
-    def _values(self, column: str, length: int, places: Column) -> list[Any]:
+    def _values(self, column: str, length: int, places: Column, database: int) -> list[Any]:
         arena = self._versions.arena
         if length == -1:
             begins, sizes, kinds = varlena(arena, places)
@@ -299,9 +305,11 @@ class CatalogHistory:
                 arena[b : b + n].tobytes() if at >= 0 and kind == 0 else None
                 for b, n, kind, at in spans
             ]
-        if column in _NAMES:
-            raw = [arena[p : p + 64].tobytes() if p >= 0 else b"" for p in places.tolist()]
-            return [value.split(b"\0")[0].decode(errors="replace") for value in raw]
+        if length == _NAME_BYTES:
+            codec = self._codec(database)
+            raw = [arena[p : p + length].tobytes() if p >= 0 else b"" for p in places.tolist()]
+            read = _label if column == "enumlabel" else decoded_name
+            return [read(value.split(b"\0")[0], codec) for value in raw]
         at = np.maximum(places, 0)
         value = np.zeros(len(places), np.int64)
         for k in range(length):
@@ -312,6 +320,14 @@ class CatalogHistory:
             return [chr(code) if code else "" for code in value.tolist()]
         found: list[Any] = value.tolist()
         return found
+
+    def _codec(self, database: int) -> str:
+        """A database keeps its encoding. The shared catalogs have none of their own."""
+        if self._codecs is None:
+            self._codecs = {0: codec_of(Database(0, "").encoding)}
+            rows = [row for _, row in self._all("pg_database", 0)]
+            self._codecs |= {row["oid"]: codec_of(row["encoding"]) for row in rows}
+        return self._codecs.get(database, self._codecs[0])
 
     def _rewritten(self) -> set[Relation]:
         """Files that catalogs moved to, as maps and pg_class say."""
@@ -333,6 +349,13 @@ class CatalogHistory:
         if not database:
             return GLOBAL_TABLESPACE
         return spaces.get(database, DEFAULT_TABLESPACE)
+
+
+def _label(data: bytes, codec: str) -> str | None:
+    try:
+        return decoded(data, codec)
+    except UnknownText:
+        return None
 
 
 def _user_columns(arena: Any, places: Column, names: list[str]) -> Column:

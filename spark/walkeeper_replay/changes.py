@@ -41,7 +41,7 @@ from walkeeper_replay.arrow_text import texts
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog, Database, Table
 from walkeeper_replay.catalog_history import CatalogHistory
-from walkeeper_replay.columns_of_rows import RowColumns
+from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
 from walkeeper_replay.pass_over import pass_over
 from walkeeper_replay.store import Events, PageStore, Relation
 from walkeeper_replay.table_at import COMPLETE
@@ -296,11 +296,13 @@ def _values(
     for row, taken in zip(known.tolist(), zip(*columns, strict=True), strict=True):
         values[row] = dict(zip(arrays, taken, strict=True))
         doubts[row] = COMPLETE
-    for row, name in made.unknown_places:
+    places = [(place, UNREADABLE) for place in made.unreadable_places]
+    places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
+    for (row, name), why in places:
         value = values[int(known[row])]
         if value is not None:
             value.pop(name, None)
-        doubts[int(known[row])] = UNKNOWN_VALUE
+        doubts[int(known[row])] = why
     return values, doubts
 
 

@@ -5,7 +5,8 @@
 Integers, floats, booleans, dates and timestamps come as such, bytea as binary; every other type is
 text, as PostgreSQL prints it (numeric too: Arrow's decimals have no NaN and fewer digits). infinity
 of dates and times is the type's largest value. Contract: a value that is not known (its TOAST
-chunks are from before the WAL, say) is null and counted in `unknown`.
+chunks are from before the WAL, say) is null and counted in `unknown`; one that is no text in the
+database's encoding in `unreadable`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from walkeeper_history.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_history.segment import Bytes, Column
 from walkeeper_replay.catalog import Attribute, Table
 from walkeeper_replay.compiled import compiled
+from walkeeper_replay.database_text import UnknownText
 from walkeeper_replay.deform import (
     ABSENT,
     MALFORMED,
@@ -42,6 +44,7 @@ _FIXED: dict[int, tuple[str, Any]] = {
 }  # fmt: skip
 _TEXT = frozenset({25, 1042, 1043, 114, 142})
 BYTEA, NUMERIC = 17, 1700
+UNREADABLE = "values that are not text in the database's encoding, or whose label is not known"
 
 
 def arrow_type(oid: int) -> Any:
@@ -67,6 +70,8 @@ class RowColumns:
         self.unknown = 0
         self.unknown_places: list[tuple[int, str]] = []
         """(row, column) of each of them, of the last call of `arrays`."""
+        self.unreadable = 0
+        self.unreadable_places: list[tuple[int, str]] = []
         self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
 
     @property
@@ -79,7 +84,7 @@ class RowColumns:
         found = deform(
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
         )
-        self.unknown_places = []
+        self.unknown_places, self.unreadable_places = [], []
         made: dict[str, Any] = {}
         for attribute, at in zip(attributes, found, strict=True):
             if attribute.dropped:
@@ -96,28 +101,44 @@ class RowColumns:
         if attribute.length == -1:
             return self._varlena(attribute.name, data, places)
         if attribute.length > 0:
-            return self._fixed(oid, attribute.length, data, places)
-        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else None for p in places.tolist()]
-        return pa.array([None if v is None else v.decode(errors="replace") for v in ends])
+            return self._fixed(attribute.name, attribute.length, data, places)
+        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else b"" for p in places.tolist()]
+        texts = pa.array([self._text(oid, value) for value in ends], pa.string(), mask=places < 0)
+        return self._noted(attribute.name, texts, places < 0)
 
-    def _fixed(self, oid: int, size: int, data: Bytes, places: Column) -> Any:
+    def _text(self, oid: int, value: bytes) -> str | None:
+        """None: it cannot be said."""
+        try:
+            return self._printer.text(oid, value)
+        except UnknownText:
+            return None
+
+    def _noted(self, name: str, array: Any, absent: Column) -> Any:
+        """A column of texts, of which those are noted that could not be said."""
+        lost = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
+        self.unreadable += len(lost)
+        self.unreadable_places += [(row, name) for row in lost]
+        return array
+
+    def _fixed(self, name: str, size: int, data: Bytes, places: Column) -> Any:
+        oid = self._types[name]
         raw = np.empty((len(places), size), np.uint8)
         _gather(data, places, size, raw)
         absent = places < 0
         if oid in _FIXED:
             dtype, type_ = _FIXED[oid]
             return typed(raw.reshape(-1).view(dtype), type_, absent)
-        text = self._printer.text
         if size == 4 and len(places) > 100:  # enums above all: few values, many rows
             codes = raw.reshape(-1).view("<u4")
             unique, back = np.unique(codes, return_inverse=True)
-            texts = [text(oid, int(code).to_bytes(4, "little")) for code in unique.tolist()]
-            return pa.array(texts, pa.string()).take(pa.array(back, mask=absent))
+            texts = [self._text(oid, int(code).to_bytes(4, "little")) for code in unique.tolist()]
+            array = pa.array(texts, pa.string()).take(pa.array(back, mask=absent))
+            return self._noted(name, array, absent)
         rows = zip(raw, absent.tolist(), strict=True)
-        return pa.array([None if a else text(oid, r.tobytes()) for r, a in rows], pa.string())
+        texts = [None if a else self._text(oid, r.tobytes()) for r, a in rows]
+        return self._noted(name, pa.array(texts, pa.string()), absent)
 
     def _varlena(self, name: str, data: Bytes, places: Column) -> Any:
-        oid = self._types[name]
         begins, sizes, kinds = varlena(data, places)
         absent = places < 0
         inline = kinds == PLAIN
@@ -139,19 +160,22 @@ class RowColumns:
         joined = np.empty(int(offsets[-1]), np.uint8)
         extra = np.frombuffer(b"".join(values) or b"\0", np.uint8)
         _copy(data, extra, inline, begins, offsets, joined)
-        return self._of_bytes(oid, joined, offsets, absent)
+        return self._of_bytes(name, joined, offsets, absent)
 
-    def _of_bytes(self, oid: int, joined: Bytes, offsets: Column, absent: Column) -> Any:
+    def _of_bytes(self, name: str, joined: Bytes, offsets: Column, absent: Column) -> Any:
+        oid = self._types[name]
         if oid == NUMERIC:
             return numeric_strings(joined, offsets, absent)
         utf8 = self._printer.encoding == "utf-8"
         large = len(joined) >= 1 << 31
         if oid == BYTEA or (oid in _TEXT and utf8 and not large):
-            return _binary(joined, offsets, absent, pa.binary() if oid == BYTEA else pa.string())
-        text = self._printer.text
+            array = _binary(joined, offsets, absent, pa.binary() if oid == BYTEA else pa.string())
+            if array is not None:
+                return array
         spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), absent.tolist(), strict=True)
         raw = joined.tobytes()
-        return pa.array([None if a else text(oid, raw[b:e]) for b, e, a in spans], pa.string())
+        texts = [None if a else self._text(oid, raw[b:e]) for b, e, a in spans]
+        return self._noted(name, pa.array(texts, pa.string()), absent)
 
     def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
         """Tuples from before the column was added have the value that was its default then."""
@@ -178,7 +202,11 @@ class RowColumns:
         elif oid == BYTEA:
             one = pa.array([value])
         else:
-            one = pa.array([self._printer.text(oid, value)])
+            one = pa.array([self._text(oid, value)], pa.string())
+            if one.null_count:
+                self.unreadable += int(absent.sum())
+                lost = np.flatnonzero(absent).tolist()
+                self.unreadable_places += [(row, attribute.name) for row in lost]
         both = pa.concat_arrays([array, one])
         return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
 
@@ -218,6 +246,7 @@ def _copy_some(b: Any, rows: Any, begins: Any, offsets: Any, into: Any) -> Any:
 
 
 def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:
+    """None if they are not all text."""
     valid = pa.array(~absent).buffers()[1]
     buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(joined)]
     array = pa.Array.from_buffers(type_, len(absent), buffers)
@@ -225,6 +254,5 @@ def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
-            values = array.view(pa.binary()).to_pylist()
-            return pa.array([None if v is None else v.decode(errors="replace") for v in values])
+            return None
     return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from walkeeper_replay.numerics import numeric_text
 
@@ -20,9 +21,9 @@ _ESCAPES = {
 }
 
 
-def jsonb_text(data: bytes) -> str:
-    """Of a datum behind its varlena header."""
-    return _container(data, 0)
+def jsonb_text(data: bytes, decode: Callable[[bytes], str]) -> str:
+    """Of a datum behind its varlena header; `decode` from the database's encoding."""
+    return _container(data, 0, decode)
 
 
 def _u32(data: bytes, at: int) -> int:
@@ -36,7 +37,7 @@ def quoted(text: str) -> str:
     )
 
 
-def _container(data: bytes, at: int) -> str:
+def _container(data: bytes, at: int, decode: Callable[[bytes], str]) -> str:
     header = _u32(data, at)
     count = header & _COUNT
     items = 2 * count if header & _OBJECT else count
@@ -46,7 +47,13 @@ def _container(data: bytes, at: int) -> str:
         entry = _u32(data, at + 4 + 4 * k)
         low = entry & _OFFSET_MASK
         end = low if entry & _HAS_OFFSET else offset + low
-        texts.append(_item(data, body, offset, end, (entry & _TYPE_MASK) >> 28))
+        kind = (entry & _TYPE_MASK) >> 28
+        if kind == _STRING:
+            texts.append(quoted(decode(data[body + offset : body + end])))
+        elif kind == _CONTAINER:
+            texts.append(_container(data, _aligned(body, offset), decode))
+        else:
+            texts.append(_scalar(data, _aligned(body, offset), kind))
         offset = end
     if header & _OBJECT:
         pairs = zip(texts[:count], texts[count:], strict=True)
@@ -56,16 +63,15 @@ def _container(data: bytes, at: int) -> str:
     return "[" + ", ".join(texts) + "]"
 
 
-def _item(data: bytes, body: int, offset: int, end: int, kind: int) -> str:
-    if kind == _STRING:
-        return quoted(data[body + offset : body + end].decode(errors="replace"))
+def _aligned(body: int, offset: int) -> int:
+    """Numbers and containers are aligned to 4 within the datum; its header is 4 bytes."""
+    return body + (offset + 3) // 4 * 4
+
+
+def _scalar(data: bytes, begin: int, kind: int) -> str:
     if kind in (_FALSE, _TRUE, _NULL):
         return json.dumps({_FALSE: False, _TRUE: True, _NULL: None}[kind])
-    # Numbers and containers are aligned to 4 within the datum; the header before it is 4 bytes.
-    begin = body + (offset + 3) // 4 * 4
-    if kind == _NUMERIC:
-        size = _u32(data, begin) >> 2
-        if data[begin] & 1:
-            return numeric_text(data[begin + 1 : begin + (data[begin] >> 1)])
-        return numeric_text(data[begin + 4 : begin + size])
-    return _container(data, begin)
+    size = _u32(data, begin) >> 2
+    if data[begin] & 1:
+        return numeric_text(data[begin + 1 : begin + (data[begin] >> 1)])
+    return numeric_text(data[begin + 4 : begin + size])

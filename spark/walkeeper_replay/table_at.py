@@ -27,7 +27,7 @@ from walkeeper_replay.apply import BROKEN, KNOWN
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog, Table
 from walkeeper_replay.catalog_history import CatalogHistory
-from walkeeper_replay.columns_of_rows import RowColumns
+from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
 from walkeeper_replay.pass_over import pass_over
 from walkeeper_replay.store import PageStore
 from walkeeper_replay.toast import Chunks, Fetch, nothing
@@ -126,6 +126,8 @@ class TableAt:
             batches.append(list(arrays.values()))
         if made.unknown:
             doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
+        if made.unreadable:
+            doubts.append(f"{made.unreadable} {UNREADABLE}")
         shown = "; ".join(doubts) or COMPLETE
         made_of = []
         for columns in batches:

@@ -2,7 +2,8 @@
 
     Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes behind the header
 
-Contract: a type that is not known here prints as its bytes, \\x…; nothing is guessed. Elements of
+Contract: a type that is not known here prints as its bytes, \\x…; nothing is guessed: UnknownText
+for what is not in the database's encoding, or an enum's label that is not known. Elements of
 arrays, ranges and composites print by the same rules, quoted as array_out, range_out and record_out
 do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_replay.builtin_types import RANGES, builtin_rows
+from walkeeper_replay.database_text import UnknownText, decoded
 from walkeeper_replay.float_text import float_text
 from walkeeper_replay.jsonb import jsonb_text
 from walkeeper_replay.numerics import numeric_text
@@ -105,10 +107,6 @@ def _i(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
-def _characters(data: bytes) -> str:
-    return data.split(b"\0")[0].decode(errors="replace")
-
-
 def _numbers(data: bytes) -> str:
     """int2vector and oidvector: an array of one dimension, printed with spaces."""
     element, count = int.from_bytes(data[8:12], "little"), int.from_bytes(data[12:16], "little")
@@ -145,11 +143,10 @@ def _timetz(data: bytes) -> str:
 
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194)
+_CHAR, _NAME, _JSONB = 18, 19, 3802
 _PRINTERS: dict[int, Callable[[bytes], str]] = {
     16: lambda d: "t" if d[0] else "f",
     17: lambda d: "\\x" + d.hex(),
-    18: lambda d: d.decode("latin-1") if d != b"\0" else "",
-    19: _characters,
     20: _signed, 21: _signed, 23: _signed,
     22: _numbers, 30: _numbers,
     24: _unsigned, 26: _unsigned, 28: _unsigned, 29: _unsigned, 2205: _unsigned,
@@ -168,12 +165,11 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
     1700: numeric_text,
     2950: _uuid,
     3220: lambda d: "{:X}/{:X}".format(*divmod(int.from_bytes(d, "little"), 1 << 32)),
-    3802: jsonb_text,
 }  # fmt: skip
 
 
 class Printer:
-    """Texts of values, of the types known. `encoding` is the database's."""
+    """Texts of values, of the types known. `encoding` is the database's, as Python calls it."""
 
     def __init__(self, types: Types, encoding: str = "utf-8") -> None:
         self.types, self.encoding = types, encoding
@@ -181,7 +177,13 @@ class Printer:
     def text(self, oid: int, data: bytes) -> str:
         oid = self.types.base_of(oid)
         if oid in _TEXTS:
-            return data.decode(self.encoding, errors="replace")
+            return self._decoded(data)
+        if oid == _JSONB:
+            return jsonb_text(data, self._decoded)
+        if oid == _NAME:
+            return self._decoded(data.split(b"\0")[0])
+        if oid == _CHAR:  # beyond ASCII its text depends on the server's version
+            return decoded(data.rstrip(b"\0"), "ascii")
         if simple := _PRINTERS.get(oid):
             return simple(data)
         known = self.types.by_oid.get(oid)
@@ -189,7 +191,9 @@ class Printer:
             return "\\x" + data.hex()
         if known.kind == "e":
             number = int.from_bytes(data, "little")
-            return self.types.labels.get(number, f"enum label {number}")
+            if number not in self.types.labels:
+                raise UnknownText(f"{known.name} has no label {number} here")
+            return self.types.labels[number]
         if known.kind == "r" and oid in self.types.ranges:
             return self._range(data, self.types.ranges[oid])
         if known.kind == "c" and known.relation in self.types.fields:
@@ -197,8 +201,11 @@ class Printer:
         if known.element and known.length == -1 and known.kind == "b":
             return self._array(data, known.element)
         if known.name == "citext":
-            return data.decode(self.encoding, errors="replace")
+            return self._decoded(data)
         return "\\x" + data.hex()
+
+    def _decoded(self, data: bytes) -> str:
+        return decoded(data, self.encoding)
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
         """A value at `at` of a datum whose header was 4 bytes: its bytes, and the place behind."""

@@ -1,0 +1,129 @@
+"""Databases of other encodings, moved databases, and values at the edges of what a type holds: as a
+real server's COPY gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from walkeeper_history.plan import Plan, make_plan
+from walkeeper_history.wal_files import open_files
+from walkeeper_replay.arrow_text import rows_of_text
+from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.columns_of_rows import UNREADABLE
+from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_replay.undo import not_undone
+
+pytestmark = pytest.mark.postgres
+SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
+WORDS = """
+CREATE TYPE "Stärke" AS ENUM ('groß', 'klein');
+CREATE TABLE "Größe" (id int PRIMARY KEY, "Wört" text, j jsonb, e "Stärke", n name, a text[]);
+INSERT INTO "Größe" VALUES (1, 'Größe', '{"ä": ["ö", 1.5, {"ü": null}]}', 'groß', 'Äpfel', '{ß,x}');
+ALTER TABLE "Größe" ADD COLUMN later text DEFAULT 'später';
+"""
+JAPANESE = """
+CREATE TABLE 日本 (id int, 名 text, j jsonb);
+INSERT INTO 日本 VALUES (1, '東京\uff5e\uffe0ｱ', '{"名": "京都"}');
+INSERT INTO 日本 VALUES (2, '①', NULL);
+"""
+BYTES = r"""
+CREATE TYPE label AS ENUM (E'\344', 'plain');
+CREATE TABLE mixed (id int, t text, e label);
+INSERT INTO mixed VALUES (1, 'ascii', 'plain'), (2, E'\303\244', 'plain');
+INSERT INTO mixed VALUES (3, E'gr\374n', E'\344');
+"""
+
+
+class Past:
+    """What the WAL says of one database as of now."""
+
+    def __init__(self, server: PostgresServer, base: Path | None = None) -> None:
+        self.server = server
+        self.path = str(server.data / "pg_wal")
+        self.base = None if base is None else BaseDirectory(str(base))
+        self.files = open_files(self.path)
+        self.plan: Plan = make_plan(self.files)
+        self.history = CatalogHistory.read(self.files, self.plan, base=self.base)
+
+    def table(self, database: str, name: str, lsn: int | None = None) -> Any:
+        at = TableAt.open(
+            self.path, self.plan, name, lsn=lsn, database=database, base=self.base,
+            history=self.history,
+        )  # fmt: skip
+        return at.whole()
+
+    def rows(self, database: str, name: str) -> list[tuple[str | None, ...]]:
+        table = self.table(database, name)
+        assert coverage_of(table) == COMPLETE
+        return rows_of_text(table.drop_columns(["coverage"]))
+
+    def changes(self, database: str, name: str) -> list[Change]:
+        own = self.history.database(self.history.end_lsn, database)
+        return ChangeReader(self.files, self.plan, self.history, own, self.base).read([name])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as made:
+        yield made
+
+
+def run(server: PostgresServer, *statements: str, database: str = "postgres") -> None:
+    with server.connect(dbname=database, client_encoding="UTF8") as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def copied(
+    server: PostgresServer, table: str, database: str = "postgres"
+) -> list[tuple[str | None, ...]]:
+    options = "-c timezone=UTC -c datestyle=ISO"
+    with (
+        server.connect(dbname=database, client_encoding="UTF8", options=options) as connection,
+        connection.cursor().copy(f"COPY {table} TO STDOUT".encode()) as copy,
+    ):
+        return list(copy.rows())
+
+
+def made_database(server: PostgresServer, name: str, encoding: str, *statements: str) -> None:
+    run(server, f"CREATE DATABASE {name} ENCODING {encoding} LOCALE 'C' TEMPLATE template0")
+    run(server, *statements, database=name)
+
+
+def test_names_and_values_are_of_the_databases_encoding(server: PostgresServer) -> None:
+    made_database(server, "latin", "LATIN1", WORDS)
+    made_database(server, "japan", "EUC_JP", JAPANESE)
+    past = Past(server)
+    assert past.rows("latin", "Größe") == copied(server, '"Größe"', "latin")
+    assert past.table("latin", "Größe").column_names[1] == "Wört"
+    inserted = past.changes("latin", "Größe")[0]
+    assert inserted.coverage == COMPLETE and inserted.new is not None
+    assert inserted.new["e"] == "groß" and inserted.new["n"] == "Äpfel"
+    table = past.table("japan", "日本")
+    assert coverage_of(table) == f"1 {UNREADABLE}"  # a character that Python's codec lacks
+    assert table["名"].to_pylist() == ["東京\uff5e\uffe0ｱ", None]
+    assert table["j"].to_pylist() == ['{"名": "京都"}', None]
+    first, second = past.changes("japan", "日本")
+    assert first.coverage == COMPLETE
+    assert second.coverage == UNREADABLE and second.new == {"id": "2", "j": None}
+    assert not_undone([first, second]) == 1
+
+
+def test_bytes_that_are_no_text_are_not_made_some(server: PostgresServer) -> None:
+    """A SQL_ASCII database says nothing of its bytes: what is UTF-8 is text."""
+    made_database(server, "bytes", "SQL_ASCII", BYTES)
+    past = Past(server)
+    table = past.table("bytes", "mixed")
+    assert table["t"].to_pylist() == ["ascii", "ä", None]
+    assert table["e"].to_pylist() == ["plain", "plain", None]
+    assert coverage_of(table) == f"2 {UNREADABLE}"
+    changes = past.changes("bytes", "mixed")
+    assert [change.coverage for change in changes] == [COMPLETE, COMPLETE, UNREADABLE]
+    assert changes[2].new == {"id": "3"}
