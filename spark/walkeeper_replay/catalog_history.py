@@ -11,7 +11,7 @@ where catalogs themselves were rewritten) and memory for the catalogs' changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class CatalogHistory:
         self._changed = np.unique(spans[spans != NEVER])
         self._rewrites: dict[int, frozenset[int]] = {}
         self._codecs: dict[int, str] | None = None
+        self._spaces_of: dict[int, list[tuple[int, int, int]]] = {}
         self._numbers = {relation: n for n, relation in enumerate(store.relations)}
 
     @classmethod
@@ -172,7 +173,9 @@ class CatalogHistory:
 
     def at(self, lsn: int, database: Database) -> Catalog:
         """The catalogs of a database at one LSN."""
-        catalog, oid = Catalog(database, lsn), database.oid
+        oid = database.oid
+        space = self._space_at(oid, lsn) or database.tablespace
+        catalog = Catalog(replace(database, tablespace=space), lsn)
         schemas = {row["oid"]: row["nspname"] for row in self._rows("pg_namespace", oid, lsn)}
         for row in self._rows("pg_class", oid, lsn):
             row["relfilenode"] = row["relfilenode"] or self._mapped(oid, row["oid"], lsn)
@@ -203,10 +206,19 @@ class CatalogHistory:
             for (begin, end), row in self._all("pg_class", database.oid):
                 known = class_of(row, schemas)
                 if known.relfilenode:
-                    file = Catalog(database, 0).file_of(known)
+                    space = self._space_at(database.oid, begin) or database.tablespace
+                    file = Catalog(replace(database, tablespace=space), 0).file_of(known)
                     named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
                     found.setdefault(file, []).append(named)
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
+
+    def moved_from(self, file: Relation) -> list[Relation]:
+        """What a file may have been copied from, where its database went to another tablespace."""
+        spaces = {r.tablespace for r in self._numbers if r.database == file.database}
+        return [
+            Relation(space, file.database, file.relfilenode)
+            for space in sorted(spaces - {file.tablespace})
+        ]
 
     def rewritten_files(self, database: int) -> frozenset[int]:
         """Files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE): those that its transient
@@ -241,8 +253,37 @@ class CatalogHistory:
                     self._versions.end[chosen].tolist(),
                     strict=True,
                 )
-                found += list(zip(spans, self._taken(name, database, chosen), strict=True))
+                for span, row in zip(spans, self._taken(name, database, chosen), strict=True):
+                    found += [(part, row) for part in self._within(relation, *span)]
         return found
+
+    def _spaces(self, database: int) -> list[tuple[int, int, int]]:
+        """(begin, end, tablespace) of a database through time, as far as its row is known."""
+        if database not in self._spaces_of:
+            self._spaces_of[database] = [
+                (begin, end, row["dattablespace"])
+                for (begin, end), row in (self._all("pg_database", 0) if database else [])
+                if row["oid"] == database
+            ]
+        return self._spaces_of[database]
+
+    def _space_at(self, database: int, lsn: int) -> int | None:
+        """None where that is not known; of the shared catalogs, too."""
+        known = (space for begin, end, space in self._spaces(database) if begin <= lsn < end)
+        return next(known, None)
+
+    def _within(self, relation: Relation, begin: int, end: int) -> list[tuple[int, int]]:
+        """The part of a span in which a catalog's file was its database's: one that was moved to
+        another tablespace has all of its files in both."""
+        spaces = self._spaces(relation.database)
+        first = min((since for since, *_ in spaces), default=NEVER)
+        parts = [(begin, min(end, first))]  # nothing is known of it there
+        parts += [
+            (max(begin, since), min(end, until))
+            for since, until, space in spaces
+            if space == relation.tablespace
+        ]
+        return [part for part in parts if part[0] < part[1]]
 
     def _is(self, relation: Relation, oid: int) -> bool:
         """Whether a file is, or once was, a catalog's."""
@@ -261,10 +302,13 @@ class CatalogHistory:
             own = [r for r in self._rows("pg_class", database, lsn) if r["oid"] == OIDS[name]]
             node = own[0]["relfilenode"] if own else 0
         node = node or OIDS[name]
+        space = self._space_at(database, lsn)
         chosen = [
             self._versions.alive(number, lsn)
             for relation, number in self._numbers.items()
-            if relation.database == database and relation.relfilenode == node
+            if relation.database == database
+            and relation.relfilenode == node
+            and space in (None, relation.tablespace)
         ]
         return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
 

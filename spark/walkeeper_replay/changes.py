@@ -163,8 +163,9 @@ class ChangeReader:
             table = self._catalog(max(named.begin, 1)).classes.get(named.oid)
             toast = self._catalog(max(named.begin, 1)).classes.get(table.toast) if table else None
             place = self._catalog(max(named.begin, 1)).file_of(toast) if toast else None
-            follows = any(f.oid == named.oid for f in found.values())
-            follows = follows and relation.relfilenode not in rewritten
+            nodes = {f.relation.relfilenode for f in found.values() if f.oid == named.oid}
+            # With its database in another tablespace it is the same file.
+            follows = bool(nodes) and relation.relfilenode not in nodes | rewritten
             found[relation] = _File(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
 

@@ -29,7 +29,7 @@ from walkeeper_replay.catalog import Catalog, Table
 from walkeeper_replay.catalog_history import CatalogHistory
 from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
 from walkeeper_replay.pass_over import pass_over
-from walkeeper_replay.store import PageStore
+from walkeeper_replay.store import PageStore, Relation
 from walkeeper_replay.toast import Chunks, Fetch, nothing
 from walkeeper_replay.value_text import Printer
 from walkeeper_replay.visible import all_tuples, visible_tuples
@@ -52,6 +52,8 @@ class TableAt:
     printer: Printer
     xids: Xids
     base: BaseDirectory | None
+    moved_from: tuple[Relation, ...] = ()
+    """Files of the table and its TOAST before the database went to another tablespace."""
 
     @classmethod
     def open(
@@ -83,7 +85,10 @@ class TableAt:
         if lsn is not None and history.end_lsn == 0:
             raise HistoryError(f"no WAL up to {Lsn(lsn)}: it begins later")
         catalog = catalog or history.at(at, history.database(at, database))
-        return cls(path, plan, at, catalog.find(name), catalog.printer, history.xids, base)
+        table = catalog.find(name)
+        files = [table.file] if table.toast is None else [table.file, table.toast]
+        moved = tuple(source for file in files for source in history.moved_from(file))
+        return cls(path, plan, at, table, catalog.printer, history.xids, base, moved)
 
     @property
     def schema(self) -> Any:
@@ -93,12 +98,13 @@ class TableAt:
     def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
         """One share of the table's pages, and all of its TOAST relation's."""
         toast = [self.table.toast] if self.table.toast is not None else []
+        whole = {relation[1:] for relation in toast}
         store = PageStore(
-            wanted=[self.table.file, *toast],
+            wanted=[self.table.file, *toast, *self.moved_from],
             part=part,
             parts=parts,
             base=self.base,
-            whole=frozenset(toast),
+            whole=frozenset(r for r in (*toast, *self.moved_from) if r[1:] in whole),
         )
         files: WalFiles = open_files(self.path)
         pass_over(

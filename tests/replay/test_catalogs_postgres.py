@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, own
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.wal_files import open_files
 from walkeeper_replay.arrow_text import rows_of_text
@@ -49,7 +50,8 @@ class Past:
         self.path = str(server.data / "pg_wal")
         self.base = None if base is None else BaseDirectory(str(base))
         self.files = open_files(self.path)
-        self.plan: Plan = make_plan(self.files)
+        begin = 0 if self.base is None else self.base.redo_lsn
+        self.plan: Plan = make_plan(self.files, start_lsn=begin)
         self.history = CatalogHistory.read(self.files, self.plan, base=self.base)
 
     def table(self, database: str, name: str, lsn: int | None = None) -> Any:
@@ -127,3 +129,41 @@ def test_bytes_that_are_no_text_are_not_made_some(server: PostgresServer) -> Non
     changes = past.changes("bytes", "mixed")
     assert [change.coverage for change in changes] == [COMPLETE, COMPLETE, UNREADABLE]
     assert changes[2].new == {"id": "3"}
+
+
+def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
+    server: PostgresServer,
+) -> None:
+    fill = "SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 30) i"
+    run(server, "CREATE DATABASE moved")
+    run(
+        server, "CREATE TABLE t (id int, x text)", f"INSERT INTO t {fill}",
+        "TRUNCATE t", f"INSERT INTO t {fill}", database="moved",
+    )  # fmt: skip
+    backup = server.base_backup()
+    try:
+        space = server.directory / "space"
+        space.mkdir()
+        own(space)
+        run(server, f"CREATE TABLESPACE space LOCATION '{space}'")
+        run(server, "UPDATE t SET id = -id WHERE id < 4", database="moved")
+        before = copied(server, "t", "moved")
+        lsn = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+        run(server, "ALTER DATABASE moved SET TABLESPACE space")
+        run(
+            server, "DELETE FROM t WHERE id = 9", "CREATE TABLE later (id int)",
+            "ALTER TABLE t ADD COLUMN more int DEFAULT 5", database="moved",
+        )  # fmt: skip
+        for base in (None, backup.data):
+            past = Past(server, base)
+            assert past.rows("moved", "t") == copied(server, "t", "moved")
+            assert past.rows("moved", "later") == []
+            then = past.table("moved", "t", lsn).drop_columns(["coverage"])
+            assert rows_of_text(then) == before
+            changes = past.changes("moved", "t")
+            assert {change.coverage for change in changes} == {COMPLETE}
+            done = [change.operation for change in changes]
+            assert done[-4:] == ["update", "update", "update", "delete"]
+            assert done.count("truncate") == (base is None)
+    finally:
+        backup.delete()
