@@ -36,6 +36,7 @@ from walkeeper_replay.database_text import UnknownText, codec_of, decoded, decod
 from walkeeper_replay.deform import deform, varlena
 from walkeeper_replay.pass_over import Passed, pass_over
 from walkeeper_replay.store import PageStore, Relation
+from walkeeper_replay.toast import nothing, plain
 from walkeeper_replay.versions import Versions, versions_of
 from walkeeper_replay.xids import NEVER, Xids
 
@@ -346,8 +347,7 @@ class CatalogHistory:
                 begins.tolist(), sizes.tolist(), kinds.tolist(), places.tolist(), strict=True
             )
             return [
-                arena[b : b + n].tobytes() if at >= 0 and kind == 0 else None
-                for b, n, kind, at in spans
+                plain(arena, b, n, kind, nothing) if at >= 0 else None for b, n, kind, at in spans
             ]
         if length == _NAME_BYTES:
             codec = self._codec(database)

@@ -167,3 +167,20 @@ def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
             assert done.count("truncate") == (base is None)
     finally:
         backup.delete()
+
+
+def test_a_default_that_is_stored_compressed_is_that_of_older_rows(server: PostgresServer) -> None:
+    run(
+        server,
+        "CREATE TABLE grown (id int)",
+        "INSERT INTO grown VALUES (1), (2)",
+        "ALTER TABLE grown ADD COLUMN p text DEFAULT repeat('xyz', 2000)",
+        "SET default_toast_compression = lz4",
+        "ALTER TABLE grown ADD COLUMN l text[] DEFAULT ARRAY[repeat('ä', 3000)]",
+        "DELETE FROM grown WHERE id = 1",
+    )
+    past = Past(server)
+    assert past.rows("postgres", "grown") == copied(server, "grown")
+    deleted = past.changes("postgres", "grown")[-1]
+    assert deleted.coverage == COMPLETE and deleted.old is not None
+    assert deleted.old == {"id": "1", "p": "xyz" * 2000, "l": "{" + "ä" * 3000 + "}"}
