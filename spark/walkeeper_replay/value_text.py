@@ -260,10 +260,10 @@ class Printer:
         lower = upper = ""
         if not flags & 0x28:
             value, at = self._taken(element, data, at, packed=True)
-            lower = _quoted_field(self.text(element, value))
+            lower = _quoted_field(self.text(element, value), "[]")
         if not flags & 0x50:
             value, at = self._taken(element, data, at, packed=True)
-            upper = _quoted_field(self.text(element, value))
+            upper = _quoted_field(self.text(element, value), "[]")
         opening, closing = "[" if flags & 2 else "(", "]" if flags & 4 else ")"
         return f"{opening}{lower},{upper}{closing}"
 
@@ -294,8 +294,8 @@ def _quoted_item(text: str, delimiter: str) -> str:
     return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _quoted_field(text: str) -> str:
-    """range_out's and record_out's rule."""
-    if text and not any(c in '"\\()[], \t\n\r\v\f' for c in text):
+def _quoted_field(text: str, special: str = "") -> str:
+    """record_out's rule; range_out quotes what has brackets, too."""
+    if text and not any(c in '"\\(), \t\n\r\v\f' or c in special for c in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'

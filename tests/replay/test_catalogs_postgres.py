@@ -184,3 +184,28 @@ def test_a_default_that_is_stored_compressed_is_that_of_older_rows(server: Postg
     deleted = past.changes("postgres", "grown")[-1]
     assert deleted.coverage == COMPLETE and deleted.old is not None
     assert deleted.old == {"id": "1", "p": "xyz" * 2000, "l": "{" + "ä" * 3000 + "}"}
+
+
+HARD = (
+    "[x]", "x]", "[", "]", "(", ")", "{", "}", ",", ";", "a b", " ", "", "NULL", "null", '"',
+    'a"b', "\\", "a\\b", "'", "a\tb", "a\nb", "a\rb", "\v", "\f", "\u00a0", "\u2003", "\u0085",
+    "ä", "nul", "-", ":", "=", "[1:2]={1}",
+)  # fmt: skip
+
+
+def test_composites_arrays_and_ranges_quote_as_the_server(server: PostgresServer) -> None:
+    run(
+        server,
+        "CREATE TYPE one AS (a text, b text)",
+        "CREATE TYPE two AS (o one, l text[])",
+        'CREATE TYPE texts AS RANGE (subtype = text, collation = "C")',
+        "CREATE TABLE hard (t text, c one, a text[], r texts, w two, ca one[], ra texts[])",
+    )
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO hard SELECT t, ROW(t, NULL)::one, ARRAY[t, NULL], texts(t, NULL), "
+            "ROW(ROW(t, t), ARRAY[t])::two, ARRAY[ROW(t, NULL)::one], ARRAY[texts(NULL, t, '(]')] "
+            "FROM (VALUES (%s)) v(t)",
+            [(text,) for text in HARD],
+        )
+    assert Past(server).rows("postgres", "hard") == copied(server, "hard")
