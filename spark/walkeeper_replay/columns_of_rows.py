@@ -6,7 +6,7 @@ Integers, floats, booleans, dates and timestamps come as such, bytea as binary; 
 text, as PostgreSQL prints it (numeric too: Arrow's decimals have no NaN and fewer digits). infinity
 of dates and times is the type's largest value. Contract: a value that is not known (its TOAST
 chunks are from before the WAL, say) is null and counted in `unknown`; one that is no text in the
-database's encoding in `unreadable`.
+database's encoding, or a timestamp beyond Arrow's, is null and counted in `unreadable`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _FIXED: dict[int, tuple[str, Any]] = {
 }  # fmt: skip
 _TEXT = frozenset({25, 1042, 1043, 114, 142})
 BYTEA, NUMERIC = 17, 1700
-UNREADABLE = "values that are not text in the database's encoding, or whose label is not known"
+UNREADABLE = (
+    "values that cannot be shown (not text in the database's encoding, an enum's label that is not "
+    "known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
+)
 
 
 def arrow_type(oid: int) -> Any:
@@ -114,7 +117,9 @@ class RowColumns:
             return None
 
     def _noted(self, name: str, array: Any, absent: Column) -> Any:
-        """A column of texts, of which those are noted that could not be said."""
+        """A column, of which those values are noted that are there and could not be said."""
+        if array.null_count == np.count_nonzero(absent):
+            return array
         lost = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
         self.unreadable += len(lost)
         self.unreadable_places += [(row, name) for row in lost]
@@ -127,7 +132,7 @@ class RowColumns:
         absent = places < 0
         if oid in _FIXED:
             dtype, type_ = _FIXED[oid]
-            return typed(raw.reshape(-1).view(dtype), type_, absent)
+            return self._noted(name, typed(raw.reshape(-1).view(dtype), type_, absent), absent)
         if size == 4 and len(places) > 100:  # enums above all: few values, many rows
             codes = raw.reshape(-1).view("<u4")
             unique, back = np.unique(codes, return_inverse=True)
@@ -203,25 +208,27 @@ class RowColumns:
             one = pa.array([value])
         else:
             one = pa.array([self._text(oid, value)], pa.string())
-            if one.null_count:
-                self.unreadable += int(absent.sum())
-                lost = np.flatnonzero(absent).tolist()
-                self.unreadable_places += [(row, attribute.name) for row in lost]
+        if one.null_count:
+            self.unreadable += int(absent.sum())
+            lost = np.flatnonzero(absent).tolist()
+            self.unreadable_places += [(row, attribute.name) for row in lost]
         both = pa.concat_arrays([array, one])
         return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
 
 
 def typed(values: Column, type_: Any, absent: Column) -> Any:
-    """Values as they are in tuples, which count from 2000, as an Arrow column."""
+    """Values as they are in tuples, which count from 2000, as an Arrow column, which counts from
+    1970: the server's last 30 years of timestamps it cannot hold, they are null."""
     if type_ == pa.date32():
         shifted = values.astype(np.int64) + DAYS_1970_TO_2000
         edge = (values == INT32_MAX) | (values == -INT32_MAX - 1)
         shifted = np.where(edge, values, shifted).clip(-INT32_MAX - 1, INT32_MAX)
         return pa.array(shifted.astype(np.int32), pa.int32(), mask=absent).cast(type_)
     if pa.types.is_timestamp(type_):
-        edge = (values > INT64_MAX - MICROSECONDS_1970_TO_2000) | (values == -INT64_MAX - 1)
-        shifted = np.where(edge, values, values + np.where(edge, 0, MICROSECONDS_1970_TO_2000))
-        return pa.array(shifted, pa.int64(), mask=absent).cast(type_)
+        edge = (values == INT64_MAX) | (values == -INT64_MAX - 1)
+        beyond = (values >= INT64_MAX - MICROSECONDS_1970_TO_2000) & ~edge
+        shifted = values + np.where(edge | beyond, 0, MICROSECONDS_1970_TO_2000)
+        return pa.array(shifted, pa.int64(), mask=absent | beyond).cast(type_)
     return pa.array(values, mask=absent).cast(type_)
 
 

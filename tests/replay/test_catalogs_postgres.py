@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, own
@@ -209,3 +210,31 @@ def test_composites_arrays_and_ranges_quote_as_the_server(server: PostgresServer
             [(text,) for text in HARD],
         )
     assert Past(server).rows("postgres", "hard") == copied(server, "hard")
+
+
+def test_first_and_last_dates_and_times_are_the_servers(server: PostgresServer) -> None:
+    dates = ("4714-11-24 BC", "5874897-12-31", "5874867-01-01", "5881580-07-11", "-infinity")
+    times = (
+        "4714-11-24 00:00:00 BC", "4714-11-24 00:00:00.000001 BC", "294246-12-31 23:59:59.999999",
+        "294247-01-01", "294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808",
+        "294276-12-31 23:59:59.999999", "294277-01-01", "infinity", "-infinity",
+        "1969-12-31 23:59:59.999999", "0001-01-01 BC", "0001-01-01",
+    )  # fmt: skip
+    run(server, "CREATE TABLE edges (d date, t timestamp, z timestamptz)")
+    with server.connect(options="-c timezone=UTC") as connection:
+        for column, values in (("d", dates), ("t", times), ("z", times)):
+            for value in values:
+                try:
+                    connection.execute(f"INSERT INTO edges ({column}) VALUES ('{value}')".encode())
+                except psycopg.errors.DatetimeFieldOverflow:
+                    assert value in ("5881580-07-11", "294277-01-01")
+    past = Past(server)
+    table = past.table("postgres", "edges")
+    assert coverage_of(table) == f"6 {UNREADABLE}"
+    beyond = ("294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808", "294276-12-31")
+    real = [
+        tuple(None if v is not None and v.startswith(beyond) else v for v in row)
+        for row in copied(server, "edges")
+    ]
+    assert rows_of_text(table.drop_columns(["coverage"])) == real
+    assert sum(c.coverage == UNREADABLE for c in past.changes("postgres", "edges")) == 6
