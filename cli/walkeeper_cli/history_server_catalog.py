@@ -46,7 +46,8 @@ def catalog_of_server(
     """Of the database that the DSN names. HistoryError if that is not `database`, or the server is
     not of the cluster `system_id`."""
     try:
-        with psycopg.connect(dsn, connect_timeout=10) as connection:
+        # psycopg gives a SQL_ASCII database's names as bytes, if not told otherwise.
+        with psycopg.connect(dsn, connect_timeout=10, client_encoding="UTF8") as connection:
             own = system_id_of(connection)
             if None not in (own, system_id) and own != system_id:
                 raise HistoryError(f"the server is of cluster {own}, the WAL is of {system_id}")

@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, own
+from walkeeper_cli.history_server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.wal_files import open_files
 from walkeeper_replay.arrow_text import rows_of_text
@@ -130,6 +132,11 @@ def test_bytes_that_are_no_text_are_not_made_some(server: PostgresServer) -> Non
     changes = past.changes("bytes", "mixed")
     assert [change.coverage for change in changes] == [COMPLETE, COMPLETE, UNREADABLE]
     assert changes[2].new == {"id": "3"}
+    with pytest.raises(HistoryError, match="catalogs of the server: invalid byte"):
+        catalog_of_server(server.dsn(dbname="bytes"), 0, system_id=None, database=None)
+    made_database(server, "plain", "SQL_ASCII", "CREATE TABLE größe (id int)")
+    catalog = catalog_of_server(server.dsn(dbname="plain"), 0, system_id=None, database=None)
+    assert [a.name for a in catalog.find("größe").columns] == ["id"]
 
 
 def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
