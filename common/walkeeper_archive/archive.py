@@ -213,6 +213,11 @@ class Archive:
                 f"identifier {self.system_id}"
             )
 
+    def timelines(self) -> list[int]:
+        """Of which there is anything, in order."""
+        folders = self.store.folders(self._prefix)
+        return sorted(int(folder, 16) for folder in folders if is_timeline(folder))
+
     def objects(
         self, timeline: int | None = None, *, after_name: str = ""
     ) -> Iterator[ArchivedObject]:

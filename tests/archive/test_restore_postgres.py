@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,9 @@ def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) ->
         place.rename(away)
         fails(server, "recovery.signal", command)
         away.rename(place)
+        with _without_a_segment(place, server):
+            fails(server, "recovery.signal", command)
+        assert "the archive goes on to" in server.log_text()
         far = command.replace("--wait", "--min-lsn FF/0 --wait")
         fails(server, "recovery.signal", far)
         assert "below --min-lsn FF/0" in server.log_text()
@@ -90,3 +94,17 @@ def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) ->
         wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
         assert "the archive ends at" in server.log_text()
         assert not journal.lost_in(server)
+
+
+@contextlib.contextmanager
+def _without_a_segment(place: Path, server: PostgresServer) -> Iterator[None]:
+    """One in the middle of those that the server has not got; its receipt has gone as well."""
+    has = max(path.name for path in (server.data / "pg_wal").glob("[0-9A-F]*[0-9A-F]"))
+    later = sorted(path for path in place.rglob("0" * 7 + "1" + "?" * 16) if path.name > has)
+    gone = later[len(later) // 2]
+    away = {path: path.with_name(f"{path.name}.away") for path in gone.parent.glob(f"{gone.name}*")}
+    for path, aside in away.items():
+        path.rename(aside)
+    yield
+    for path, aside in away.items():
+        aside.rename(path)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.archive.archiving import FAST_TAIL, ArchivingCluster
 from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.restore_installation import installed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
@@ -26,11 +27,11 @@ DONE = "SELECT NOT pg_is_in_recovery()"
 
 
 @contextmanager
-def recovered(backup: PostgresServer, wal: Path, timeline: str) -> Iterator[PostgresServer]:
-    """The backup with these files alone, recovered to the end of that timeline."""
+def recovered(backup: PostgresServer, command: str, timeline: str) -> Iterator[PostgresServer]:
+    """The backup with that restore_command alone, recovered to the end of that timeline."""
     directory = make_directory("walkeeper_recovered_")
     run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
-    settings = {"restore_command": f'cp "{wal}/%f" "%p"', "fsync": "off"}
+    settings = {"restore_command": command, "fsync": "off"}
     settings |= {"recovery_target_timeline": timeline, "synchronous_standby_names": ""}
     server = PostgresServer(directory, settings)
     (server.data / "recovery.signal").touch()
@@ -55,9 +56,10 @@ def fetched(archive: Archive) -> Path:
     return target
 
 
-def test_both_timelines_are_recovered_from_the_archive_alone(tmp_path: Path) -> None:
-    (tmp_path / "archive").mkdir()
-    url = f"file://{tmp_path}/archive"
+def test_both_timelines_are_recovered_from_the_archive_alone() -> None:
+    """By its files alone, and by `walkeeper restore --archive`."""
+    place = make_directory("walkeeper_archive_")
+    url = f"file://{place}"
     options = ("--wal-keep-size", "0", *FAST_TAIL)
     with (
         PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
@@ -92,14 +94,19 @@ def test_both_timelines_are_recovered_from_the_archive_alone(tmp_path: Path) -> 
         fork = survey(archive).timelines[1].tail
         assert fork is not None, "the last part of timeline 1"
         wal = fetched(archive)
-        with recovered(backup, wal, "latest") as server:
-            assert not before.lost_in(server) and not after.lost_in(server)
-        with recovered(backup, wal, "1") as server:
-            assert not before.lost_in(server)
-            rows = {row[0] for row in server.rows("SELECT id FROM journal")}
-            assert not rows & after.acknowledged, "what only timeline 2 has"
-            left = (server.data / "pg_wal" / "00000003.history").read_text()
-            assert f"1\t{fork.end_lsn}\t" in left, "it went on from the fork, no byte before it"
+        own(place)
+        with installed() as installation:
+            restore = f"{installation.script} restore --wait 1s --archive {url} %f %p"
+            for command in (f'cp "{wal}/%f" "%p"', restore):
+                with recovered(backup, command, "latest") as server:
+                    assert not before.lost_in(server) and not after.lost_in(server)
+                with recovered(backup, command, "1") as server:
+                    assert not before.lost_in(server)
+                    rows = {row[0] for row in server.rows("SELECT id FROM journal")}
+                    assert not rows & after.acknowledged, "what only timeline 2 has"
+                    left = (server.data / "pg_wal" / "00000003.history").read_text()
+                    assert f"1\t{fork.end_lsn}\t" in left, "it went on from the fork, no byte off"
         shutil.rmtree(wal)
     finally:
         backup.delete()
+        shutil.rmtree(place)

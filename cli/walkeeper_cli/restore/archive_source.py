@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from walkeeper_cli.restore import restored_server, spool
+from walkeeper_cli.restore.missing import missing
 from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
@@ -22,6 +23,7 @@ from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
 if TYPE_CHECKING:
     from walkeeper_archive.archive import Archive
 
+OTHER_SOURCE = "--safekeepers"
 HISTORY_NAME = re.compile(r"[0-9A-F]{8}\.history")
 
 
@@ -117,21 +119,53 @@ class ArchiveAlone:
                     raise _NotThere
             return "found"
         except _NotThere:
-            return "absent" if name.endswith(".history") else self._tail(name, path)
+            return self._no_history(name) if name.endswith(".history") else self._tail(name, path)
+
+    def _no_history(self, name: str) -> str | Unknown:
+        from walkeeper_archive.extent import lacks_history
+
+        if not lacks_history(self._source.archive, int(name.partition(".")[0], 16)):
+            return "absent"
+        return missing(name, "the archive goes on behind that promotion", OTHER_SOURCE)
 
     def _tail(self, name: str, path: str) -> str | Unknown:
         end_lsn = _place_tail(self._source, name, path) if self._partial else None
-        reached_lsn = end_lsn or parse_segment_name(name, _segment_bytes())[1]
-        if reached_lsn < self._min_lsn:
-            if end_lsn is not None:
+        refusal: str | Unknown | None = "not known yet"
+        try:
+            refusal = self._refusal(name, end_lsn)
+        finally:
+            if refusal is not None and end_lsn is not None:
                 os.unlink(path)
-            return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
+        if refusal is not None:
+            return refusal
         if end_lsn is None:
             if not restored_server.is_standby():  # which asks again every few seconds
                 self._source.check_has_wal()
             return "absent"
         say(f"the archive ends at {end_lsn}; what was committed later is not in it")
         return "found"
+
+    def _refusal(self, name: str, tail_lsn: Lsn | None) -> str | Unknown | None:
+        """None if the log may end with this tail, or, if there is none, before this segment."""
+        from walkeeper_archive.extent import extent_of
+        from walkeeper_archive.layout import WalFile
+
+        archive, segment_bytes = self._source.archive, _segment_bytes()
+        timeline, begin_lsn = parse_segment_name(name, segment_bytes)
+        reached_lsn, end_lsn = tail_lsn or begin_lsn, begin_lsn + segment_bytes
+        extent = extent_of(archive, timeline, name, segment_bytes)
+        wanted_lsn = min(extent.end_lsn, end_lsn)
+        if not self._partial and wanted_lsn < end_lsn:
+            wanted_lsn = begin_lsn
+        if max(reached_lsn, extent.begin_lsn) < wanted_lsn:
+            file, newest = WalFile(timeline, name), archive.newest_partial(name)
+            if archive.receipt(file) or (newest and newest.end_lsn > reached_lsn and self._partial):
+                return Unknown(f"{name} was archived meanwhile")
+            why = f"the archive goes on to {extent.end_lsn} on timeline {timeline}: pruned, or lost"
+            return missing(name, why, OTHER_SOURCE)
+        if reached_lsn < self._min_lsn:
+            return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
+        return None
 
 
 def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:

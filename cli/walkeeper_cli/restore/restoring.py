@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from walkeeper_cli.restore import prefetching, restored_server, spool
 from walkeeper_cli.restore.archive_source import WalSource
+from walkeeper_cli.restore.missing import missing
 from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.restored_server import NotLearned
@@ -89,7 +90,6 @@ class Restore:
         self._standby = restored_server.is_standby()
         self._system_id = spool.system_id()
         self._reach_lsn: Lsn | None = None
-        self._gone_said = False
 
     def run(self, name: str, path: str) -> str:
         """Blocks until it is known, or for `wait_s`."""
@@ -210,19 +210,8 @@ class Restore:
         return "absent"
 
     def _gone(self, name: str, path: str, found: Gone) -> str | Unknown:
-        """It was there, so only who has another source for it may go on without."""
         spool.remove(path)
-        if restored_server.has_segment(name):
-            return "absent"  # PostgreSQL looks there next
-        if not self._standby:
-            raise Refused(
-                f"{name} is lost here: {found.text}. Take a newer base backup, or say --archive"
-            )
-        text = f"{name} is removed: {found.text}"
-        if not restored_server.setting("primary_conninfo"):
-            return Unknown(f"{text}; it has to come from an archive or from primary_conninfo")
-        say(f"{text}; primary_conninfo has to have it")
-        return "absent"
+        return missing(name, found.text, "--archive")
 
     # Histories
 
