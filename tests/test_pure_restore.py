@@ -115,6 +115,16 @@ def test_nothing_is_the_end_below_what_may_have_been_acknowledged() -> None:
     assert isinstance(judge(5, torn, behind), Absent)
 
 
+def test_without_an_ack_quorum_nobody_is_sent_to_settle_before_it_is_up() -> None:
+    """2 of 2: one is a vote quorum, and knows where the log may end, but cannot settle."""
+    pair = replace(LOG, members=MEMBERS[:2])
+    ahead = greeting(1, 5 * MB + 100, 5 * MB, configuration=pair)
+    verdict = judge(5, ahead)
+    assert isinstance(verdict, Unknown), verdict
+    assert "an ack quorum (2 of 2) has to be up" in verdict.text
+    assert "start safekeeper 2 with its disk" in verdict.text
+
+
 def test_what_a_deposed_term_left_behind_was_never_acknowledged() -> None:
     old = greeting(1, 5 * MB + 900, 5 * MB)
     later = (CREATED, entry(1, 3 * MB), entry(2, 5 * MB + 10))

@@ -19,6 +19,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Feedback
+from walkeeper_common.quorum import member_id
 from walkeeper_proposer.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_proposer.driver import Driver
@@ -59,6 +60,7 @@ class _Election:
 
     def __init__(self) -> None:
         self.stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self.missing = ""
 
     def after(self, delay_s: float, what: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_s, what)
@@ -88,6 +90,7 @@ async def settle(
     """
     linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
     purpose = Purpose.SEAL if seal else Purpose.SETTLE
+    election = _Election()
     try:
         async with asyncio.timeout(timeout_s):
             for attempt in range(TRIES_MAX):
@@ -100,7 +103,8 @@ async def settle(
                     take_over=attempt == 0,
                     linger_ticks=linger_ticks,
                 )
-                stop = await _try(addresses, campaign)
+                election = _Election()
+                stop = await _try(addresses, Proposer(campaign), election)
                 if stop.settled is not None:
                     return stop.settled
                 if stop.outcome is not Outcome.DEPOSED:
@@ -109,15 +113,36 @@ async def settle(
                 await asyncio.sleep(random.uniform(0.1, 0.5 * 2**attempt))
     except TimeoutError:
         raise Refused(
-            f"no vote quorum of cluster {cluster!r} settled within {timeout_s:g} s; "
-            "see `walkeeper status` for who is missing"
+            f"cluster {cluster!r} was not settled within {timeout_s:g} s: {election.missing}"
         ) from None
     raise Refused(f"deposed {TRIES_MAX} times: somebody else keeps electing itself")
 
 
-async def _try(addresses: Sequence[Address], campaign: Campaign) -> Stop:
-    links, election = SafekeeperLinks(addresses), _Election()
-    driver = Driver(Proposer(campaign), links=links, primary=_NoPrimary(), around=election)
+def who_is_missing(core: Proposer) -> str:
+    """What this election lacks. A vote quorum knows where the log ends; an ack quorum, which may
+    be the greater one, has to keep it there."""
+    configuration = core.configuration
+    if configuration is None:
+        return "no safekeeper answered with a log; see `walkeeper status`"
+    elected = core.leader is not None
+    here = [member.name for member in core.members if member.attached or not elected]
+    missing = ", ".join(str(member_id(m)) for m in configuration.everyone if m not in here)
+    if not elected:
+        needed = f"a vote quorum ({configuration.vote_quorum} of {len(configuration.members)})"
+        return f"it needs {needed}; missing: safekeeper {missing or 'none'}; see `walkeeper status`"
+    if configuration.commits(here):
+        return "an ack quorum has answered and was not done in time; try a longer --timeout"
+    return (
+        f"a vote quorum has elected it, but an ack quorum ({configuration.ack_quorum} of "
+        f"{len(configuration.members)}) has to make the end of the log durable; missing: "
+        f"safekeeper {missing}. Nothing is lost on those that answer: start more members with "
+        "their disks, elsewhere if need be, and settle again"
+    )
+
+
+async def _try(addresses: Sequence[Address], core: Proposer, election: _Election) -> Stop:
+    links = SafekeeperLinks(addresses)
+    driver = Driver(core, links=links, primary=_NoPrimary(), around=election)
     running = links.run(driver.post, driver.acknowledge_at_once)
     connecting = asyncio.create_task(running, name="links")
     try:
@@ -126,5 +151,6 @@ async def _try(addresses: Sequence[Address], campaign: Campaign) -> Stop:
             driver.post(Tick())
         return election.stop.result()
     finally:
+        election.missing = who_is_missing(core)  # before the links are
         connecting.cancel()
         await asyncio.wait([connecting])

@@ -152,7 +152,10 @@ def judge_segment(
     reach_lsn = donor.record_lsn if reach_lsn is None else min(reach_lsn, donor.record_lsn)
     commit_lsn = max(member.commit_lsn for member in members.values())
     if commit_lsn < max(reach_lsn, min_lsn):
-        return Unknown(_uncommitted(commit_lsn, reach_lsn, min_lsn), reach_lsn)
+        text = _uncommitted(commit_lsn, reach_lsn, min_lsn)
+        if reach_lsn > commit_lsn:
+            text += f"; {_settling(members, configuration)}"
+        return Unknown(text, reach_lsn)
     created, found = donor.history[0], timeline_range(donor.history, timeline)
     if (timeline, begin_lsn) < (created.timeline, created.start_lsn):
         return Gone(f"the log starts at {created.start_lsn} on timeline {created.timeline}")
@@ -190,5 +193,17 @@ def _uncommitted(commit_lsn: Lsn, reach_lsn: Lsn, min_lsn: Lsn) -> str:
         return f"the log is committed up to {commit_lsn}, below --min-lsn {min_lsn}"
     return (
         f"WAL up to {reach_lsn} may have been acknowledged, but is known to be committed only up "
-        f"to {commit_lsn}; without a proposer, run `walkeeper settle`"
+        f"to {commit_lsn}"
+    )
+
+
+def _settling(members: Mapping[str, object], configuration: Configuration) -> str:
+    """What makes it known: `settle` needs an ack quorum, and fewer than that may have answered."""
+    if configuration.commits(members.keys()):
+        return "without a proposer, run `walkeeper settle`"
+    missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
+    return (
+        f"`walkeeper settle` would make it known, for which an ack quorum "
+        f"({configuration.ack_quorum} of {len(configuration.members)}) has to be up: without a "
+        f"proposer, start safekeeper {missing} with its disk, or enough of these, and settle"
     )
