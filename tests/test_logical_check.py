@@ -103,6 +103,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"fsync": False}, "fsync off"),
     ({"missing_publications": ("orders",)}, "has no publication orders"),
     ({"unusable": "was invalidated by the server (wal_removed)"}, "was invalidated.*new log"),
+    ({"encoding": "SQL_ASCII"}, "is SQL_ASCII.*only a physical log"),
     ({"confirmed_lsn": None}, "slot walkeeper is gone.*0/140.*new log"),
     ({"confirmed_lsn": Lsn(0x141)}, "begins at 0/141, the log ends at 0/140"),
     ({"flush_lsn": Lsn(0x13F)}, "lost WAL"),

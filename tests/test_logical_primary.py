@@ -35,6 +35,7 @@ ANSWERS = {
     "SHOW full_page_writes": ("on",),
     "SHOW in_hot_standby": ("off",),
     "SHOW transaction_read_only": ("off",),
+    "SHOW server_encoding": ("UTF8",),
     "SELECT slot_type": SLOT_ROW,
     "SELECT pubname": ("p",),
 }

@@ -20,6 +20,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
 from walkeeper_common.requests import ConfigureLog, LogQuery, LogState, PrepareLog
+from walkeeper_proposer.logical_check import flaw_of_encoding
 from walkeeper_proposer.logical_primary import create_slot_command
 from walkeeper_proposer.primary import identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity
@@ -142,6 +143,11 @@ async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
             identity = await identify(connection)
             if identity.in_recovery:
                 raise Refused("the server is in recovery; point --dsn at the primary")
+            if settings.logical:
+                ((encoding,),) = await connection.query("SHOW server_encoding")
+                ((*_, database),) = await connection.query("IDENTIFY_SYSTEM")
+                if flaw := flaw_of_encoding(database or "", encoding or ""):
+                    raise Refused(flaw)
             await _make_slot(connection, settings, identity.server_version_num)
             return await identify(connection)
         finally:

@@ -41,6 +41,7 @@ class LogicalIdentity(PrimaryIdentity):
     missing_publications: tuple[str, ...] = ()
     tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
     has_origins: bool = False  # some of what it commits was replicated to it
+    encoding: str = "UTF8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,19 @@ def refusal(
             f"database {primary.database} has no publication {names}; CREATE PUBLICATION first, "
             "and then a new slot: what was written before it cannot be decoded for it"
         )
-    return _other_branch(primary, end) or _unfit_slot(primary, end)
+    flaw = flaw_of_encoding(primary.database, primary.encoding)
+    return flaw or _other_branch(primary, end) or _unfit_slot(primary, end)
+
+
+def flaw_of_encoding(database: str, encoding: str) -> str | None:
+    """The log has its text as UTF-8, which the server makes of what it knows the encoding of. Of
+    bytes that are none it makes an error, at the same place again and again."""
+    if encoding != "SQL_ASCII":
+        return None
+    return (
+        f"database {database} is SQL_ASCII, so its text may be any bytes, which a log of changes "
+        "cannot have: only a physical log can be kept of it"
+    )
 
 
 def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:

@@ -158,6 +158,7 @@ async def _identify_slot(
         missing_publications=tuple(name for name in publications if name not in known),
         tables=await published(connection, publications),
         has_origins=bool(origins),
+        encoding=(await connection.query("SHOW server_encoding"))[0][0] or "",
     )
 
 

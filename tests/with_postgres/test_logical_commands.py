@@ -56,6 +56,14 @@ def test_what_needs_wal_refuses_a_logical_log_and_names_the_remedy(
         "--http", "127.0.0.1:0",
     )  # fmt: skip
     assert done.returncode == 1 and "this is a logical log" in done.stderr, done
+    primary.sql(
+        "CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0",
+    )
+    done = walkeeper(
+        "create", "--safekeepers", cluster.addresses, "--cluster", "other", "--logical",
+        "--dsn", primary.dsn(dbname="ascii"),
+    )  # fmt: skip
+    assert done.returncode == 1 and "database ascii is SQL_ASCII" in done.stderr, done
     physical = cluster.new_proposer("physical")
     physical.start(wait=False)
     assert physical.ended() == 1
