@@ -94,12 +94,14 @@ class BaseDirectory:
         return data[:whole].reshape(-1, PAGE_BYTES)
 
     def is_committed(self, xid: int) -> bool | None:
+        """Before redo_lsn; None: too old or too new for this pg_xact. One in progress then, or
+        ended by a crash without any record, is not: a later commit's record is in the WAL."""
         page = self._slru("pg_xact", xid // _XIDS_PER_PAGE)
         if page is None:
             return None
         within = xid % _XIDS_PER_PAGE
         status = page[within // 4] >> 2 * (within % 4) & 3
-        return None if status == 0 else status in (_COMMITTED, _SUB_COMMITTED)
+        return status in (_COMMITTED, _SUB_COMMITTED)
 
     def updater(self, multixact: int) -> int | None:
         """Members lie from this multixact's offset to the next one's."""

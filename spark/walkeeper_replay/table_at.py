@@ -125,6 +125,10 @@ class TableAt:
         doubts = coverage(store, 0, part, parts)
         if visible.assumed:
             doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
+        if visible.taken:
+            doubts.append(
+                f"{visible.taken} rows taken away by transactions that ended before this WAL"
+            )
         batches = []
         for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
             rows = slice(begin, begin + ROWS_PER_BATCH)

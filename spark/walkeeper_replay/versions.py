@@ -80,12 +80,18 @@ def makers_commit(xmin: Column, mask: Column, xids: Xids) -> Column:
     return begins
 
 
-def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
-    """When versions with these headers went away; NEVER for locks and for who did not commit."""
+def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
+    """Who updated or deleted versions with these headers; 0: nobody, as far as they say."""
     locked = (mask & _LOCK_ONLY != 0) | (mask & (_IS_MULTI | _EXCL | _KEYSHR) == _EXCL)
     takers = np.where(locked | (mask & XMAX_INVALID != 0), 0, xmax.astype(np.int64))
     for row in np.flatnonzero((mask & _IS_MULTI != 0) & (takers != 0)).tolist():
         takers[row] = xids.updater(int(takers[row]))
+    return takers
+
+
+def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
+    """When versions with these headers went away; NEVER for locks and for who did not commit."""
+    takers = takers_of(xmax, mask, xids)
     ends = xids.commit_lsns(takers)
     hinted = (mask & XMAX_COMMITTED != 0) & (mask & _IS_MULTI == 0) & (ends == NEVER) & (takers > 2)
     ends[hinted | (ends < 0)] = 0

@@ -29,7 +29,7 @@ from walkeeper_replay.page import (
     tuple_length,
 )
 from walkeeper_replay.store import PageStore
-from walkeeper_replay.versions import makers_commit, takers_commit
+from walkeeper_replay.versions import XMAX_COMMITTED, makers_commit, takers_commit, takers_of
 from walkeeper_replay.xids import ASSUMED, NEVER, Xids
 
 _COLUMNS = (np.int64, np.int64, np.uint32, np.uint32, np.uint16, np.uint16)
@@ -100,6 +100,8 @@ class Visible:
     tuples: Tuples
     assumed: int
     """Of these, the fate of whose transaction is from before the WAL and not written down."""
+    taken: int
+    """Left out, as deleted or updated by such transactions."""
 
 
 def visible_tuples(store: PageStore, relation: int, xids: Xids) -> Visible:
@@ -108,6 +110,8 @@ def visible_tuples(store: PageStore, relation: int, xids: Xids) -> Visible:
     unknown = xids.commit_lsns(tuples.xmin) == ASSUMED
     unknown &= tuples.mask & 0x0300 == 0
     there = makers_commit(tuples.xmin, tuples.mask, xids) != NEVER
-    there &= takers_commit(tuples.xmax, tuples.mask, xids) == NEVER
-    chosen = np.flatnonzero(there)
-    return Visible(tuples.narrowed(chosen), int(unknown[chosen].sum()))
+    lasts = takers_commit(tuples.xmax, tuples.mask, xids) == NEVER
+    taken = xids.commit_lsns(takers_of(tuples.xmax, tuples.mask, xids)) == ASSUMED
+    taken &= there & (tuples.mask & XMAX_COMMITTED == 0)
+    chosen = np.flatnonzero(there & lasts)
+    return Visible(tuples.narrowed(chosen), int(unknown[chosen].sum()), int(taken.sum()))
