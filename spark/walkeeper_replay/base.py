@@ -19,7 +19,9 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.reading import Batch
 from walkeeper_history.segment import Bytes
+from walkeeper_history.versions import RMGR_IDS
 from walkeeper_replay.files_of_records import parse_map
 from walkeeper_replay.page import PAGE_BYTES
 from walkeeper_replay.store import Relation
@@ -30,6 +32,8 @@ _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
+_CONTROL_MIN_RECOVERY = 136
+_XLOG, _BACKUP_END = RMGR_IDS["XLOG"], 0x50
 
 
 class BaseDirectory:
@@ -43,17 +47,40 @@ class BaseDirectory:
         control = (self.root / "global" / "pg_control").read_bytes()
         self.system_id = int(unpack_from("<Q", control)[0])
         self.redo_lsn = self._redo_lsn()
+        label = self.root / "backup_label"
+        self.ends_in_wal = False
+        """Whether it is consistent only from its BACKUP_END record on."""
+        self.consistent_lsn = self.redo_lsn
+        if label.is_file():
+            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text("utf-8", "replace")
+            self.consistent_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])
 
     def _redo_lsn(self) -> int:
         """From where on WAL is needed."""
         label = self.root / "backup_label"
         if label.is_file():
-            found = _REDO.search(label.read_text("utf-8", "replace"))
+            text = label.read_text("utf-8", "replace")
+            if "INCREMENTAL FROM LSN" in text:
+                raise HistoryError(
+                    f"{self.root} is an incremental backup: put it together with those that it "
+                    "builds upon with pg_combinebackup, and name the result"
+                )
+            found = _REDO.search(text)
             if found is None:
                 raise HistoryError(f"{label}: it does not say START WAL LOCATION")
             return int(Lsn.parse(found[1]))
         control = (self.root / "global" / "pg_control").read_bytes()
         return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+
+    def end_in(self, batch: Batch) -> int | None:
+        """Behind this backup's BACKUP_END record, if it is there."""
+        records = batch.records
+        ends = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _BACKUP_END)
+        for row in np.flatnonzero(ends).tolist():
+            begin = int(records["main_offset"][row])
+            if int(batch.payload[begin : begin + 8].view(np.uint64)[0]) == self.redo_lsn:
+                return int(batch.end_lsn()[row])
+        return None
 
     def directory(self, tablespace: int, database: int) -> Path:
         if tablespace == GLOBAL_TABLESPACE:
@@ -135,3 +162,24 @@ class BaseDirectory:
         except FileNotFoundError:
             return None
         return data if len(data) == PAGE_BYTES else None
+
+
+class Consistency:
+    """Whether WAL was read up to where a backup is consistent: before, its pages may be later."""
+
+    def __init__(self, base: BaseDirectory) -> None:
+        self._base = base
+        self._lsn = None if base.ends_in_wal else base.consistent_lsn
+
+    def add(self, batch: Batch) -> None:
+        """A consumer of `pass_over`."""
+        if self._lsn is None:
+            self._lsn = self._base.end_in(batch)
+
+    def refuse_before(self, lsn: int) -> None:
+        if self._lsn is None or lsn < self._lsn:
+            place = "the end of the backup" if self._lsn is None else str(Lsn(self._lsn))
+            raise HistoryError(
+                f"{self._base.root} is consistent only from {place} on, and the WAL was read up "
+                f"to {Lsn(lsn)}: ask for a later place, or take an earlier backup"
+            )

@@ -22,7 +22,7 @@ from walkeeper_history.segment import Column
 from walkeeper_history.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal_files import WalFiles
 from walkeeper_replay.apply import RECORD_VERSIONS
-from walkeeper_replay.base import DEFAULT_TABLESPACE, GLOBAL_TABLESPACE, BaseDirectory
+from walkeeper_replay.base import DEFAULT_TABLESPACE, GLOBAL_TABLESPACE, BaseDirectory, Consistency
 from walkeeper_replay.catalog import (
     FIRST_NORMAL_OID,
     Catalog,
@@ -122,12 +122,16 @@ class CatalogHistory:
                 store.maps[database] = base.map_of(space, database) if base else {}
                 store.map_log.append((0, database, store.maps[database]))
             xids = Xids(base, keeps_commits=keeps_commits)
+            consistency = None if base is None else Consistency(base)
             passed = pass_over(
-                files, plan, [xids.add, store.add],
+                files, plan, [xids.add, store.add, *([consistency.add] if consistency else [])],
                 until=until, engine_name=engine_name, on_problem=on_problem,
             )  # fmt: skip
             if store.major is None:
                 raise HistoryError(f"{files.shown('')}: no records in the range asked for")
+            if consistency is not None:
+                reached = until if until is not None and passed.is_reached else passed.end_lsn
+                consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
             further = history._rewritten() - set(store.relations)
             if not further:

@@ -1,13 +1,16 @@
-"""A base backup after a crash."""
+"""A base backup after a crash, within its own window, and one that is none by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, run_as_server_user
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.wal_files import open_files
 from walkeeper_replay.base import BaseDirectory
@@ -81,3 +84,37 @@ def test_what_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
         assert "5 rows taken away by transactions that ended before this WAL" in said
     finally:
         backup.delete()
+
+
+def test_no_place_within_a_backup_is_answered_from_it(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    server.sql("CREATE TABLE busy (id int, n int)", "SELECT pg_switch_wal()")
+    server.sql("INSERT INTO busy SELECT g, 1 FROM generate_series(1, 1500) g", "CHECKPOINT")
+    copy = server.directory / "within"
+    with server.connect() as session:
+        session.execute("SELECT pg_backup_start('within', true)")
+        server.sql("UPDATE busy SET n = 2 WHERE id <= 100")
+        within = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+        server.sql("UPDATE busy SET n = n + 1", "DELETE FROM busy WHERE id > 300", "CHECKPOINT")
+        run_as_server_user(["cp", "-a", str(server.data), str(copy)])
+        row = session.execute("SELECT labelfile FROM pg_backup_stop()").fetchone()
+    assert row is not None
+    (copy / "backup_label").write_text(row[0])
+    base = BaseDirectory(str(copy))
+    with pytest.raises(HistoryError, match=r"is consistent only from .* on"):
+        _past(server, "public.busy", base.redo_lsn, base, within)
+    past = _past(server, "public.busy", base.redo_lsn, base)
+    assert (_ids(past), coverage_of(past)) == (list(range(1, 301)), COMPLETE)
+
+
+def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
+    (tmp_path / "global").mkdir()
+    (tmp_path / "PG_VERSION").write_text("17\n")
+    (tmp_path / "global" / "pg_control").write_bytes(bytes(8192))
+    (tmp_path / "backup_label").write_text(
+        "START WAL LOCATION: 0/4000028 (file 000000010000000000000004)\n"
+        "INCREMENTAL FROM LSN: 0/2000028\nINCREMENTAL FROM TLI: 1\n"
+    )
+    with pytest.raises(HistoryError, match="pg_combinebackup"):
+        BaseDirectory(str(tmp_path))
