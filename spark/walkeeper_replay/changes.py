@@ -36,6 +36,7 @@ from walkeeper_replay.apply import (
     RECORD_CHANGES,
     RECORD_VERSIONS,
     SEEN,
+    UNDONE,
 )
 from walkeeper_replay.arrow_text import texts
 from walkeeper_replay.base import BaseDirectory
@@ -196,7 +197,9 @@ class ChangeReader:
     def _of_file(self, store: PageStore, file: _File, start: int, end: int) -> list[Change]:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
+        rows = rows[~_taken_back(rows)]
         rows = rows[(rows["start_lsn"] >= start) & (rows["start_lsn"] < end)]
+        rows = rows[rows["start_lsn"] >= _emptied(store, file)]
         commits = self.history.xids.commits
         committed = np.isin(rows["xid"], np.fromiter(commits, np.int64, len(commits)))
         rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
@@ -207,18 +210,19 @@ class ChangeReader:
         changes = (
             [] if not len(rows) else self._decoded(events, rows, file, self._fetch(store, file))
         )
-        if file.follows and start < file.begin <= end:
-            changes += self._truncation(file)
+        emptied = _emptied(store, file)
+        if file.follows and start <= emptied < end:
+            changes += self._truncation(file, emptied)
         return changes
 
-    def _truncation(self, file: _File) -> list[Change]:
-        """The commit that gave the table a new and empty file."""
+    def _truncation(self, file: _File, start: int) -> list[Change]:
+        """By the commit that gave the table a new and empty file."""
         found = [c for c in self.history.xids.commits.values() if c.end_lsn == file.begin]
         known = self._catalog(file.begin).classes.get(file.oid)
         if not found or known is None:
             return []
         table, commit = self._catalog(file.begin).table(known), found[0]
-        return [Change(0, commit, commit.top_xid, table, "truncate")]
+        return [Change(start, commit, commit.top_xid, table, "truncate")]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
         """Chunks of every value that was ever seen."""
@@ -272,6 +276,24 @@ class ChangeReader:
             change.coverage = "; ".join(sorted(own)) or COMPLETE
             found.append(change)
         return found
+
+
+def _taken_back(rows: Column) -> Column:
+    """Which are insertions that their own transaction deleted as though they had never been: those
+    of an INSERT … ON CONFLICT that another transaction came before."""
+    found = np.zeros(len(rows), bool)
+    for undone in rows[rows["kind"] == UNDONE]:
+        same = (rows["kind"] == INSERTED) & (rows["start_lsn"] < undone["start_lsn"])
+        for name in ("block", "number", "xid"):
+            same &= rows[name] == undone[name]
+        found[np.flatnonzero(same)[-1:]] = True
+    return found
+
+
+def _emptied(store: PageStore, file: _File) -> int:
+    """The last time that the transaction which made a file emptied it: a second TRUNCATE, or one
+    of a table that it has created, is in place. Later ones are VACUUM's, and take no row."""
+    return max((lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin), default=0)
 
 
 def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:

@@ -104,6 +104,8 @@ class PageStore:
     whole: frozenset[Relation] = frozenset()
     """Of these every part holds all blocks: what values are stored out of line in."""
     events: list[Events] = field(default_factory=list)
+    emptied: dict[Relation, list[int]] = field(default_factory=dict)
+    """Where the WAL made a relation's file, or cut it off at its first block."""
     pages: Bytes = field(init=False)
     slots: Column = field(init=False)
     hash_keys: Column = field(init=False)
@@ -280,6 +282,9 @@ class PageStore:
         match change:
             case Drop(_, relation, from_block, is_new):
                 self._drop(Relation(*relation), from_block, is_new)
+                if from_block == 0 and Relation(*relation) in self.relations:
+                    start = int(batch.start_lsn()[change.record])
+                    self.emptied.setdefault(Relation(*relation), []).append(start)
             case CopyDatabase(_, database, tablespace, source, source_tablespace):
                 self._copy((source_tablespace, source), (tablespace, database))
                 end = int(batch.end_lsn()[change.record])

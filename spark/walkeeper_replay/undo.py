@@ -27,7 +27,13 @@ def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[s
     """See the module."""
     yield from SESSION
     yield "BEGIN;"
+    truncated: set[tuple[int, int]] = set()
     for change in reversed(changes):
+        own = (change.commit.end_lsn, change.table.oid)
+        if own in truncated:
+            continue  # The rows from before the transaction are back.
+        if change.operation == "truncate":
+            truncated.add(own)
         yield from _undone(change, rows_before)
     yield "COMMIT;"
 

@@ -1,0 +1,111 @@
+"""What takes rows without a record for each, or leaves records of no change, within `changes`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import wait_until
+from walkeeper_cli.__main__ import run
+from walkeeper_history.plan import make_plan
+from walkeeper_history.wal_files import open_files
+from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.table_at import COMPLETE, TableAt
+
+pytestmark = pytest.mark.postgres
+SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield server
+
+
+def work(server: PostgresServer, *statements: str) -> None:
+    with server.connect() as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def changes(server: PostgresServer, *names: str) -> list[Change]:
+    server.sql("SELECT txid_current()")
+    files = open_files(str(server.data / "pg_wal"))
+    plan = make_plan(files)
+    history = CatalogHistory.read(files, plan)
+    database = history.database(history.end_lsn, "postgres")
+    return ChangeReader(files, plan, history, database).read(names)
+
+
+def short(found: list[Change]) -> list[tuple[Any, ...]]:
+    """(operation, the first column before, and behind)."""
+    return [
+        (
+            c.operation,
+            *(None if row is None else next(iter(row.values())) for row in (c.old, c.new)),
+        )
+        for c in found
+    ]
+
+
+def undo(server: PostgresServer, path: Path, *arguments: str) -> None:
+    wal = str(server.data / "pg_wal")
+    assert run(["history", "undo", "--path", wal, *arguments, "-o", str(path)]) == 0
+    command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", server.dsn(), "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=server_environment())
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_insertion_that_lost_its_race_is_none(server: PostgresServer, tmp_path: Path) -> None:
+    work(
+        server,
+        "CREATE TABLE up (k text NOT NULL, v int)",
+        "CREATE FUNCTION slow(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN "
+        "IF current_setting('my.lock', true) = 'on' THEN PERFORM pg_advisory_xact_lock(1); END IF; "
+        "RETURN v; END $$",
+        "CREATE INDEX ON up (slow(v))",
+        "ALTER TABLE up ADD PRIMARY KEY (k)",
+    )
+    upsert = "INSERT INTO up VALUES ('a', 1) ON CONFLICT (k) DO UPDATE SET v = up.v + 100"
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    racer = Thread(target=work, args=(server, "SET my.lock = on", upsert))
+    with server.connect() as holder:
+        holder.execute(b"SELECT pg_advisory_lock(1)")
+        racer.start()
+        wait_until(lambda: server.sql(waits) == 1, 20)
+        work(server, "INSERT INTO up VALUES ('a', 50)")
+    racer.join(20)
+    found = changes(server, "up")
+    assert short(found) == [("insert", None, "a"), ("update", "a", "a")]
+    undo(server, tmp_path / "undo.sql", "--xid", str(found[1].commit.top_xid))
+    assert server.rows("SELECT * FROM up") == [("a", 50)]
+
+
+def test_a_truncation_is_where_its_record_is(server: PostgresServer, tmp_path: Path) -> None:
+    work(
+        server,
+        "CREATE TABLE cut (id int)",
+        "INSERT INTO cut VALUES (1), (2)",
+        "BEGIN; INSERT INTO cut VALUES (3); DELETE FROM cut WHERE id = 1; TRUNCATE cut; "
+        "INSERT INTO cut VALUES (8); TRUNCATE cut; INSERT INTO cut VALUES (9); COMMIT",
+        "BEGIN; CREATE TABLE fresh (id int); INSERT INTO fresh VALUES (1); TRUNCATE fresh; "
+        "INSERT INTO fresh VALUES (2); COMMIT",
+        "DELETE FROM fresh",
+        "VACUUM fresh",
+    )
+    found = changes(server, "cut")
+    assert short(found)[2:] == [
+        ("insert", None, "3"), ("delete", "1", None), ("truncate", None, None),
+        ("insert", None, "9"),
+    ]  # fmt: skip
+    assert [c.start_lsn for c in found] == sorted(c.start_lsn for c in found)
+    assert short(changes(server, "fresh")) == [("insert", None, "2"), ("delete", "2", None)]
+    undo(server, tmp_path / "undo.sql", "--xid", str(found[2].commit.top_xid), "--table", "cut")
+    assert server.rows("SELECT id FROM cut ORDER BY id") == [(1,), (2,)]
