@@ -122,6 +122,7 @@ class Catalog:
             if (c.name == table or str(c.oid) == name)
             and (not schema or c.schema == schema)
             and c.kind in KINDS_WITH_ROWS
+            and c.persistence != "t"
         ]
         if not schema and len(found) > 1:
             found = [c for c in found if c.schema == "public"] or found

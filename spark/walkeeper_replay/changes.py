@@ -41,7 +41,7 @@ from walkeeper_replay.apply import (
 from walkeeper_replay.arrow_text import texts
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog, Database, Table
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalog_history import CatalogHistory, Named
 from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
 from walkeeper_replay.pass_over import pass_over
 from walkeeper_replay.store import Events, PageStore, Relation
@@ -128,7 +128,8 @@ class ChangeReader:
         files = [file for file in every if file.oid % share[1] == share[0]]
         if names and not every:
             raise HistoryError(
-                f"no table {', '.join(names)} in database {self.database.name} in this WAL"
+                f"no table {', '.join(names)} in database {self.database.name} in this WAL "
+                "(of unlogged and temporary ones it has no rows)"
             )
         if not files:
             return []
@@ -157,18 +158,27 @@ class ChangeReader:
                 continue
             if relation in found:  # its row of pg_class was updated, the file is the same
                 known = found[relation]
+                toast = known.toast or self._toast_of(named)
                 found[relation] = _File(
-                    relation, known.begin, named.end, named.oid, known.toast, known.follows
+                    relation, known.begin, named.end, named.oid, toast, known.follows
                 )
                 continue
             table = self._catalog(max(named.begin, 1)).classes.get(named.oid)
-            toast = self._catalog(max(named.begin, 1)).classes.get(table.toast) if table else None
-            place = self._catalog(max(named.begin, 1)).file_of(toast) if toast else None
-            nodes = {f.relation.relfilenode for f in found.values() if f.oid == named.oid}
-            # With its database in another tablespace it is the same file.
-            follows = bool(nodes) and relation.relfilenode not in nodes | rewritten
+            if table is not None and table.persistence != "p":
+                continue
+            place = self._toast_of(named)
+            before = [f.relation for f in found.values() if f.oid == named.oid]
+            # SET TABLESPACE, of a table or of its database, copies the file as it is.
+            follows = bool(before) and before[-1].tablespace == relation.tablespace
+            follows = follows and relation.relfilenode not in rewritten
             found[relation] = _File(relation, named.begin, named.end, named.oid, place, follows)
         return list(found.values())
+
+    def _toast_of(self, named: Named) -> Relation | None:
+        catalog = self._catalog(max(named.begin, 1))
+        table = catalog.classes.get(named.oid)
+        toast = catalog.classes.get(table.toast) if table else None
+        return catalog.file_of(toast) if toast else None
 
     def _catalog(self, lsn: int) -> Catalog:
         """As of a commit; few of them, because few commits change a catalog."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program, server_environment
+from tests.postgres_server import PostgresServer, make_directory, own, program, server_environment
 from tests.waiting import wait_until
 from walkeeper_cli.__main__ import run
 from walkeeper_history.plan import make_plan
@@ -109,3 +109,55 @@ def test_a_truncation_is_where_its_record_is(server: PostgresServer, tmp_path: P
     assert short(changes(server, "fresh")) == [("insert", None, "2"), ("delete", "2", None)]
     undo(server, tmp_path / "undo.sql", "--xid", str(found[2].commit.top_xid), "--table", "cut")
     assert server.rows("SELECT id FROM cut ORDER BY id") == [(1,), (2,)]
+
+
+def test_unlogged_and_temporary_tables_have_no_changes(server: PostgresServer) -> None:
+    with server.connect() as session:
+        for statement in (
+            "CREATE UNLOGGED TABLE ul (id int); TRUNCATE ul; DROP TABLE ul",
+            "CREATE UNLOGGED TABLE later (id int)",
+            "TRUNCATE later",
+            "ALTER TABLE later SET LOGGED",
+            "INSERT INTO later VALUES (1)",
+            "CREATE TABLE orders (id int)",
+            "CREATE TEMP TABLE orders (id int)",
+            "TRUNCATE pg_temp.orders",
+            "INSERT INTO public.orders VALUES (7)",
+        ):
+            session.execute(statement.encode())
+        shown = {c.table.shown for c in changes(server)}
+        assert {"public.later", "public.orders"} <= shown
+        assert not any("ul" in name or "temp" in name for name in shown)
+        assert short(changes(server, "later", "orders")) == [
+            ("insert", None, "1"), ("insert", None, "7"),
+        ]  # fmt: skip
+        wal = str(server.data / "pg_wal")
+        past = TableAt.open(wal, make_plan(open_files(wal)), "orders", database="postgres")
+        assert past.whole().num_rows == 1
+
+
+def test_a_table_that_moved_is_not_truncated(server: PostgresServer) -> None:
+    place = make_directory()
+    own(place)
+    work(
+        server,
+        "CREATE TABLE moved (id int)",
+        "INSERT INTO moved VALUES (1), (2)",
+        f"CREATE TABLESPACE elsewhere LOCATION '{place}'",
+        "ALTER TABLE moved SET TABLESPACE elsewhere",
+        "DELETE FROM moved WHERE id = 1",
+    )
+    assert [c.operation for c in changes(server, "moved")] == ["insert", "insert", "delete"]
+
+
+def test_a_long_value_of_a_column_that_came_later_is_known(server: PostgresServer) -> None:
+    work(
+        server,
+        "CREATE TABLE late (id int)",
+        "ALTER TABLE late ADD COLUMN body text",
+        "ALTER TABLE late ALTER body SET STORAGE EXTERNAL",
+        "INSERT INTO late VALUES (1, repeat('long', 2000))",
+    )
+    (change,) = changes(server, "late")
+    assert change.coverage == COMPLETE
+    assert change.new == {"id": "1", "body": "long" * 2000}
