@@ -71,6 +71,8 @@ _NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
 UNKNOWN_ROW = "its block was not known"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
 
+REWRITTEN = "the same transaction rewrote the table"
+
 
 @dataclass(slots=True)
 class Change:
@@ -137,6 +139,7 @@ class ChangeReader:
         found: list[Change] = []
         for piece in files:
             found += self._of_file(store, piece, start_lsn, end)
+        self._doubt_rewritten(found, files)
         found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
         return found
 
@@ -224,6 +227,14 @@ class ChangeReader:
         if file.follows and start <= emptied < end:
             changes += self._truncation(file, emptied)
         return changes
+
+    def _doubt_rewritten(self, found: list[Change], files: list[_File]) -> None:
+        """A commit that rewrote a table has the new columns, and rows with the old ones."""
+        rewritten = self.history.rewritten_files(self.database.oid)
+        ends = {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
+        for change in found:
+            if (change.table.oid, change.commit.end_lsn) in ends:
+                change.old, change.new, change.coverage = None, None, REWRITTEN
 
     def _truncation(self, file: _File, start: int) -> list[Change]:
         """By the commit that gave the table a new and empty file."""

@@ -16,7 +16,7 @@ from walkeeper_cli.__main__ import run
 from walkeeper_history.plan import make_plan
 from walkeeper_history.wal_files import open_files
 from walkeeper_replay.catalog_history import CatalogHistory
-from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.changes import REWRITTEN, Change, ChangeReader
 from walkeeper_replay.table_at import COMPLETE, TableAt
 
 pytestmark = pytest.mark.postgres
@@ -161,3 +161,13 @@ def test_a_long_value_of_a_column_that_came_later_is_known(server: PostgresServe
     (change,) = changes(server, "late")
     assert change.coverage == COMPLETE
     assert change.new == {"id": "1", "body": "long" * 2000}
+
+
+def test_no_wrong_values_beside_a_rewrite(server: PostgresServer) -> None:
+    work(
+        server,
+        "CREATE TABLE wide (a int, b int)",
+        "BEGIN; INSERT INTO wide VALUES (5, 7); ALTER TABLE wide ALTER a TYPE bigint; COMMIT",
+    )
+    (change,) = changes(server, "wide")
+    assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)
