@@ -1,7 +1,7 @@
 """SQL that takes changes back: the last commit first, within it the last change first. Pure.
 
-Contract: what ran behind the changes and met the same rows meets them here too: by its key, or all
-its values, each row must be as the change left it; a statement that finds no such row raises
+Contract: what ran behind the changes and met the same rows meets them here too: by all its values,
+each row must be as the change left it; a statement that finds no such row raises
 an exception, and the transaction around all of them does nothing. A TRUNCATE's rows are not in its
 record: they are handed in by whoever can replay them, and a comment says if they are not all. What
 is not known is a comment in place of a statement, and counted.
@@ -79,24 +79,22 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
 
 def _place(table: Table, row: Row) -> str:
     """The row that a change left: one, even of several that are alike."""
-    if table.key:
-        parts = (f"{quoted_name(name)} = {literal(row[name])}" for name in table.key)
+    # What is generated follows from the others, and is not always known.
+    parts = [_is_left(a.name, row[a.name]) for a in table.columns if not a.generated]
+    if table.key:  # for its index
+        parts = [f"{quoted_name(name)} = {literal(row[name])}" for name in table.key] + parts
         return " AND ".join(parts)
-    # Not all types have an equality, but all have a text.
-    parts = (
-        f"{quoted_name(a.name)}::text IS NOT DISTINCT FROM {_text(a.type, row[a.name])}"
-        for a in table.columns
-    )
-    return f"ctid = (SELECT ctid FROM {qualified(table)} WHERE {' AND '.join(parts)} LIMIT 1)"
+    where = " AND ".join(parts) or "true"
+    return f"ctid = (SELECT ctid FROM {qualified(table)} WHERE {where} LIMIT 1)"
 
 
-def _text(type_: int, value: str | None) -> str:
-    """What a cast to text gives: of booleans other words, of char(n) none of its blanks."""
-    if value is not None and type_ == 16:
-        value = {"t": "true", "f": "false"}[value]
-    if value is not None and type_ == 1042:
-        value = value.rstrip(" ")
-    return literal(value)
+def _is_left(name: str, value: str | None) -> str:
+    """Not all types have an equality, but all have a text. A cast's may be another than ours: so a
+    literal goes the same way, and COALESCE makes it one of the column's type."""
+    column = quoted_name(name)
+    if value is None:
+        return f"{column}::text IS NULL"
+    return f'{column}::text COLLATE "C" = COALESCE({literal(value)}, {column})::text'
 
 
 def _one(statement: str, table: Table) -> str:
@@ -105,7 +103,8 @@ def _one(statement: str, table: Table) -> str:
     while tag in statement:
         tag = tag[:-1] + "_$"
     return (
-        f"DO {tag} DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
+        f"DO {tag} #variable_conflict use_column\n"
+        f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
         f"IF met <> 1 THEN RAISE EXCEPTION 'a row of % is not as it was left', "
         f"{literal(table.shown)}; END IF; END {tag};"
     )

@@ -1,0 +1,84 @@
+"""`walkeeper history undo`: it takes back what is as the change left it, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.postgres_server import PostgresServer, program, server_environment
+from walkeeper_cli.__main__ import run
+
+pytestmark = pytest.mark.postgres
+
+Output = pytest.CaptureFixture[str]
+TYPES = (
+    "CREATE DOMAIN yes AS bool",
+    "CREATE DOMAIN yes_again AS yes CHECK (value IS NOT NULL)",
+    "CREATE TYPE pair AS (a int, b inet)",
+    "CREATE TABLE keyless (met int, i inet, d yes_again, r regclass, j json, p point, c char(5), "
+    "f float8, n numeric(9,3), x pair, a inet[], g int GENERATED ALWAYS AS (met + 1) STORED)",
+)
+ROW = (
+    "(7, '10.0.0.1', true, 'pg_class', '{\"a\":  1}', '(1,2)', 'c', 0.1, 1.5, "
+    "'(1,10.0.0.2)', '{10.0.0.3}')"
+)
+
+
+def changed(server: PostgresServer, statement: str) -> str:
+    """Runs it in a transaction of its own, and gives its number."""
+    text = f"WITH x AS ({statement} RETURNING 1) SELECT txid_current() FROM x LIMIT 1"
+    return str(server.sql(text))
+
+
+def undone(
+    server: PostgresServer, tmp_path: Path, xid: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / f"{xid}.sql"
+    path = str(server.data / "pg_wal")
+    assert run(["history", "undo", "--path", path, "--xid", xid, "--output", str(script)]) == code
+    command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", server.dsn()]
+    return subprocess.run(
+        [*command, "-f", str(script)], capture_output=True, text=True, timeout=60,
+        env=server_environment(),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    settings = {"fsync": "off", "wal_keep_size": "8GB"}
+    with PostgresServer.create(settings, initdb_options=["--wal-segsize=1"]) as made:
+        made.sql(*TYPES)
+        yield made
+
+
+def test_a_row_that_was_changed_since_is_left_alone(server: PostgresServer, tmp_path: Path) -> None:
+    server.sql("CREATE TABLE k (id int PRIMARY KEY, v text, met int)")
+    inserted = changed(server, "INSERT INTO k VALUES (1, 'a')")
+    bad = changed(server, "UPDATE k SET v = 'bad' WHERE id = 1")
+    changed(server, "UPDATE k SET v = 'good, later' WHERE id = 1")
+    for xid in (inserted, bad):
+        assert "a row of public.k is not as it was left" in undone(server, tmp_path, xid).stderr
+    assert server.rows("SELECT * FROM k") == [(1, "good, later", None)]
+    last = changed(server, "UPDATE k SET v = 'worse' WHERE id = 1")
+    again = undone(server, tmp_path, last)
+    assert again.returncode == 0, again.stderr
+    assert server.sql("SELECT v FROM k") == "good, later"
+
+
+def test_rows_are_found_by_values_of_every_type(server: PostgresServer, tmp_path: Path) -> None:
+    """Those whose text is not what their cast to text gives, and those without an equality."""
+    server.sql("CREATE TABLE keyed (LIKE keyless INCLUDING ALL, PRIMARY KEY (met, i))")
+    for table in ("keyless", "keyed"):
+        inserted = changed(server, f"INSERT INTO {table} VALUES {ROW}")
+        before = server.rows(f"SELECT t::text FROM {table} t")
+        update = (
+            f"UPDATE {table} SET i = '10.0.0.0/8', d = false, r = 'pg_type', c = NULL, x = NULL"
+        )
+        updated = changed(server, update)
+        for xid, rows in ((updated, before), (inserted, [])):
+            done = undone(server, tmp_path, xid)
+            assert done.returncode == 0, done.stderr
+            assert server.rows(f"SELECT t::text FROM {table} t") == rows
