@@ -153,8 +153,9 @@ def table_at(
         if asked.written_as == "parquet":
             parquet.write_table(table, file)
         else:
-            rows = table.drop_columns(["coverage"])
-            lines = insert_lines(past.table, rows) if asked.written_as == "sql" else csv_lines(rows)
+            sql = asked.written_as == "sql"
+            rows = (past.for_sql(table) if sql else table).drop_columns(["coverage"])
+            lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
     click.echo(f"walkeeper: {text}; {coverage_of(table)}", err=True)
@@ -253,7 +254,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem,
         )  # fmt: skip
-        rows = past.whole()
+        rows = past.for_sql(past.whole())
         partly.extend([change] if coverage_of(rows) != COMPLETE else [])
         return rows
 

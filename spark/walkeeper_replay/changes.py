@@ -69,6 +69,7 @@ SCHEMA = pa.schema(
 )
 _NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
 UNKNOWN_ROW = "its block was not known"
+UNKNOWN_TYPE = "values of a type that is not known, as bytes"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
 
 REWRITTEN = "the same transaction rewrote the table"
@@ -340,6 +341,11 @@ def _values(
     for row, taken in zip(known.tolist(), zip(*columns, strict=True), strict=True):
         values[row] = dict(zip(arrays, taken, strict=True))
         doubts[row] = COMPLETE
+    as_bytes = [a.name for a in table.columns if not catalog.printer.knows(a.type)]
+    for row in known.tolist() if as_bytes else ():
+        value = values[row]
+        if value is not None and any(value[name] is not None for name in as_bytes):
+            doubts[row] = UNKNOWN_TYPE
     places = [(place, UNREADABLE) for place in made.unreadable_places]
     places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
     for (row, name), why in places:

@@ -71,6 +71,8 @@ class RowColumns:
     def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
         self.table, self._printer, self._fetch = table, printer, fetch
         self.unknown = 0
+        self.as_bytes = 0
+        """Values of a type that is not known."""
         self.unknown_places: list[tuple[int, str]] = []
         """(row, column) of each of them, of the last call of `arrays`."""
         self.unreadable = 0
@@ -96,7 +98,9 @@ class RowColumns:
             broken = np.flatnonzero(at == MALFORMED).tolist()
             self.unknown_places += [(row, attribute.name) for row in broken]
             array = self._array(attribute, data, at)
-            made[attribute.name] = self._with_missing(attribute, array, at)
+            array = made[attribute.name] = self._with_missing(attribute, array, at)
+            if not self._printer.knows(attribute.type):
+                self.as_bytes += len(array) - array.null_count
         return made
 
     def _array(self, attribute: Attribute, data: Bytes, places: Column) -> Any:

@@ -138,6 +138,8 @@ class TableAt:
             doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
         if made.unreadable:
             doubts.append(f"{made.unreadable} {UNREADABLE}")
+        if made.as_bytes:
+            doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
         shown = "; ".join(doubts) or COMPLETE
         made_of = []
         for columns in batches:
@@ -161,6 +163,12 @@ class TableAt:
         # Of the whole table, only if no share has any.
         text = "; ".join(sorted(doubts - {NO_IMAGE} or doubts)) or COMPLETE
         return table.replace_schema_metadata({_COVERAGE: text.encode()})
+
+    def for_sql(self, rows: Any) -> Any:
+        """`rows` of `whole` without the columns whose values a server would not read as they were:
+        those that are bytes, of a type that is not known."""
+        own = [a.name for a in self.table.columns if not self.printer.knows(a.type)]
+        return rows.drop_columns([n for n in own if rows[n].null_count < len(rows)])
 
 
 def coverage_of(table: Any) -> str:

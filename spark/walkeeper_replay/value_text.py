@@ -207,6 +207,23 @@ class Printer:
     def _decoded(self, data: bytes) -> str:
         return decoded(data, self.encoding)
 
+    def knows(self, oid: int) -> bool:
+        """Whether `text` is PostgreSQL's, in all parts, and not bytes."""
+        oid = self.types.base_of(oid)
+        known = self.types.by_oid.get(oid)
+        if oid in _TEXTS or oid in _PRINTERS:
+            return True
+        if known is None:
+            return False
+        if known.kind == "r" and oid in self.types.ranges:
+            return self.knows(self.types.ranges[oid])
+        if known.kind == "c" and known.relation in self.types.fields:
+            fields = self.types.fields[known.relation]
+            return all(self.knows(each.type) for each in fields if not each.dropped)
+        if known.element and known.length == -1 and known.kind == "b":
+            return self.knows(known.element)
+        return known.kind == "e" or known.name == "citext"
+
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
         """A value at `at` of a datum whose header was 4 bytes: its bytes, and the place behind."""
         known = self.types.by_oid.get(self.types.base_of(oid))

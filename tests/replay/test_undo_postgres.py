@@ -82,3 +82,28 @@ def test_rows_are_found_by_values_of_every_type(server: PostgresServer, tmp_path
             done = undone(server, tmp_path, xid)
             assert done.returncode == 0, done.stderr
             assert server.rows(f"SELECT t::text FROM {table} t") == rows
+
+
+def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE words (id int, v tsvector, m money[], t text DEFAULT 'x')")
+    first = changed(server, "INSERT INTO words VALUES (1, 'fat cat', '{1}'), (2, NULL, NULL)")
+    second = changed(server, "INSERT INTO words VALUES (3, NULL, NULL)")
+    deleted = changed(server, "DELETE FROM words WHERE id < 3")
+    assert undone(server, tmp_path, deleted, code=1).returncode == 0
+    assert "1 changes can be undone, 1 cannot" in capsys.readouterr().err
+    assert server.rows("SELECT id, v FROM words ORDER BY id") == [(2, None), (3, None)]
+    assert undone(server, tmp_path, second).returncode == 0
+    table, where = ["table-at", "words", "--format", "sql"], ["--path", str(server.data / "pg_wal")]
+    server.sql("UPDATE words SET v = 'a rat'")
+    assert run(["history", *table, *where]) == 0
+    said = capsys.readouterr()
+    assert '("id", "m", "t")' in said.out and "\\x" not in said.out
+    assert "1 values of a type that is not known" in said.err
+    server.sql("TRUNCATE words")
+    capsys.readouterr()
+    assert run(["history", "undo", "--table", "words", *where]) == 1
+    said = capsys.readouterr()
+    assert "-- not all of what truncate took" in said.out and "\\x" not in said.out
+    assert first != second
