@@ -33,7 +33,7 @@ from walkeeper_replay.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
 from walkeeper_replay.times_text import timestamp_text
 from walkeeper_replay.undo import not_undone, undo_lines
-from walkeeper_replay.written import csv_line, csv_lines, insert_lines
+from walkeeper_replay.written import csv_line, csv_lines, insert_lines, qualified
 from walkeeper_replay.xids import Commit
 
 FORMATS = ("parquet", "csv", "sql", "json")
@@ -250,7 +250,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     def rows_before(change: Change) -> Any:
         # Just before the commit that truncated; what else it did is undone already.
         past = TableAt.open(
-            source.path, planned(archive, base), change.table.shown,
+            source.path, planned(archive, base), qualified(change.table),
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.database_text import codec_of
 from walkeeper_replay.store import Relation
+from walkeeper_replay.table_names import meant
 from walkeeper_replay.value_text import Field, Printer, Type, Types, builtin_types
 
 KINDS_WITH_ROWS = ("r", "m", "t")
@@ -113,29 +114,23 @@ class Catalog:
         return sorted(kinds, key=lambda c: (c.schema, c.name))
 
     def find(self, name: str) -> Table:
-        """`schema.table`, or `table` where only one schema has it; or its OID."""
-        schema, _, table = name.rpartition(".")
-        schema, table = schema.strip('"'), table.strip('"')
-        found = [
-            c
-            for c in self.classes.values()
-            if (c.name == table or str(c.oid) == name)
-            and (not schema or c.schema == schema)
-            and c.kind in KINDS_WITH_ROWS
-            and c.persistence != "t"
-        ]
-        if not schema and len(found) > 1:
+        """`schema.table`, or `table` where only one schema has it; or its OID: see table_names."""
+        found = [c for c in self._meant(name, KINDS_WITH_ROWS) if c.persistence != "t"]
+        if len(found) > 1:
             found = [c for c in found if c.schema == "public"] or found
         if not found:
-            raise HistoryError(self._absent(name, table))
+            raise HistoryError(self._absent(name))
         if len(found) > 1:
             shown = ", ".join(f"{c.schema}.{c.name}" for c in found)
             raise HistoryError(f"several tables are called {name}: {shown}")
         return self.table(found[0])
 
-    def _absent(self, name: str, table: str) -> str:
-        others = [c for c in self.classes.values() if c.name == table]
-        if others and others[0].kind == "p":
+    def _meant(self, name: str, kinds: tuple[str, ...]) -> list[Class]:
+        known = [(c.schema, c.name, c.oid) for c in self.classes.values() if c.kind in kinds]
+        return [self.classes[oid] for _, _, oid in meant(name, known)]
+
+    def _absent(self, name: str) -> str:
+        if self._meant(name, ("p",)):
             return f"{name} is partitioned; its rows are in its partitions: name one of them"
         own = [c for c in self.tables() if not c.schema.startswith(("pg_", "information_schema"))]
         shown = ", ".join(f"{c.schema}.{c.name}" for c in own[:SHOWN_MAX])

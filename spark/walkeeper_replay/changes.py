@@ -46,6 +46,7 @@ from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
 from walkeeper_replay.pass_over import pass_over
 from walkeeper_replay.store import Events, PageStore, Relation
 from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.table_names import meant
 from walkeeper_replay.toast import Chunks, Fetch, nothing
 from walkeeper_replay.versions import joined
 from walkeeper_replay.xids import Commit
@@ -154,7 +155,9 @@ class ChangeReader:
             if relation.database == self.database.oid and named.begin <= end
             and named.kind in ("r", "m") and named.oid >= 16384
         ]  # fmt: skip
-        oids = {named.oid for _, named in owners if not names or _is_named(named, names)}
+        tables = list({(named.schema, named.name, named.oid) for _, named in owners})
+        asked = tables if not names else [each for name in names for each in meant(name, tables)]
+        oids = {oid for _, _, oid in asked}
         rewritten = history.rewritten_files(self.database.oid)
         found: dict[Relation, _File] = {}
         for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
@@ -322,10 +325,6 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
     """Whether the row before or behind a change has all these values."""
     rows = [row for row in (change.old, change.new) if row is not None]
     return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
-
-
-def _is_named(named: Any, names: Sequence[str]) -> bool:
-    return any(n in (named.name, f"{named.schema}.{named.name}", str(named.oid)) for n in names)
 
 
 def _values(

@@ -43,6 +43,7 @@ from walkeeper_replay.catalog import Table
 from walkeeper_replay.changes import Change
 from walkeeper_replay.store import Relation
 from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.table_names import meant
 from walkeeper_replay.xids import Commit
 
 Row = dict[str, str | None]
@@ -203,7 +204,8 @@ class LoggedChanges:
 
     def _is_asked_for(self, table: Table) -> bool:
         names = self._tables
-        return not names or not names.isdisjoint((table.name, table.shown, str(table.oid)))
+        known = [(table.schema, table.name, table.oid)]
+        return not names or any(meant(name, known) for name in names)
 
 
 def _change(message: memoryview, start: int, commit: Commit, known: Described) -> Change:

@@ -107,3 +107,27 @@ def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     said = capsys.readouterr()
     assert "-- not all of what truncate took" in said.out and "\\x" not in said.out
     assert first != second
+
+
+def test_names_are_read_as_postgresql_quotes_them(server: PostgresServer, capsys: Output) -> None:
+    server.sql(
+        'CREATE SCHEMA "S.x"', 'CREATE TABLE "S.x"."q""t" (a int)',
+        'CREATE TABLE "My.Table" (a int)',
+        'CREATE SCHEMA "My"', 'CREATE TABLE "My"."Table" (b int)',
+        'INSERT INTO "S.x"."q""t" VALUES (1)', 'INSERT INTO "My.Table" VALUES (2)',
+        'INSERT INTO "My"."Table" VALUES (3)',
+    )  # fmt: skip
+    where = ("--path", str(server.data / "pg_wal"))
+    for value, names in {
+        1: ('"S.x"."q""t"', 'S.x.q"t', '"q""t"', 'q"t'),
+        2: ('public."My.Table"', '"My.Table"', "public.My.Table"),
+        3: ('"My"."Table"', "My.Table", 'My."Table"', "Table"),
+    }.items():
+        for name in names:
+            for command in (("table-at", name), ("changes", "--table", name)):
+                assert run(["history", *command, *where]) == 0, name
+                rows = capsys.readouterr().out.splitlines()[1:]
+                assert len(rows) == 1 and str(value) in rows[0], (name, rows)
+        assert run(["history", "undo", "--table", names[0], *where]) == 0
+        capsys.readouterr()
+    assert run(["history", "table-at", '"my.table"', *where]) == 1

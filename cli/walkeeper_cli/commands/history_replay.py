@@ -76,7 +76,8 @@ def table_at(
     \b
     Without --base only what was made or touched within the WAL is known; what is not is told on
     stderr and in the column coverage of Parquet. With full_page_writes (the default), a block is
-    known from its first change behind a checkpoint on.
+    known from its first change behind a checkpoint on. A name without quotes is taken exactly as
+    written; quotes are PostgreSQL's.
     """
     from walkeeper_cli.history_past import Asked, ServerCatalogs
     from walkeeper_cli.history_past import table_at as write
@@ -90,7 +91,13 @@ def table_at(
 
 @click.command("changes", short_help="Who changed which row when, old and new values.")
 @source_options
-@option("--table", "tables", multiple=True, metavar="NAME", help="Only of this; may be repeated.")
+@option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="NAME",
+    help="Only of this; may be repeated. Without quotes, taken exactly as written.",
+)
 @option(
     "--where",
     multiple=True,
@@ -121,7 +128,13 @@ def changes(
 
 @click.command("undo", short_help="SQL that takes changes back.")
 @source_options
-@option("--table", "tables", multiple=True, metavar="NAME", help="Only of this; may be repeated.")
+@option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="NAME",
+    help="Only of this; may be repeated. Without quotes, taken exactly as written.",
+)
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
 @option("--all-tables", is_flag=True, help="Everything in the range.")
 @_written("sql")
