@@ -211,7 +211,7 @@ class Printer:
         """Whether `text` is PostgreSQL's, in all parts, and not bytes."""
         oid = self.types.base_of(oid)
         known = self.types.by_oid.get(oid)
-        if oid in _TEXTS or oid in _PRINTERS:
+        if oid in (*_TEXTS, _CHAR, _NAME, _JSONB) or oid in _PRINTERS:
             return True
         if known is None:
             return False
