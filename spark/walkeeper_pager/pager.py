@@ -50,7 +50,6 @@ from walkeeper_replay.page import PAGE_BYTES
 
 logger = logging.getLogger("walkeeper.pager")
 
-_XLOG, _BACKUP_END = 0, 0x50
 FOLD_BYTES_MAX = 32 << 20  # of WAL, whose pages one transaction writes
 
 
@@ -183,14 +182,9 @@ class Pager:
     def _see_end_of_backup(self, batch: Batch) -> None:
         if self._consistent_lsn is not None:
             return
-        records = batch.records
-        ends = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _BACKUP_END)
-        for row in np.flatnonzero(ends).tolist():
-            begin = int(records["main_offset"][row])
-            started = int(batch.payload[begin : begin + 8].view(np.uint64)[0])
-            if started == self.base.redo_lsn:
-                self._consistent_lsn = int(batch.end_lsn()[row])
-                logger.info("the base backup is consistent from %s on", Lsn(self._consistent_lsn))
+        self._consistent_lsn = self.base.directory.end_in(batch)
+        if self._consistent_lsn is not None:
+            logger.info("the base backup is consistent from %s on", Lsn(self._consistent_lsn))
 
     # History
 

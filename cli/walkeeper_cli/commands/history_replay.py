@@ -89,15 +89,18 @@ def table_at(
     return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
 
 
-@click.command("changes", short_help="Who changed which row when, old and new values.")
-@source_options
-@option(
+_tables_option = option(
     "--table",
     "tables",
     multiple=True,
     metavar="NAME",
     help="Only of this; may be repeated. Without quotes, taken exactly as written.",
 )
+
+
+@click.command("changes", short_help="Who changed which row when, old and new values.")
+@source_options
+@_tables_option
 @option(
     "--where",
     multiple=True,
@@ -128,13 +131,7 @@ def changes(
 
 @click.command("undo", short_help="SQL that takes changes back.")
 @source_options
-@option(
-    "--table",
-    "tables",
-    multiple=True,
-    metavar="NAME",
-    help="Only of this; may be repeated. Without quotes, taken exactly as written.",
-)
+@_tables_option
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
 @option("--all-tables", is_flag=True, help="Everything in the range.")
 @_written("sql")
