@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from walkeeper_cli.restore import patience, restored_server
 from walkeeper_cli.restore.restored_server import parse_postmaster_opts
 from walkeeper_cli.restore.verdict import (
     Absent,
@@ -209,3 +210,17 @@ def test_postmaster_opts_are_read_as_they_are_written() -> None:
     assert program == "/usr/lib/postgresql/15/bin/postgres"
     assert words == ["-D", ".", "-c", "config_file=/a b/x.conf"]
     assert parse_postmaster_opts("/bin/postgres\n") == ("/bin/postgres", [])
+
+
+def test_a_standby_that_waits_long_says_that_a_changed_command_needs_a_restart(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "SAY_FIRST_S", 0.0)
+    monkeypatch.setattr(patience, "SAY_S", 0.2)
+    monkeypatch.setattr(patience, "check_wanted", lambda: None)
+    monkeypatch.setattr(restored_server, "is_standby", lambda: True)
+    asked = itertools.chain([Unknown("no quorum")] * 6, ["found"])
+    assert patience.until_known("00000002.history", 0.0, lambda: next(asked)) == "found"
+    first, *_, last = capfd.readouterr().err.splitlines()
+    assert "no quorum" in first and "restart" not in first
+    assert last.endswith("if restore_command was changed meanwhile, restart this server")

@@ -13,6 +13,7 @@ from walkeeper_common.errors import Refused
 
 SAY_FIRST_S, SAY_S = 1.0, 10.0
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+RESTART = "; if restore_command was changed meanwhile, restart this server"
 
 
 def until_known(name: str, wait_s: float, ask: Callable[[], str | Unknown]) -> str:
@@ -28,7 +29,10 @@ def until_known(name: str, wait_s: float, ask: Callable[[], str | Unknown]) -> s
         if not is_standby and now_s - started_s >= wait_s:
             raise Refused(f"{name}: gave up after {wait_s:g} s: {outcome.text}")
         if now_s >= say_s:
-            say(f"{name}: waiting for {now_s - started_s:.0f} s: {outcome.text}")
+            waited_s = now_s - started_s
+            # PostgreSQL does nothing else meanwhile, so it does not see a reloaded one.
+            hint = RESTART if is_standby and waited_s > SAY_S else ""
+            say(f"{name}: waiting for {waited_s:.0f} s: {outcome.text}{hint}")
             say_s = now_s + SAY_S
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_MAX_S)
