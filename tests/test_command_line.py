@@ -14,6 +14,7 @@ import click
 import pytest
 
 from walkeeper_archive.layout import Packing
+from walkeeper_archive.object_store import open_store
 from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
 from walkeeper_common.addresses import parse_address, shown_address
@@ -257,6 +258,21 @@ def test_every_option_has_an_environment_variable() -> None:
                 continue  # what PostgreSQL puts for %f and %p
             flag = max(parameter.opts, key=len).removeprefix("--").replace("-", "_").upper()
             assert parameter.envvar == f"WALKEEPER_{flag}", f"{name} {parameter.opts}"
+
+
+def test_what_is_wrong_is_said_before_anything_is_fenced_or_made(
+    complaint: Complaint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = complaint("settle", "--safekeepers", THREE, "--seal", "--replayed-by", "hots=standby")
+    assert "--replayed-by" in said and 'invalid connection option "hots"' in said
+    create = ["create", "--safekeepers", THREE, "--dsn", "host=h", "--slot", "s"]
+    assert run([*create, "--cluster", "My.DB!"]) == 1
+    assert "cannot name a cluster" in capsys.readouterr().err
+
+
+def test_an_empty_archive_is_no_directory() -> None:
+    with pytest.raises(Refused, match="empty text is no place"):
+        open_store("")
 
 
 def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:

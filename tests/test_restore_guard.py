@@ -45,6 +45,8 @@ def restore(
         ("restore", "--safekeepers", NOBODY, SEGMENT),
         ("restore", "--safekeepers", NOBODY, "--wait", "soon", SEGMENT, "x"),
         ("restore", "--safekeepers", NOBODY, "--min-lsn", "12", SEGMENT, "x"),
+        ("restore", "--safekeepers", NOBODY, "--min-lsn", "", SEGMENT, "x"),
+        ("restore", "--archive", "", SEGMENT, "x"),
         ("restore", "--safekeepers", NOBODY, "--config", "/none.toml", SEGMENT, "x"),
         ("--bogus", "restore", "--safekeepers", NOBODY, SEGMENT, "x"),
         ("--config", "/none.toml", "restore", "--safekeepers", NOBODY, SEGMENT, "x"),

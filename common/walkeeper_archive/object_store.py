@@ -70,6 +70,8 @@ CLOUD_SCHEMES = frozenset(
 
 def open_store(url: str) -> ObjectStore:
     """Nothing is asked of it yet. Refused: the URL means nothing, or its library is missing."""
+    if not url:
+        raise Refused("an empty text is no place for an archive: name a directory or a URL")
     if "://" not in url or url.startswith("file://"):
         from walkeeper_archive.local_store import LocalStore
 

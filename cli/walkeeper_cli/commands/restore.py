@@ -25,7 +25,7 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
     from walkeeper_common.lsn import ZERO_LSN, Lsn
 
     try:
-        return Lsn.parse(value) if value else ZERO_LSN
+        return ZERO_LSN if value is None else Lsn.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
 

@@ -79,6 +79,7 @@ def command(
     if replayed_by is not None:
         from walkeeper_cli.log_kind import refuse_logical
 
+        _refuse_no_dsn(replayed_by)  # before anybody is fenced
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     replayed_lsn = None if replayed_by is None else _wait_replayed(replayed_by, end, timeout)
@@ -86,6 +87,17 @@ def command(
         click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
     else:
         _tell(cluster, end, replayed_lsn)
+
+
+def _refuse_no_dsn(dsn: str) -> None:
+    from walkeeper_common.errors import Refused
+    from walkeeper_proposer.dsn import libpq_parameters
+
+    try:
+        libpq_parameters(dsn)
+    except Refused as error:
+        text = str(error).removeprefix("--dsn ")
+        raise click.BadParameter(text, param_hint="--replayed-by") from error
 
 
 def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:
