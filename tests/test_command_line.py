@@ -250,8 +250,12 @@ def test_addresses_may_have_blanks_and_ipv6() -> None:
 
 def test_every_option_has_an_environment_variable() -> None:
     context = click.Context(cli)
-    for name in COMMANDS:
-        command = cli.get_command(context, name)
+    commands = {name: cli.get_command(context, name) for name in COMMANDS}
+    for name, group in list(commands.items()):
+        if isinstance(group, click.Group):
+            commands |= {f"{name} {inner}": c for inner, c in group.commands.items()}
+    assert len(commands) > len(COMMANDS)
+    for name, command in commands.items():
         assert command is not None
         for parameter in command.params:
             if isinstance(parameter, click.Argument):
@@ -273,6 +277,16 @@ def test_what_is_wrong_is_said_before_anything_is_fenced_or_made(
 def test_an_empty_archive_is_no_directory() -> None:
     with pytest.raises(Refused, match="empty text is no place"):
         open_store("")
+
+
+def test_an_option_that_may_be_repeated_is_a_list_in_the_file(
+    complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "walkeeper.toml"
+    file.write_text('[archive]\nkeep = ["7d", "/no/such/backup"]\n')
+    assert "no/such/backup" in complaint("archive", "prune", str(tmp_path), "--config", str(file))
+    monkeypatch.setenv("WALKEEPER_KEEP", "nonsense")
+    assert "nonsense" in complaint("archive", "prune", str(tmp_path))
 
 
 def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:

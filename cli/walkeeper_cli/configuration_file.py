@@ -18,7 +18,7 @@ import click
 
 def load_defaults(
     path: str, command: click.Command, group: click.Group | None = None
-) -> dict[str, str]:
+) -> dict[str, str | list[str]]:
     """The file's values for one command: its own table before the top level.
 
     A command within a group has the group's table, with the options of all that are in it.
@@ -38,31 +38,36 @@ def load_defaults(
         if _name(key) not in known:
             raise click.UsageError(f"--config {path}: [{owner.name}] has no option {key!r}")
     _refuse_unknown(path, document, common)
-    given = {k: v for k, v in (common | own).items() if _name(k) in parameters}
-    return {parameters[_name(key)]: _as_written(path, key, value) for key, value in given.items()}
+    defaults: dict[str, str | list[str]] = {}
+    for key, value in (common | own).items():
+        parameter = parameters.get(_name(key))
+        if parameter is not None and parameter.name:
+            texts = _as_written(path, key, value)
+            defaults[parameter.name] = texts if parameter.multiple else ",".join(texts)
+    return defaults
 
 
-def _as_written(path: str, key: str, value: Any) -> str:
+def _as_written(path: str, key: str, value: Any) -> list[str]:
     """What would stand on the command line: options check text, and know nothing of TOML."""
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, dict | list) for item in items):
         raise click.UsageError(f"--config {path}: {key} is a table, not a value")
-    return ",".join(str(item) for item in items)
+    return [str(item) for item in items]
 
 
 def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _parameters(command: click.Command) -> dict[str, str]:
-    """What click calls each option, by the name that people give it."""
+def _parameters(command: click.Command) -> dict[str, click.Option]:
+    """Each option, by the name that people give it."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
     below = {name: param for each in inner for name, param in _parameters(each).items()}
     return below | {
-        _name(flag.removeprefix("--")): param.name
+        _name(flag.removeprefix("--")): param
         for param in command.params
         for flag in param.opts
-        if flag.startswith("--") and param.name
+        if flag.startswith("--") and isinstance(param, click.Option)
     }
 
 

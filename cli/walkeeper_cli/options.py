@@ -142,8 +142,10 @@ class EnvironmentOption(click.Option):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        if self.envvar is None and self.name is not None:
-            self.envvar = f"WALKEEPER_{self.name.upper()}"
+        flags = [flag for flag in self.opts if flag.startswith("--")]
+        if self.envvar is None and flags:
+            name = max(flags, key=len).removeprefix("--").replace("-", "_")
+            self.envvar = f"WALKEEPER_{name.upper()}"
 
 
 def option(*declarations: str, **keywords: Any) -> Callable[[Function], Function]:
