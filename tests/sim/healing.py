@@ -105,7 +105,7 @@ def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
     stop_ms = world.now_ms + HEAL_S * 1000
     while world.now_ms < stop_ms:
         world.run_until(stop_ms, stop=lambda: is_done() or not story.alive())
-        if proposer.stop is None or proposer.stop.outcome not in GOES_ON:
+        if proposer.stop is None or not _goes_on(story, proposer.stop.outcome):
             break
         proposer = story.start_proposer(take_over=True, primary=proposer.primary, resumes=True)
     if not is_done():
@@ -115,6 +115,14 @@ def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
             f"{wanted_lsn}; {where}; {proposer.stop}"
         )
     return proposer
+
+
+def _goes_on(story: Story, outcome: Outcome) -> bool:
+    """Whether its supervisor, or its operator, starts it again. Where one vote elects, who answers
+    first decides which of several unacknowledged ends the log has: a primary of another one is
+    refused, and not the next time."""
+    votes = {node.configuration.vote_quorum for node in members(story)}
+    return outcome in GOES_ON or (outcome is Outcome.REFUSED and votes == {1})
 
 
 def _settle_for_good(story: Story) -> None:
