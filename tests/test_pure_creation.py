@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from tests.scenario_words import LOG_UUID, configuration_of, incarnation_of
+from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, is_well_formed
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import PrepareLog
-from walkeeper_safekeeper.creation import check_cluster_name, configured, prepared, state_of
+from walkeeper_safekeeper.creation import configured, prepared, state_of
 from walkeeper_safekeeper.durable import Durable, unreached_start
 
 CONFIGURATION = configuration_of(3)

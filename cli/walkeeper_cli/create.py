@@ -25,7 +25,6 @@ from walkeeper_proposer.logical_primary import create_slot_command
 from walkeeper_proposer.primary import identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
-from walkeeper_safekeeper.creation import check_cluster_name
 
 NO_LOG = bytes(16)
 
@@ -55,7 +54,6 @@ class Created:
 
 async def create(settings: CreateSettings) -> Created:
     """Refused says what stands in the way."""
-    check_cluster_name(settings.cluster)  # before a slot is made
     quorum = _ack_quorum(settings)
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
     if (in_use := _in_use(settings, states)) is not None:

@@ -19,9 +19,12 @@ def logged(
     source: Source, tables: Sequence[str], database: str | None, base: str | None
 ) -> tuple[list[Change], str]:
     """(changes, database) of a logical log, which has them as they were decoded."""
-    for name, value in (("--base", base), ("--timeline", source.timeline),
-                        ("--start-time", source.start_time), ("--end-time", source.end_time),
-                        ("--spark", source.spark)):  # fmt: skip
+    for name, value in (
+        ("--base", base),
+        ("--timeline", source.timeline),
+        ("--start-time", source.start_time),
+        ("--end-time", source.end_time),
+    ):
         if value:
             raise click.UsageError(f"{source.path} is a logical log: {name} is for WAL")
     files = EntryFiles.open(source.path)

@@ -133,24 +133,33 @@ _OPTIONS = (
 
 def source_options(function: Function) -> Callable[..., Any]:
     """All of them, handed over as one `source`."""
-    fields = tuple(Source.__dataclass_fields__)
-
-    @functools.wraps(function)
-    def gathered(**values: Any) -> Any:
-        source = Source(**{name: values.pop(name) for name in fields})
-        return function(source=source, **values)
-
-    wrapped: Callable[..., Any] = gathered
-    for add in reversed(_OPTIONS):
-        wrapped = add(wrapped)
-    return wrapped
+    return source_options_but()(function)
 
 
-def refuse_options(source: Source, *names: str, instead: str) -> None:
-    """UsageError for what a command would pass over in silence."""
-    for name in names:
-        if getattr(source, name):
-            raise click.UsageError(f"--{name.replace('_', '-')} has no meaning here: {instead}")
+def source_options_but(**refused: str) -> Callable[[Function], Callable[..., Any]]:
+    """All but those by these names, which a command would pass over in silence: they are not in
+    its help, and a UsageError says what to do instead."""
+
+    def add_to(function: Function) -> Callable[..., Any]:
+        fields = tuple(Source.__dataclass_fields__)
+
+        @functools.wraps(function)
+        def gathered(**values: Any) -> Any:
+            source = Source(**{name: values.pop(name) for name in fields})
+            for name, instead in refused.items():
+                if getattr(source, name):
+                    flag = f"--{name.replace('_', '-')}"
+                    raise click.UsageError(f"{flag} has no meaning here: {instead}")
+            return function(source=source, **values)
+
+        wrapped: Callable[..., Any] = gathered
+        for add in reversed(_OPTIONS):
+            wrapped = add(wrapped)
+        for parameter in wrapped.__click_params__:  # type: ignore[attr-defined]
+            parameter.hidden |= parameter.name in refused
+        return wrapped
+
+    return add_to
 
 
 def names_options(function: Function) -> Callable[..., Any]:

@@ -102,9 +102,7 @@ def planned(archive: Archive, base: BaseDirectory | None, *, from_start: bool = 
     return make_plan(archive.files, timeline=archive.source.timeline, start_lsn=start)
 
 
-def opened_base(archive: Archive, asked: Asked) -> BaseDirectory | None:
-    if archive.source.spark:
-        raise click.UsageError("in Spark, this is the source pgwal's: see docs/replay.md")
+def opened_base(asked: Asked) -> BaseDirectory | None:
     return None if asked.base is None else BaseDirectory(asked.base)
 
 
@@ -127,7 +125,7 @@ def table_at(
 ) -> int:
     """Writes the rows, says on stderr how many and what is not known of them."""
     archive = Archive(source)
-    base = opened_base(archive, asked)
+    base = opened_base(asked)
     plan = planned(archive, base, from_start=True)
     at = place_of(archive, plan, lsn, time)
     refuse_before(base, plan, at)
@@ -214,7 +212,7 @@ def changes(
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:
         archive = Archive(source)
-        found, database = _changes(archive, asked, tables, opened_base(archive, asked))
+        found, database = _changes(archive, asked, tables, opened_base(asked))
         exit_code, name = archive.exit_code, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
@@ -242,7 +240,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     if not tables and xid is None and not yes:
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
-    base = opened_base(archive, asked)
+    base = opened_base(asked)
     found, database = _changes(archive, asked, tables, base)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     partly: list[Change] = []

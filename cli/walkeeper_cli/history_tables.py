@@ -12,6 +12,7 @@ from walkeeper_cli.history_options import NameSource
 from walkeeper_cli.history_reading import Archive
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.parquet import write_table
+from walkeeper_history.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table
 
 
@@ -31,10 +32,16 @@ def write(
     chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]
     if columns and len(chosen) != 1:
         raise click.UsageError("--columns is for one table; name it with --table")
-    for name in chosen:
-        kept = [column.strip() for column in columns.split(",")] if columns else None
-        made = table(name, kept, known)
+    kept = [column.strip() for column in columns.split(",")] if columns else None
+    for made in [_table(name, kept, known) for name in chosen]:
         _write_one(archive, made, Path(output), again=again, quiet=quiet)
+
+
+def _table(name: str, columns: list[str] | None, names: RelationNames | None) -> Table:
+    try:
+        return table(name, columns, names)
+    except HistoryError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _write_one(archive: Archive, made: Table, output: Path, *, again: bool, quiet: bool) -> None:

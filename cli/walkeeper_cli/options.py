@@ -14,6 +14,8 @@ import click
 
 from walkeeper_cli.configuration_file import load_defaults
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.cluster_name import check_cluster_name
+from walkeeper_common.errors import Refused
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # newer versions of click made it generic
@@ -22,6 +24,8 @@ else:
 
 SIZE_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 DURATION_UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SIZE_MAX = (1 << 63) - 1  # what an offset in a file can be
+DURATION_S_MAX = 3650 * 86400.0  # clocks and sleeps take no more than 292 years
 SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 APPLICATION_NAME_BYTES_MAX = 63
 CONFIG, LOG_LEVEL = "walkeeper.config", "walkeeper.log_level"
@@ -36,10 +40,13 @@ class Size(ParamType):
     name = "size"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", str(value).strip())
+        found = re.fullmatch(r"(\d{1,20})\s*([A-Za-z]*)", str(value).strip())
         if not found or found.group(2).lower() not in SIZE_UNITS:
             self.fail(f"{value!r} is not a size such as 16MB or 1GB", param, ctx)
-        return int(found.group(1)) * SIZE_UNITS[found.group(2).lower()]
+        size = int(found.group(1)) * SIZE_UNITS[found.group(2).lower()]
+        if size > SIZE_MAX:
+            self.fail(f"{value!r} is beyond {SIZE_MAX >> 40} TB", param, ctx)
+        return size
 
 
 class Duration(ParamType):
@@ -51,7 +58,20 @@ class Duration(ParamType):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
         if not found or found.group(2).lower() not in DURATION_UNITS_S:
             self.fail(f"{value!r} is not a duration such as 60s or 5min", param, ctx)
-        return float(found.group(1)) * DURATION_UNITS_S[found.group(2).lower()]
+        duration_s = float(found.group(1)) * DURATION_UNITS_S[found.group(2).lower()]
+        if duration_s > DURATION_S_MAX:
+            self.fail(f"{value!r}: the longest duration is {DURATION_S_MAX / 86400:g}d", param, ctx)
+        return duration_s
+
+
+class Timeout(Duration):
+    """A duration that somebody can answer in."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        duration_s = super().convert(value, param, ctx)
+        if not duration_s:
+            self.fail(f"{value!r}: nothing happens in no time", param, ctx)
+        return duration_s
 
 
 class HostPort(ParamType):
@@ -137,6 +157,34 @@ class SlotName(ParamType):
         return str(value)
 
 
+class Dsn(ParamType):
+    """What libpq takes as a connection string, its service included."""
+
+    name = "dsn"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        from walkeeper_proposer.dsn import libpq_parameters
+
+        try:
+            libpq_parameters(str(value))
+        except Refused as error:
+            self.fail(str(error).removeprefix("--dsn").lstrip(": "), param, ctx)
+        return str(value)
+
+
+class ClusterName(ParamType):
+    """It becomes a folder's name on every safekeeper."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        try:
+            check_cluster_name(str(value))
+        except Refused as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
 class EnvironmentOption(click.Option):
     """An option that `WALKEEPER_<OPTION>` gives as well."""
 
@@ -146,6 +194,12 @@ class EnvironmentOption(click.Option):
         if self.envvar is None and flags:
             name = max(flags, key=len).removeprefix("--").replace("-", "_")
             self.envvar = f"WALKEEPER_{name.upper()}"
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """An empty path, as of a variable that a script forgot to set, would be this directory."""
+        if value == "" and isinstance(self.type, click.Path):
+            raise click.BadParameter("the path is empty", ctx, self)
+        return super().type_cast_value(ctx, value)
 
 
 def option(*declarations: str, **keywords: Any) -> Callable[[Function], Function]:
@@ -196,6 +250,7 @@ safekeepers_option = option(
 )
 dsn_option = option(
     "--dsn",
+    type=Dsn(),
     required=True,
     metavar="DSN",
     help="The primary, as libpq takes it: 'host=db1 user=walkeeper', postgresql://…, service=…. "
@@ -208,7 +263,12 @@ http_option = option(
     help="Serve /metrics, /health and /ready here.",
 )
 cluster_option = option(
-    "--cluster", default="main", show_default=True, metavar="NAME", help="Which log."
+    "--cluster",
+    type=ClusterName(),
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="Which log.",
 )
 
 

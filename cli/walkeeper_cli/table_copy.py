@@ -102,7 +102,8 @@ def copy_table(connection: psycopg.Connection[Any], table: PublishedTable, path:
     with (
         connection.cursor() as cursor,
         cursor.copy(_copy_command(table)) as copy,
-        parquet.ParquetWriter(path, table.arrow_schema, compression="zstd") as writer,
+        path.open("wb") as file,
+        parquet.ParquetWriter(file, table.arrow_schema, compression="zstd") as writer,
     ):
         for batch in _batches(copy, table):
             count += batch.num_rows

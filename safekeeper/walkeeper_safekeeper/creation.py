@@ -7,26 +7,15 @@ never overwritten, and no vote is given before configure.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
+from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import is_segment_size
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_common.requests import LogState, PrepareLog
 from walkeeper_safekeeper.durable import Durable
-
-CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-
-
-def check_cluster_name(cluster: str) -> None:
-    """It becomes a folder's name and a word in a conninfo."""
-    if not CLUSTER_NAME.fullmatch(cluster):
-        raise Refused(
-            f"{cluster!r} cannot name a cluster: letters, digits, '_', '-' and '.', "
-            "at most 63, beginning with a letter or a digit"
-        )
 
 
 def prepared(

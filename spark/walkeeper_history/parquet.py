@@ -82,7 +82,10 @@ def write_table(
         made_of = _made_of(table, segment, complete=complete)
         schema = table.schema.with_metadata({_METADATA: json.dumps(made_of).encode()})
         try:
-            with pq.ParquetWriter(partial, schema, **_encodings(table)) as writer:
+            with (
+                partial.open("wb") as file,  # a name with a colon would be taken for a URL
+                pq.ParquetWriter(file, schema, **_encodings(table)) as writer,
+            ):
                 for batch in batches:
                     rows += batch.num_rows
                     writer.write_batch(batch.replace_schema_metadata(schema.metadata))

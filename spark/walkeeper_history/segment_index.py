@@ -126,7 +126,8 @@ def update_index(
     table = table.replace_schema_metadata({_SYSTEM_ID: str(plan.system_id).encode()})
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        pq.write_table(table, partial, compression="zstd")
+        with partial.open("wb") as file:  # a name with a colon would be taken for a URL
+            pq.write_table(table, file, compression="zstd")
         partial.replace(path)
     except OSError as error:
         raise HistoryError(f"{path}: {error.strerror or error}") from error

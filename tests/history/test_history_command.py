@@ -119,11 +119,24 @@ def test_a_column_or_table_that_is_not_there_is_named(
     archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["history", "tables", "--path", str(archive), "--output", str(tmp_path)]
-    assert run([*command, "--table", "rows"]) == 1
+    assert run([*command, "--table", "records,rows"]) == 2
+    assert not list(tmp_path.rglob("*.parquet")), "nothing before all of them are known"
     assert "there are: records, blocks" in capsys.readouterr().err
-    assert run([*command, "--columns", "lsn"]) == 1
+    assert run([*command, "--columns", "lsn"]) == 2
     assert "it has: start_lsn, end_lsn" in capsys.readouterr().err
     assert run([*command, "--table", "records,stats", "--columns", "xid"]) == 2
+
+
+def test_a_place_with_a_colon_is_a_directory(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative one was a URL to Parquet's writer."""
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        command = ["history", "tables", "--path", str(archive), "--output", "2026-11:23"]
+        assert run([*command, "--table", "stats"]) == 0
+        assert run(["history", "index", "--path", str(archive), "--output", "i:x"]) == 0
+    assert list((tmp_path / "2026-11:23" / "stats").glob("*.parquet"))
 
 
 def commits(seed: int, count: int) -> tuple[WalMaker, list[tuple[int, int]]]:

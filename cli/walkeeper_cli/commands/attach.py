@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_option, option
+from walkeeper_cli.options import ApplicationName, Timeout, config_option, dsn_option, option
 
 
 @click.command("attach", short_help="Let commits wait for the quorum.")
@@ -18,7 +18,7 @@ from walkeeper_cli.options import ApplicationName, Duration, config_option, dsn_
 )
 @option(
     "--timeout",
-    type=Duration(),
+    type=Timeout(),
     default="60s",
     show_default=True,
     help="How long to wait for the proposer, and then for the setting to be in force.",

@@ -7,8 +7,8 @@ import asyncio
 import click
 
 from walkeeper_cli.options import (
-    Duration,
     SlotName,
+    Timeout,
     cluster_option,
     config_option,
     dsn_option,
@@ -29,7 +29,7 @@ from walkeeper_common.addresses import Address
     help="How many safekeepers must have a commit.  [default: a majority]",
 )
 @option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")
-@option("--timeout", type=Duration(), default="10s", show_default=True, help="For each answer.")
+@option("--timeout", type=Timeout(), default="10s", show_default=True, help="For each answer.")
 @option(
     "--allow-single-ack",
     is_flag=True,

@@ -8,8 +8,8 @@ import click
 
 from walkeeper_cli.options import (
     ApplicationName,
-    Duration,
     SlotName,
+    Timeout,
     config_option,
     dsn_option,
     option,
@@ -35,7 +35,7 @@ from walkeeper_cli.options import (
 )
 @option(
     "--timeout",
-    type=Duration(),
+    type=Timeout(),
     default="20s",
     show_default=True,
     help="How long to wait until nobody waits any more.",

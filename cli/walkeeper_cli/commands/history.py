@@ -12,10 +12,12 @@ from walkeeper_cli.history_options import (
     NameSource,
     Source,
     names_options,
-    refuse_options,
     source_options,
+    source_options_but,
 )
-from walkeeper_cli.options import Duration, config_option, option
+from walkeeper_cli.options import Timeout, config_option, option
+
+_ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
 
 
 @click.group("history", short_help="Read archived WAL: statistics, tables, a report.")
@@ -246,14 +248,14 @@ def index(source: Source, output: str) -> int:
 
 
 @command.command("tail", short_help="Show what is written, as it is written.")
-@source_options
+@source_options_but(end_lsn=_ENDLESS, end_time=_ENDLESS, start_time=_ENDLESS, spark=_ENDLESS)
 @option(
     "--table", "name", default="xacts", show_default=True, metavar="NAME",
     type=click.Choice(["records", "blocks", "xacts", "checkpoints", "locks", "messages"]),
     help="records, blocks, xacts, checkpoints, locks or messages.",
 )  # fmt: skip
 @option("--columns", metavar="NAME,…", help="Only these, in this order.")
-@option("--interval", type=Duration(), default="1s", show_default=True, help="Between two looks.")
+@option("--interval", type=Timeout(), default="1s", show_default=True, help="Between two looks.")
 @option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="One object a line.")
 @config_option
 def tail(source: Source, name: str, columns: str | None, interval: float, as_json: bool) -> None:
@@ -266,10 +268,6 @@ def tail(source: Source, name: str, columns: str | None, interval: float, as_jso
     from walkeeper_cli.history_reading import opened
     from walkeeper_cli.history_tail import tail as follow
 
-    refuse_options(
-        source, "end_lsn", "end_time", "start_time", "spark",
-        instead="it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C",
-    )  # fmt: skip
     with opened(source) as archive:
         follow(archive, name, columns, interval, as_json)
 

@@ -13,11 +13,13 @@ from walkeeper_cli.history_options import (
     Source,
     Time,
     is_asked_for,
-    refuse_options,
-    source_options,
+    source_options_but,
 )
 from walkeeper_cli.options import config_option, option
 from walkeeper_common.lsn import Lsn
+
+_AS_OF = "say as of when with --lsn or --time"
+_IN_SPARK = "in Spark, this is the source pgwal's: see docs/replay.md"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,7 +37,7 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
             option("--output", "-o", metavar="FILE", help="Appears whole or not at all."),
             option(
                 "--format", "format_", type=click.Choice(formats),
-                help="By the file's name, else CSV.",
+                help="By the file's name, else CSV." if "csv" in formats else "The only one.",
             ),
         )  # fmt: skip
         made: Callable[..., Any] = function
@@ -48,7 +50,7 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
 
 @click.command("table-at", short_help="A table's rows as of an LSN or a time.")
 @click.argument("table")
-@source_options
+@source_options_but(end_lsn=_AS_OF, end_time=_AS_OF, start_time=_AS_OF, spark=_IN_SPARK)
 @option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
 @option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
 @option(
@@ -82,9 +84,6 @@ def table_at(
     from walkeeper_cli.history_past import Asked, ServerCatalogs
     from walkeeper_cli.history_past import table_at as write
 
-    refuse_options(
-        source, "end_lsn", "end_time", "start_time", instead="say as of when with --lsn or --time"
-    )
     catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
     return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
 
@@ -99,7 +98,7 @@ _tables_option = option(
 
 
 @click.command("changes", short_help="Who changed which row when, old and new values.")
-@source_options
+@source_options_but(spark=_IN_SPARK)
 @_tables_option
 @option(
     "--where",
@@ -130,7 +129,7 @@ def changes(
 
 
 @click.command("undo", short_help="SQL that takes changes back.")
-@source_options
+@source_options_but(spark=_IN_SPARK)
 @_tables_option
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
 @option("--all-tables", is_flag=True, help="Everything in the range.")

@@ -12,10 +12,10 @@ import click
 
 from walkeeper_cli.history_options import LsnText
 from walkeeper_cli.options import (
-    Duration,
     HostPort,
     HostPorts,
     Size,
+    Timeout,
     cluster_option,
     config_option,
     log_level_option,
@@ -108,7 +108,7 @@ _at_option = option(
 @option("--lsn", type=LsnText(), metavar="LSN", help="As of then; the default is the newest.")
 @option(
     "--timeout",
-    type=Duration(),
+    type=Timeout(),
     default="10s",
     show_default=True,
     help="How long to wait for an LSN that is still to come.",

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from walkeeper_cli.options import (
-    Duration,
     HostPort,
     ParamType,
+    Timeout,
     cluster_option,
     config_option,
     option,
@@ -55,7 +55,7 @@ class Newcomer(ParamType):
 )
 @option(
     "--timeout",
-    type=Duration(),
+    type=Timeout(),
     help="Give up when nothing has moved for so long.  [default: wait]",
 )
 @config_option

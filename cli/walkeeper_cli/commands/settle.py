@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from walkeeper_cli.options import (
+    Dsn,
     Duration,
+    Timeout,
     cluster_option,
     config_option,
     option,
@@ -42,10 +44,11 @@ NO_STANDBY = (
 )
 @option(
     "--replayed-by",
+    type=Dsn(),
     metavar="DSN",
     help="Then wait until this standby has replayed all of it, so that it may be promoted.",
 )
-@option("--timeout", type=Duration(), default="60s", show_default=True, help="For each step.")
+@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -79,7 +82,6 @@ def command(
     if replayed_by is not None:
         from walkeeper_cli.log_kind import refuse_logical
 
-        _refuse_no_dsn(replayed_by)  # before anybody is fenced
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     replayed_lsn = None if replayed_by is None else _wait_replayed(replayed_by, end, timeout)
@@ -87,17 +89,6 @@ def command(
         click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
     else:
         _tell(cluster, end, replayed_lsn)
-
-
-def _refuse_no_dsn(dsn: str) -> None:
-    from walkeeper_common.errors import Refused
-    from walkeeper_proposer.dsn import libpq_parameters
-
-    try:
-        libpq_parameters(dsn)
-    except Refused as error:
-        text = str(error).removeprefix("--dsn ")
-        raise click.BadParameter(text, param_hint="--replayed-by") from error
 
 
 def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from walkeeper_cli.options import (
-    Duration,
     SlotName,
+    Timeout,
     cluster_option,
     config_option,
     dsn_option,
@@ -27,7 +27,7 @@ from walkeeper_common.addresses import Address
     "--output", "-o", required=True, metavar="DIR", type=click.Path(file_okay=False),
     help="A directory for the files; it is made, or empty.",
 )  # fmt: skip
-@option("--timeout", type=Duration(), default="60s", show_default=True, help="For the log.")
+@option("--timeout", type=Timeout(), default="60s", show_default=True, help="For the log.")
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

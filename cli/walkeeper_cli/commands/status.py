@@ -9,7 +9,7 @@ import time
 import click
 
 from walkeeper_cli.options import (
-    Duration,
+    Timeout,
     cluster_option,
     config_option,
     option,
@@ -26,7 +26,7 @@ WATCH_S = 2.0
 @option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
 @option("--check", is_flag=True, help="One line; exit 0 if all is well, 1 if degraded, 2 without.")
 @option("--watch", is_flag=True, help="Again every 2 s, until Ctrl-C.")
-@option("--timeout", type=Duration(), default="3s", show_default=True, help="For each answer.")
+@option("--timeout", type=Timeout(), default="3s", show_default=True, help="For each answer.")
 @config_option
 def command(
     safekeepers: tuple[Address, ...],

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from walkeeper_cli.options import Duration, config_option, dsn_option, option
+from walkeeper_cli.options import Timeout, config_option, dsn_option, option
 
 SAFEKEEPERS = 3
 
@@ -27,7 +27,7 @@ SAFEKEEPERS = 3
 @option("--replace", is_flag=True, help="Replace a synchronous_standby_names that is not empty.")
 @option(
     "--timeout",
-    type=Duration(),
+    type=Timeout(),
     default="60s",
     show_default=True,
     help="How long each part may take to get ready.",
