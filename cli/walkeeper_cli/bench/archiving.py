@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Archiving(Safekeepers):
         server: PostgreSQL,
         directory: Path,
         name: str,
+        cluster: str,
         url: str | None,
         *,
         beside: Safekeepers | None = None,
@@ -47,7 +49,13 @@ class Archiving(Safekeepers):
     ) -> None:
         flags = () if url is None else ("--archive", url, *options)
         super().__init__(
-            server, directory, name=name, beside=beside, options=flags, environment=environment
+            server,
+            directory,
+            name=name,
+            cluster=cluster,
+            beside=beside,
+            options=flags,
+            environment=environment,
         )
         self._waits = name == WITH
 
@@ -63,7 +71,7 @@ class Archiving(Safekeepers):
         try:
             async with asyncio.timeout(ARCHIVED_S):
                 while text:
-                    text = _wanting(await gather(self.addresses, "main", 3.0))
+                    text = _wanting(await gather(self.addresses, self.cluster, 3.0))
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise Refused(f"the archive did not catch up within {ARCHIVED_S:g} s: {text}") from None
@@ -86,17 +94,20 @@ def _wanting(document: dict[str, object]) -> str:
 def sides(
     server: PostgreSQL, directory: Path, url: str | None, options: tuple[str, ...] = ()
 ) -> list[Side]:
-    """`url` None: a directory beside the rest."""
+    """`url` None: a directory beside the rest. The log's name is new, because what is archived
+    at `url` stays there, and nothing may come beside a log that somebody needs."""
+    cluster = f"bench_{secrets.token_hex(4)}"
     if url is None:
         (directory / "archive").mkdir()
         url = f"file://{directory}/archive"
     is_local = "://" not in url or url.startswith("file://")
-    without = Archiving(server, directory, WITHOUT, None)
-    working = Archiving(server, directory, WITH, url, beside=without, options=options)
+    without = Archiving(server, directory, WITHOUT, cluster, None)
+    working = Archiving(server, directory, WITH, cluster, url, beside=without, options=options)
     failing = Archiving(
         server,
         directory,
         FAILING,
+        cluster,
         f"file://{directory}/not-mounted" if is_local else url,
         beside=without,
         environment={} if is_local else dict.fromkeys(DEAD_ENDPOINTS, DEAD),

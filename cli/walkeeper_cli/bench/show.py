@@ -67,7 +67,7 @@ def run(
 
 def _directory(parent: str | None) -> Path:
     try:
-        directory = Path(tempfile.mkdtemp(prefix="walkeeper_bench_", dir=parent))
+        directory = Path(tempfile.mkdtemp(prefix="walkeeper_bench_", dir=parent)).absolute()
     except OSError as error:
         raise Refused(f"--dir: {error}") from error
     prepare(directory)

@@ -25,6 +25,7 @@ from walkeeper_common.errors import Refused
 
 RECEIVERS = 3
 QUORUM = 2
+NAME = "walkeeper"
 READY_S = 60.0
 POLL_S = 0.05
 SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
@@ -121,28 +122,31 @@ class Safekeepers:
         directory: Path,
         *,
         name: str = "walkeeper",
+        cluster: str = "main",
         beside: Safekeepers | None = None,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`beside`: the same safekeepers as another side's, with other options."""
-        self.name, self._server = name, server
+        self.name, self._server, self.cluster = name, server, cluster
         self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
         if beside is not None:
             self.addresses = beside.addresses
         daemons_of = daemons.safekeepers(directory, self.addresses, options, environment)
         self.victims = list(daemons_of.values())
-        self._proposer = daemons.proposer(directory, self.addresses, server.dsn)
+        named = ("--cluster", cluster, "--slot", NAME, "--application-name", NAME)
+        self._proposer = daemons.proposer(directory, self.addresses, server.dsn, named)
 
     @contextlib.asynccontextmanager
     async def attached(self) -> AsyncIterator[None]:
         server = self._server
         await asyncio.gather(*(child.start(READY_S) for child in self.victims))
         try:
-            await create(CreateSettings(self.addresses, server.dsn, if_not_exists=True))
+            log = CreateSettings(self.addresses, server.dsn, self.cluster, NAME, if_not_exists=True)
+            await create(log)
             await self._proposer.start(READY_S)
-            await _caught_up(server, ["walkeeper"])
-            await attach(AttachSettings(server.dsn, "walkeeper"), lambda _: None)
+            await _caught_up(server, [NAME])
+            await attach(AttachSettings(server.dsn, NAME), lambda _: None)
             yield
         finally:
             await _wait_for(server, "")

@@ -34,6 +34,11 @@ SHARED = (
     config_option,
 )  # fmt: skip
 
+# Not from WALKEEPER_ARCHIVE: what a benchmark writes belongs to no archive that is in use.
+archive_option = click.option(
+    "--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]"
+)
+
 
 def shared(function: Command) -> Command:
     """The options of all benchmarks."""
@@ -95,13 +100,14 @@ def failover(**flags: Any) -> int:
     "--seconds", type=click.IntRange(1, 3600), default=20, show_default=True,
     help="For each side and number of clients in a round.",
 )  # fmt: skip
-@option("--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]")
+@archive_option
 @shared
 def archive(seconds: int, archive: str | None, **flags: Any) -> int:
     """Transactions a second without an archive, with one, and with a store that fails.
 
     \b
-    The same safekeepers are started again for each side. What they archive at URL stays there:
+    The same safekeepers are started again for each side. What they archive at URL stays there,
+    as the log of a cluster bench_…:
       walkeeper bench archive
       walkeeper bench archive --archive s3://scratch/bench
     """
@@ -118,7 +124,7 @@ def archive(seconds: int, archive: str | None, **flags: Any) -> int:
 
 
 @command.command("archive-put")
-@option("--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]")
+@archive_option
 @option(
     "--segments", type=click.IntRange(1, 10_000), default=24, show_default=True,
     help="Of 16 MB, archived by each side in a round.",

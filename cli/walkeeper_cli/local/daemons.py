@@ -37,10 +37,12 @@ def data_directory(directory: Path, number: int) -> Path:
     return directory / f"safekeeper{number}"
 
 
-def proposer(directory: Path, addresses: Sequence[Address], dsn: str) -> ChildProcess:
+def proposer(
+    directory: Path, addresses: Sequence[Address], dsn: str, options: Sequence[str] = ()
+) -> ChildProcess:
     """Not started. The DSN may hold a password, and a command line can be read by everybody."""
     members = ",".join(map(shown_address, addresses))
-    arguments = ("proposer", "--safekeepers", members)
+    arguments = ("proposer", "--safekeepers", members, *options)
     if not dsn:  # in the environment an empty one counts as none
         return _daemon(directory, "proposer", *arguments, "--dsn", "")
     return _daemon(directory, "proposer", *arguments, WALKEEPER_DSN=dsn)
