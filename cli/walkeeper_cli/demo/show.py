@@ -47,8 +47,8 @@ class DemoSettings:
 
 def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
     """The exit code: 0 if every claim holds. Refused: the one that does not, or what is missing."""
-    forget_surroundings()
     directory = _empty_directory(settings.directory)
+    forget_surroundings()
     try:
         code = asyncio.run(interruptible(_show(settings, directory, steps)))
     except WalkeeperError as error:
