@@ -8,6 +8,7 @@ initialised, because a member without the log has lost its promises and must be 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,11 +59,16 @@ async def create(settings: CreateSettings) -> Created:
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
     if (in_use := _in_use(settings, states)) is not None:
         return Created(in_use, in_use=True)
-    primary = await _primary_with_slot(settings)
+    primary, slot_is_new = await _primary_with_slot(settings)
     log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
     prepare = PrepareLog(settings.cluster, log_uuid)
-    states = await _ask_all(settings, [prepare] * len(settings.safekeepers))
-    configuration = _configuration(settings, states, primary, log_uuid, quorum)
+    try:
+        states = await _ask_all(settings, [prepare] * len(settings.safekeepers))
+        configuration = _configuration(settings, states, primary, log_uuid, quorum)
+    except Refused:
+        if slot_is_new:  # no member was told of this primary's log: nobody would drop it
+            await _drop_slot(settings)
+        raise
     configure = ConfigureLog(settings.cluster, configuration)
     await _ask_all(settings, [configure] * len(settings.safekeepers))
     return Created(configuration)
@@ -131,14 +137,11 @@ def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configurati
     )
 
 
-async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
-    """Identify the primary; first reserve WAL there, so that nothing is recycled meanwhile."""
+async def _primary_with_slot(settings: CreateSettings) -> tuple[PrimaryIdentity, bool]:
+    """Identify the primary, and whether the slot is new; first reserve WAL there, so that nothing
+    is recycled meanwhile."""
     try:
-        connection = await ReplicationConnection.open(
-            settings.dsn,
-            "walkeeper_create",
-            replication="database" if settings.logical else "true",
-        )
+        connection = await _connected(settings)
         try:
             identity = await identify(connection)
             if identity.in_recovery:
@@ -148,17 +151,35 @@ async def _primary_with_slot(settings: CreateSettings) -> PrimaryIdentity:
                 ((*_, database),) = await connection.query("IDENTIFY_SYSTEM")
                 if flaw := flaw_of_encoding(database or "", encoding or ""):
                     raise Refused(flaw)
-            await _make_slot(connection, settings, identity.server_version_num)
-            return await identify(connection)
+            is_new = await _make_slot(connection, settings, identity.server_version_num)
+            return await identify(connection), is_new
         finally:
             connection.close()
     except Unavailable as error:
         raise Refused(str(error)) from error
 
 
+async def _connected(settings: CreateSettings) -> ReplicationConnection:
+    replication = "database" if settings.logical else "true"
+    return await ReplicationConnection.open(
+        settings.dsn, "walkeeper_create", replication=replication
+    )
+
+
+async def _drop_slot(settings: CreateSettings) -> None:
+    """As far as the primary is there: the reason for it is what the user is told."""
+    with contextlib.suppress(Unavailable, Refused):
+        connection = await _connected(settings)
+        try:
+            await connection.query(f'DROP_REPLICATION_SLOT "{settings.slot}"')
+        finally:
+            connection.close()
+
+
 async def _make_slot(
     connection: ReplicationConnection, settings: CreateSettings, version: int
-) -> None:
+) -> bool:
+    """False: it was there."""
     reserve = "(RESERVE_WAL)" if version >= 150000 else "RESERVE_WAL"
     command = f'CREATE_REPLICATION_SLOT "{settings.slot}" PHYSICAL {reserve}'
     if settings.logical:
@@ -170,6 +191,8 @@ async def _make_slot(
             raise Refused(
                 f"{error}; the role needs REPLICATION, and max_replication_slots a free slot"
             ) from error
+        return False
+    return True
 
 
 def _configuration(

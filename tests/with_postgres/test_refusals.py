@@ -165,6 +165,19 @@ def test_create_names_the_member_that_it_cannot_reach(shared: Cluster) -> None:
     assert shared.primary.sql(slots) == 0
 
 
+def test_create_for_another_primary_leaves_no_slot_there(shared: Cluster) -> None:
+    """A slot that nobody uses holds WAL for ever."""
+    create = ("create", "--safekeepers", shared.addresses, "--cluster", "fourth", "--dsn")
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'walkeeper_fourth'"
+    assert walkeeper(*create, shared.primary.dsn()).returncode == 0
+    with PostgresServer.create(initdb_options=["--data-checksums"]) as other:
+        assert_fails(run(*create, other.dsn()), "was made for system identifier")
+        assert other.sql(slots) == 0
+    assert_fails(run(*create, shared.primary.dsn(), "--ack-quorum", "3"), "ack quorum 2")
+    assert shared.primary.sql(slots) == 1, "the slot of a log that is there"
+    shared.primary.sql("SELECT pg_drop_replication_slot('walkeeper_fourth')")
+
+
 def test_a_log_on_one_acknowledgement_needs_a_flag(shared: Cluster) -> None:
     options = ("--cluster", "single", "--dsn", shared.primary.dsn(), "--ack-quorum", "1")
     code, said = run("create", "--safekeepers", shared.addresses, *options)
