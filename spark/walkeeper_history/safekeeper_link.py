@@ -60,7 +60,14 @@ class SafekeeperLink:
         self._heard_s = time.monotonic()
 
     @classmethod
-    def open(cls, address: str, cluster: str, *, entries: bool = False) -> SafekeeperLink:
+    def open(
+        cls,
+        address: str,
+        cluster: str,
+        *,
+        entries: bool = False,
+        application_name: str = "walkeeper history",
+    ) -> SafekeeperLink:
         """`cluster` may be empty where the safekeeper has only one.
 
         `entries`: a logical log, whose positions then take the place of LSNs.
@@ -70,7 +77,7 @@ class SafekeeperLink:
         options += " -c walkeeper.entries=on" if entries else ""
         text = conninfo.make_conninfo(
             host=host, port=str(port), user=os.environ.get("PGUSER", USER),
-            dbname="replication", replication="true", application_name="walkeeper history",
+            dbname="replication", replication="true", application_name=application_name,
             keepalives_idle=10, tcp_user_timeout=20000,
             **({"options": options} if options else {}),
         )  # fmt: skip

@@ -31,6 +31,7 @@ logger = logging.getLogger("walkeeper.pager")
 RETRY_S = 1.0
 # How long nothing may come before others are asked whether they have more.
 QUIET_S = 5.0
+NAME = "walkeeper pager"  # in the status of the safekeeper that it follows
 REPORT_S = 1.0
 
 
@@ -77,7 +78,7 @@ class Following:
 
     def _follow(self, address: str, stop: threading.Event) -> None:
         """One connection, timeline by timeline."""
-        link = SafekeeperLink.open(address, self.cluster)
+        link = SafekeeperLink.open(address, self.cluster, application_name=NAME)
         try:
             if link.is_logical():
                 raise Foreign(f"{address}: {LOGICAL_LOG}")
@@ -170,7 +171,7 @@ class Following:
             if other == address:
                 continue
             try:
-                link = SafekeeperLink.open(other, self.cluster)
+                link = SafekeeperLink.open(other, self.cluster, application_name=NAME)
             except Unavailable:
                 continue
             try:

@@ -206,6 +206,9 @@ def test_the_command_gets_a_page_or_says_why_not(pages: Pages, tmp_path: Path) -
     assert len((tmp_path / "page").read_bytes()) == 8192
     status = json.loads(walkeeper("pager", "status", *at, "--json").stdout)
     assert status["consistent"] and status["safekeeper"] in pages.cluster.addresses
+    lines = pages.cluster.status()["safekeepers"]
+    (followed,) = [line for line in lines if line["address"] == status["safekeeper"]]
+    assert "walkeeper pager" in [s["application_name"] for s in followed["standbys"]]
     for arguments, said in (
         ((catalog, "0", "--lsn", "0/1000028"), "is before the history that is kept, which begins"),
         ((catalog, "0", "--lsn", "F/0", "--timeout", "100ms"), "F/0 is still to come: applied up"),
