@@ -20,7 +20,7 @@ NEEDY = {
     "history changes --path {d}": "spark",
     "history undo --path {d} --all-tables": "spark",
     "pager --safekeepers h:1 --base {d} --data-dir {d}/p": "spark",
-    "snapshot --safekeepers h:1 --dsn service=none --slot s --output {d}/s": "spark",
+    "snapshot --safekeepers h:1 --dsn host=none --slot s --output {d}/s": "spark",
     "archive ls s3://bucket/prefix": "archive",
     "bench commit --plot {d}/plot.svg": "bench",
     "bench archive-put --plot {d}/plot.svg": "bench",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -96,7 +95,7 @@ def sides(
 ) -> list[Side]:
     """`url` None: a directory beside the rest. The log's name is new, because what is archived
     at `url` stays there, and nothing may come beside a log that somebody needs."""
-    cluster = f"bench_{secrets.token_hex(4)}"
+    cluster = directory.name.removeprefix("walkeeper_")
     if url is None:
         (directory / "archive").mkdir()
         url = f"file://{directory}/archive"
