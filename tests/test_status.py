@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from walkeeper_cli.status import NO_QUORUM, table, verdict
+from walkeeper_cli.status import DEGRADED, NO_QUORUM, table, verdict
 
 MEMBERS = ["1#a", "2#b", "3#c"]
 
@@ -52,6 +52,19 @@ def test_without_a_quorum_commits_hang_if_all_were_asked(
     lines: list[dict[str, Any]], sentence: str
 ) -> None:
     assert verdict(document(*lines)) == (NO_QUORUM, sentence)
+
+
+def test_a_replacement_is_told_of_whether_a_proposer_leads_or_not() -> None:
+    found = document(line(1), line(2), DOWN)
+    change = {"leaving": 3, "joining": 4, "bytes_to_go": 7_000}
+    found["cluster"] |= {"quorum": True, "replacing": change}
+    under_way = "safekeeper 3 is being replaced by 4, 7,000 bytes to go"
+    assert verdict(found) == (
+        NO_QUORUM,
+        f"no proposer leads: commits of an attached primary hang; {under_way}",
+    )
+    found["cluster"]["proposer"] = {"name": "walkeeper"}
+    assert verdict(found) == (DEGRADED, f"degraded: {under_way}, commits go on")
 
 
 def test_a_log_that_nobody_tells_of_has_no_facts() -> None:

@@ -129,7 +129,8 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if not cluster["quorum"]:
         return NO_QUORUM, _no_quorum(cluster, lines, down)
     if cluster["proposer"] is None:
-        return NO_QUORUM, "no proposer leads: commits of an attached primary hang"
+        under_way = f"; {_shown_replacing(cluster['replacing'])}" if cluster["replacing"] else ""
+        return NO_QUORUM, f"no proposer leads: commits of an attached primary hang{under_way}"
     missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
     if cluster["replacing"]:
         return DEGRADED, f"degraded: {_shown_replacing(cluster['replacing'])}, commits go on"
