@@ -17,8 +17,6 @@ _FILE_BLOCKS = 131072  # of 8 kB, in each of a relation's files
 _FILES_OPEN_MAX = 64
 _FORK_NAMES = {number: name for name, number in FORKS.items()}
 # pg_control.h: state, checkPointCopy, and what follows it.
-_STATE, _REDO = 16, 40
-_SHUT_DOWN = (1, 2)  # also in recovery
 # What lies where from here on differs between versions; sizes follow this number: blcksz,
 # relseg_size, xlog_blcksz, xlog_seg_size.
 _FLOAT_FORMAT, _SEGMENT_BYTES = pack("<d", 1234567.0), 8 + 12
@@ -39,16 +37,10 @@ class BasePages:
                 f"{path}/global/pg_control is not that of PostgreSQL on this kind of machine"
             )
         self.segment_bytes = int(unpack_from("<I", control, sizes + _SEGMENT_BYTES)[0])
-        label = self.directory.root / "backup_label"
         self.redo_lsn = self.directory.redo_lsn
         self.ends_in_wal = self.directory.ends_in_wal
         """Whether it is consistent only from its BACKUP_END record on."""
         self.consistent_lsn = self.directory.consistent_lsn
-        if not label.is_file() and int(unpack_from("<I", control, _STATE)[0]) not in _SHUT_DOWN:
-            raise HistoryError(
-                f"{path}: neither a backup (no backup_label) nor the directory of a server that "
-                "was shut down: take a base backup with pg_basebackup"
-            )
 
     def read(self, place: Place, block: int) -> Bytes | None:
         """A copy; None if the backup has no such block."""

@@ -32,7 +32,8 @@ _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
-_CONTROL_MIN_RECOVERY = 136
+_CONTROL_STATE, _CONTROL_MIN_RECOVERY = 16, 136
+_SHUT_DOWN = (1, 2)  # also in recovery
 _XLOG, _BACKUP_END = RMGR_IDS["XLOG"], 0x50
 
 
@@ -50,10 +51,16 @@ class BaseDirectory:
         label = self.root / "backup_label"
         self.ends_in_wal = False
         """Whether it is consistent only from its BACKUP_END record on."""
-        self.consistent_lsn = self.redo_lsn
+        replayed_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])  # 0: a primary's
+        self.consistent_lsn = max(self.redo_lsn, replayed_lsn)
         if label.is_file():
             self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text("utf-8", "replace")
-            self.consistent_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])
+        elif int(unpack_from("<I", control, _CONTROL_STATE)[0]) not in _SHUT_DOWN:
+            raise HistoryError(
+                f"{path}: neither a backup (no backup_label) nor the directory of a server that "
+                "was shut down, so its pages are of no one place: take a base backup with "
+                "pg_basebackup"
+            )
 
     def _redo_lsn(self) -> int:
         """From where on WAL is needed."""

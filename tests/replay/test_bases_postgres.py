@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.postgres_server import PostgresServer, run_as_server_user
+from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
@@ -61,6 +62,8 @@ def test_what_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
         inserts.execute("INSERT INTO crashed VALUES (100)")
         server.sql("CHECKPOINT")
         server.stop("immediate")
+        with pytest.raises(HistoryError, match="nor the directory of a server that was shut down"):
+            BaseDirectory(str(server.data))
         deletes.close()
         inserts.close()
     server.start()
@@ -106,6 +109,22 @@ def test_no_place_within_a_backup_is_answered_from_it(
         _past(server, "public.busy", base.redo_lsn, base, within)
     past = _past(server, "public.busy", base.redo_lsn, base)
     assert (_ids(past), coverage_of(past)) == (list(range(1, 301)), COMPLETE)
+
+
+def test_a_stopped_standby_has_pages_of_up_to_where_it_had_replayed(server: PostgresServer) -> None:
+    server.sql("CREATE TABLE ahead (id int)", "CHECKPOINT")
+    standby = server.base_backup({"primary_conninfo": server.dsn(), "hot_standby": "on"})
+    try:
+        (standby.data / "standby.signal").touch()
+        standby.start()
+        server.sql("CHECKPOINT", "INSERT INTO ahead SELECT generate_series(1, 1000)")
+        place = Lsn.parse(server.sql("SELECT pg_current_wal_flush_lsn()"))
+        wait_until(lambda: Lsn.parse(standby.sql("SELECT pg_last_wal_replay_lsn()")) >= place)
+        standby.stop()
+        base = BaseDirectory(str(standby.data))
+        assert base.redo_lsn < place <= base.consistent_lsn
+    finally:
+        standby.delete()
 
 
 def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
