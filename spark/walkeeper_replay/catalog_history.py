@@ -23,6 +23,7 @@ from walkeeper_history.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal_files import WalFiles
 from walkeeper_replay.apply import RECORD_VERSIONS
 from walkeeper_replay.base import DEFAULT_TABLESPACE, GLOBAL_TABLESPACE, BaseDirectory, Consistency
+from walkeeper_replay.bulk_loads import BulkLoads
 from walkeeper_replay.catalog import (
     FIRST_NORMAL_OID,
     Catalog,
@@ -88,6 +89,8 @@ class CatalogHistory:
         self.is_whole = passed.is_reached
         """Whether the WAL goes on up to where it was read `until`."""
         store.take_events()
+        self.unlogged_since: int | None = None
+        """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
         self._store = store
         self._versions: Versions = versions_of(store.events, xids)
         spans = np.concatenate([self._versions.begin, self._versions.end])
@@ -122,9 +125,10 @@ class CatalogHistory:
                 store.maps[database] = base.map_of(space, database) if base else {}
                 store.map_log.append((0, database, store.maps[database]))
             xids = Xids(base, keeps_commits=keeps_commits)
-            consistency = None if base is None else Consistency(base)
+            consistency, loads = None if base is None else Consistency(base), BulkLoads()
+            others = [loads.add, *([consistency.add] if consistency else [])]
             passed = pass_over(
-                files, plan, [xids.add, store.add, *([consistency.add] if consistency else [])],
+                files, plan, [xids.add, store.add, *others],
                 until=until, engine_name=engine_name, on_problem=on_problem,
             )  # fmt: skip
             if store.major is None:
@@ -133,6 +137,7 @@ class CatalogHistory:
                 reached = until if until is not None and passed.is_reached else passed.end_lsn
                 consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
+            history.unlogged_since = loads.unlogged_since
             further = history._rewritten() - set(store.relations)
             if not further:
                 return history

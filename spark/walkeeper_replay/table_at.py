@@ -54,6 +54,8 @@ class TableAt:
     base: BaseDirectory | None
     moved_from: tuple[Relation, ...] = ()
     """Files of the table and its TOAST before the database went to another tablespace."""
+    unlogged_since: int | None = None
+    """See CatalogHistory."""
 
     @classmethod
     def open(
@@ -88,7 +90,17 @@ class TableAt:
         table = catalog.find(name)
         files = [table.file] if table.toast is None else [table.file, table.toast]
         moved = tuple(source for file in files for source in history.moved_from(file))
-        return cls(path, plan, at, table, catalog.printer, history.xids, base, moved)
+        return cls(
+            path,
+            plan,
+            at,
+            table,
+            catalog.printer,
+            history.xids,
+            base,
+            moved,
+            history.unlogged_since,
+        )
 
     @property
     def schema(self) -> Any:
@@ -123,6 +135,9 @@ class TableAt:
         data, tuples = store.pages.reshape(-1), visible.tuples
         made = RowColumns(self.table, self.printer, self._fetch(store))
         doubts = coverage(store, 0, part, parts)
+        if self.unlogged_since is not None:
+            place = Lsn(self.unlogged_since)
+            doubts.append(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
         if visible.assumed:
             doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
         if visible.taken:

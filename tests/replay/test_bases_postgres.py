@@ -127,6 +127,26 @@ def test_a_stopped_standby_has_pages_of_up_to_where_it_had_replayed(server: Post
         standby.delete()
 
 
+def test_what_a_server_wrote_with_minimal_wal_is_not_called_complete(
+    server: PostgresServer,
+) -> None:
+    server.sql("SELECT pg_switch_wal()")
+    begin = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+    server.sql("CREATE TABLE logged AS SELECT g AS id FROM generate_series(1, 10) g")
+    before = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+    try:
+        server.configure({"wal_level": "minimal", "max_wal_senders": "0"})
+        server.restart()
+        server.sql("CREATE TABLE loaded AS SELECT g AS id FROM generate_series(1, 1000) g")
+    finally:
+        server.configure({"wal_level": "replica", "max_wal_senders": "10"})
+        server.restart()
+    past = _past(server, "public.logged", begin, None, before)
+    assert (_ids(past), coverage_of(past)) == (list(range(1, 11)), COMPLETE)
+    past = _past(server, "public.loaded", begin, None)
+    assert "is of wal_level = minimal, without bulk loads" in coverage_of(past)
+
+
 def test_an_incremental_backup_is_no_base(tmp_path: Path) -> None:
     (tmp_path / "global").mkdir()
     (tmp_path / "PG_VERSION").write_text("17\n")

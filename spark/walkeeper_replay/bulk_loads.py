@@ -1,0 +1,37 @@
+"""Where WAL leaves out what is loaded in bulk: from a change to wal_level = minimal on.
+
+    loads = BulkLoads(); loads.add(batch); loads.unlogged_since -> LSN, or None
+
+A server notes the settings that a standby depends on when it starts with others than before
+(xl_parameter_change). With minimal, COPY into a table of the same transaction, CREATE TABLE AS and
+the like write files and no WAL; PostgreSQL's own recovery refuses to go on there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walkeeper_history.reading import Batch
+from walkeeper_history.versions import RMGR_IDS
+
+_XLOG, _PARAMETER_CHANGE = RMGR_IDS["XLOG"], 0x60
+_WAL_LEVEL_OFFSET = 20  # behind five other integers, in 13 to 18
+_MINIMAL = 0
+
+
+class BulkLoads:
+    """A consumer of `pass_over`."""
+
+    def __init__(self) -> None:
+        self.unlogged_since: int | None = None
+
+    def add(self, batch: Batch) -> None:
+        if self.unlogged_since is not None:
+            return
+        records = batch.records
+        changes = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _PARAMETER_CHANGE)
+        for row in np.flatnonzero(changes).tolist():
+            begin = int(records["main_offset"][row]) + _WAL_LEVEL_OFFSET
+            if int(batch.payload[begin : begin + 4].view(np.uint32)[0]) == _MINIMAL:
+                self.unlogged_since = int(batch.end_lsn()[row])
+                return
