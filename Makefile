@@ -58,12 +58,12 @@ define venv_with
 endef
 
 # All that the tests use, and so all that the demo uses too.
-$(STAMP): pyproject.toml Makefile cli/scripts/walkeeper
+$(STAMP): pyproject.toml Makefile $(wildcard cli/scripts/*)
 	@$(MAKE) --no-print-directory system-packages LACKING=name
 	$(call venv_with,test)
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml Makefile cli/scripts/walkeeper
+$(DEMO_STAMP): pyproject.toml Makefile $(wildcard cli/scripts/*)
 	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
 		NEEDED='$(DEMO_NEEDED)'
 	$(call venv_with,demo)

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.postgres_server import make_directory
 
 PACKAGES = ("walkeeper_cli", "walkeeper_common", "walkeeper_archive", "click", "crc32c")
-SCRIPT = Path(__file__).parent.parent / "cli" / "scripts" / "walkeeper"
+SCRIPTS = Path(__file__).parent.parent / "cli" / "scripts"
 LEFT_OUT = shutil.ignore_patterns("__pycache__")
 
 
@@ -41,10 +41,11 @@ class Installation:
             for metadata in Path(source).parent.glob(f"{name}-*.dist-info"):
                 shutil.copytree(metadata, self.packages / metadata.name)
         self.script = directory / "venv" / "bin" / "walkeeper"
-        text = SCRIPT.read_text().removeprefix("#!python\n")
-        self.script.write_text(f"#!{directory}/venv/bin/python\n{text}")
+        for script in SCRIPTS.iterdir():  # as pip puts them there
+            text = script.read_text().replace("#!python\n", f"#!{directory}/venv/bin/python\n")
+            (self.script.parent / script.name).write_text(text)
+            (self.script.parent / script.name).chmod(0o755)
         subprocess.run(["chmod", "-R", "a+rX", str(directory)], check=True)
-        self.script.chmod(0o755)
         python = directory / "venv" / "bin" / "python"
         compiled = [str(python), "-m", "compileall", "-q", str(self.packages)]
         subprocess.run(compiled, check=True, timeout=60)

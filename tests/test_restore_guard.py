@@ -30,9 +30,9 @@ def installation() -> Iterator[Installation]:
 
 
 def restore(
-    installation: Installation, directory: Path, *arguments: str, python: tuple[str, ...] = ()
+    installation: Installation, directory: Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [*python, str(installation.script), *arguments]
+    command = [str(installation.script), *arguments]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
 
 
@@ -109,10 +109,57 @@ def test_a_damaged_module_is_126(installation: Installation, tmp_path: Path, tex
 
 
 def test_without_assertions_it_is_126(installation: Installation, tmp_path: Path) -> None:
-    python = (str(installation.script.with_name("python")), "-O")
-    arguments = ("restore", "--safekeepers", NOBODY, SEGMENT, "x")
-    done = restore(installation, tmp_path, *arguments, python=python)
+    folder = installation.script.parent
+    python = (str(folder / "python"), "-O", str(folder / "walkeeper-python"))
+    command = [*python, "restore", "--safekeepers", NOBODY, SEGMENT, "x"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 126 and "-O" in done.stderr
+
+
+HELP = ("restore", "--help")
+FOREIGN = {  # what is in a server's environment for other Pythons; with the first, none starts
+    "PYTHONHOME": "/nonexistent",
+    "PYTHONPATH": "/nonexistent",
+    "PYTHONHASHSEED": "abc",
+    "PYTHON_GIL": "PYTHON-x",
+    "PYTHONIOENCODING": "none such",
+    "OTHER": "a PYTHON/3\nPYTHONX;false * $(false)",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_servers_environment_for_other_pythons_makes_no_verdict(
+    installation: Installation, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, FOREIGN[name])
+    arguments = ("restore", "--safekeepers", NOBODY, "--wait", "0", SEGMENT, "x")
+    for before in ((), ("--log-level", "restore", "--config", "/none.toml")):
+        assert restore(installation, tmp_path, *before, *arguments).returncode == 126
+    done = restore(installation, tmp_path, *HELP)
+    assert done.returncode == 0 and "restore_command = " in done.stdout
+
+
+def test_a_link_to_the_command_is_the_command(installation: Installation, tmp_path: Path) -> None:
+    (tmp_path / "walkeeper").symlink_to(installation.script)
+    (tmp_path / "again").symlink_to("walkeeper")
+    for command in ("./walkeeper", str(tmp_path / "again")):
+        done = subprocess.run([command, *HELP], cwd=tmp_path, capture_output=True, timeout=60)
+        assert done.returncode == 0 and b"restore_command = " in done.stdout, done
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["walkeeper", *HELP], env=path, capture_output=True, timeout=60)
+    assert done.returncode == 0, done
+
+
+def test_half_an_installation_makes_no_verdict(installation: Installation, tmp_path: Path) -> None:
+    python = installation.script.with_name("walkeeper-python")
+    (tmp_path / "walkeeper").symlink_to("nowhere")
+    for link in (installation.script, tmp_path / "walkeeper"):
+        away = python.rename(python.with_name("away"))
+        try:
+            done = subprocess.run(["sh", "-c", f"{link} restore {SEGMENT} x"], cwd=tmp_path)
+        finally:
+            away.rename(python)
+        assert done.returncode >= 126
 
 
 def test_the_module_form_is_guarded_as_well(tmp_path: Path) -> None:
