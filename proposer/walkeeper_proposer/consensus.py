@@ -36,8 +36,8 @@ from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
 from walkeeper_proposer.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.gate import LogEnd
-from walkeeper_proposer.greetings import greeting_for, is_newer, kept_out, unwelcome
-from walkeeper_proposer.leadership import Leader
+from walkeeper_proposer.greetings import OF_NO_MEMBER, greeting_for, is_newer, kept_out, unwelcome
+from walkeeper_proposer.leadership import Forgotten, Leader
 from walkeeper_proposer.primary_check import (
     Examination,
     Range,
@@ -209,11 +209,9 @@ class Proposer:
         return self.become_checking() if attaches else self.become_candidate()
 
     def become_checking(self) -> list[Effect]:
-        """Compare before anything is disturbed: a refused primary must not bump a ballot.
-
-        The primary is asked anew where its WAL ends: an older proposer may have carried WAL to the
-        safekeepers since we asked, and the primary would seem to have lost it.
-        """
+        """Compare before anything is disturbed: a refused primary must not bump a ballot. It is
+        asked anew where its WAL ends: an older proposer may have carried WAL to the safekeepers
+        since we asked, and the primary would seem to have lost it."""
         self.phase, self._phase_ticks = Phase.CHECKING, 0
         return [IdentifyPrimary()]
 
@@ -361,6 +359,8 @@ class Proposer:
     def _elect(self, leader: Leader, member: Member) -> list[Effect]:
         try:
             return leader.elect(member)
+        except Forgotten as error:
+            return self._stop(Outcome.NEW_ELECTION, str(error))
         except Corrupt as error:
             return self._refused(member, f"safekeeper {member.name}: {error}")
 
@@ -378,8 +378,7 @@ class Proposer:
     def _settled(self, settled: Settled | None) -> list[Effect]:
         if settled is None:
             return []
-        self.phase = Phase.STOPPED
-        return [Stop(Outcome.SETTLED, f"the log ends at {settled.consensus_lsn}", settled)]
+        return self._stop(Outcome.SETTLED, f"the log ends at {settled.consensus_lsn}", settled)
 
     def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:
         check = self.check
@@ -436,6 +435,8 @@ class Proposer:
         return effects
 
     def on_reject(self, member: Member, reject: Reject) -> list[Effect]:
+        if reject.code in OF_NO_MEMBER:
+            return self._refused(member, reject.text)
         self.seen_ballot = max(self.seen_ballot, reject.ballot)
         if reject.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(reject.ballot)
@@ -444,8 +445,6 @@ class Proposer:
         match reject.code:
             case RejectCode.STALE_BALLOT:
                 return self._outvoted(reject.ballot)
-            case RejectCode.WRONG_LOG | RejectCode.UNKNOWN_LOG | RejectCode.NOT_A_MEMBER:
-                return self._refused(member, reject.text)
             case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not asked:
                 member.donates_lsn = member.flush_lsn  # no donor for anything older
                 for other in self.members:
@@ -459,9 +458,9 @@ class Proposer:
         text = f"deposed: ballot {ballot} was promised to another proposer, ours is {self.ballot}"
         return self._stop(Outcome.DEPOSED, text)
 
-    def _stop(self, outcome: Outcome, text: str) -> list[Effect]:
+    def _stop(self, outcome: Outcome, text: str, settled: Settled | None = None) -> list[Effect]:
         self.phase = Phase.STOPPED
-        return [Stop(outcome, text)]
+        return [Stop(outcome, text, settled)]
 
     def on_tick(self) -> list[Effect]:
         self._phase_ticks += 1

@@ -13,6 +13,7 @@ from walkeeper_common.messages import (
     UNKNOWN_LOG_UUID,
     AcceptorGreeting,
     ProposerGreeting,
+    RejectCode,
 )
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_proposer import gate
@@ -22,6 +23,9 @@ from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # A lease is 3 heartbeats at the acceptor; two more, because its clock and ours are not in step.
 LEASE_WAIT_TICKS = 5
+# Of another log, or of one who is out of this one: a ballot that comes with it says nothing of ours
+# (scenarios/another_logs_ballot_deposes_nobody.txt).
+OF_NO_MEMBER = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG, RejectCode.NOT_A_MEMBER)
 
 
 def greeting_for(

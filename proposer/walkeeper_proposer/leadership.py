@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import Ballot, Fragment, cut, divergence
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
@@ -38,6 +39,10 @@ Counted: TypeAlias = Sequence[Sequence[Member]]
 
 NOBODY = Member(-1)  # in the place of one that has not attached
 DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
+
+
+class Forgotten(WalkeeperError):
+    """We are older than what we have written: all that is in memory is to be learned anew."""
 
 
 class Leader:
@@ -94,9 +99,18 @@ class Leader:
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
 
-        Raises Corrupt if no run of the protocol explains the two histories (rule 6).
+        Raises Corrupt if no run of the protocol explains the two histories (rule 6); Forgotten if
+        it has more WAL of this term than was ever sent. Somebody with our ballot has sent it, and
+        that is ourselves, before our machine was set back to an image with its memory
+        (scenarios/leader_from_a_memory_image_starts_anew.txt).
         """
         assert member.vote is not None, f"{member.link=}"
+        sent_lsn = max(max(m.sent_lsn, m.next_lsn) for m in self.members)
+        if member.vote.history[-1].ballot == self.ballot and member.vote.flush_lsn > sent_lsn:
+            raise Forgotten(
+                f"safekeeper {member.name} has WAL of this term up to {member.vote.flush_lsn}, and "
+                f"we know of having sent {sent_lsn}: was this machine set back to an older image?"
+            )
         start_lsn = divergence(self.history, member.vote.history, member.vote.flush_lsn)
         member.start_streaming(start_lsn)
         generation = self.configuration.generation

@@ -47,6 +47,7 @@ class Member:
     name: str | None = None  # `id#incarnation` once it has greeted
     vote: VoteResponse | None = None
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
+    sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
     first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
@@ -93,6 +94,7 @@ class Member:
         """ProposerElected was sent with this point of divergence."""
         assert self.vote is not None, f"{self.link=}"
         self.stage, self.attached = Stage.STREAMING, False
+        self.sent_lsn = max(self.sent_lsn, self.next_lsn)
         self.next_lsn = self.asked_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn = self.first_lsn

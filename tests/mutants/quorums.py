@@ -7,6 +7,7 @@ from tests.mutants.mutant import COMMON, PROPOSER, Edit, Mutant
 
 CONSENSUS = PROPOSER + "consensus.py"
 GATE = PROPOSER + "gate.py"
+LEADERSHIP = PROPOSER + "leadership.py"
 QUORUM = COMMON + "quorum.py"
 VOTES = "return len(self.members) - self.ack_quorum + 1"
 
@@ -51,6 +52,20 @@ QUORUMS = (
                 "    def _stopped_for_good(self, ballot: Ballot) -> list[Effect]:\n",
             ),
         ),
+    ),
+    Mutant(
+        "another-logs-ballot-deposes",
+        "20",
+        "who is no member of this log says nothing of its ballots",
+        (Edit(CONSENSUS, "        if reject.code in OF_NO_MEMBER:", "        if False:"),),
+        turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
+    ),
+    Mutant(
+        "leader-from-an-image-goes-on",
+        "20, 12",
+        "a leader that is older than what it has written starts anew",
+        (Edit(LEADERSHIP, " and member.vote.flush_lsn > sent_lsn:", " and False:"),),
+        turns_red="tests/test_scenarios.py::test_scenario[leader_from_a_memory_image_starts_anew]",
     ),
     Mutant(
         "bytes-are-not-compared",
