@@ -305,3 +305,16 @@ def test_a_safekeeper_whose_http_port_is_taken_never_says_that_it_is_ready(tmp_p
         )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert f"--http {address} cannot be listened on" in ended.stderr
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path) -> None:
+    """It was: the safekeeper was ready without it, and its operator was told to replace it."""
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "main").mkdir()
+    (tmp_path / "main" / "control").symlink_to("control")
+    command = [sys.executable, "-m", "walkeeper_cli", "safekeeper", "--id", "1"]
+    command += ["--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ready" not in done.stdout, done
+    assert "main/control: Too many levels of symbolic links" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from walkeeper_common.cluster_name import CLUSTER_NAME
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
@@ -73,10 +74,10 @@ class LogCatalog:
             raise Refused("; ".join(self._broken.values()))
 
     def _found(self) -> list[str]:
-        """The folders that hold a log."""
-        entries = [entry for entry in os.scandir(self._data_dir) if entry.is_dir()]
-        has_log = (os.path.exists(os.path.join(entry.path, CONTROL)) for entry in entries)
-        return sorted(e.name for e, is_log in zip(entries, has_log, strict=True) if is_log)
+        """The folders that hold a log, and those that may: what cannot be looked at is not taken
+        for absent, because a member without its log is told to be replaced."""
+        entries = [e for e in os.scandir(self._data_dir) if CLUSTER_NAME.fullmatch(e.name)]
+        return sorted(e.name for e in entries if e.is_dir() and _may_hold_log(e))
 
     async def _open_one(self, cluster: str) -> None:
         folder = self._folder(cluster)
@@ -235,3 +236,13 @@ class LogCatalog:
         if isinstance(found, Reject):
             raise Refused(found.text)
         return found
+
+
+def _may_hold_log(folder: os.DirEntry[str]) -> bool:
+    try:
+        os.stat(os.path.join(folder.path, CONTROL))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # opening it will say why not
+    return True

@@ -106,7 +106,7 @@ class LogFolder:
             if any(self._wal.read_at(name, 0, LONG_HEADER_BYTES)):
                 raise Refused(
                     f"{self.path}/wal holds WAL ({name}), and no control file says of which log: "
-                    f"move {self.path} away and start this safekeeper again"
+                    f"move {self.path} out of the data directory and start this safekeeper again"
                 )
         left = {file for file in files if file[0] != durable.begin_lsn}
         if left:
