@@ -5,6 +5,7 @@
     primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
+               [log=other]
     vote N ballot=B flush=L [record=L] [history=H|none] [refused=yes]
     ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES
     reject N CODE ballot=B
@@ -16,6 +17,8 @@ behind what came before.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tests.scenario_words import (
     CREATION_LSN,
@@ -76,6 +79,8 @@ from walkeeper_proposer.proposer_events import (
     WalArrived,
 )
 from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
+
+OTHER_UUID = b"o" * 16
 
 
 class ProposerStage:
@@ -169,8 +174,10 @@ class ProposerStage:
                 commit_lsn = lsn_of(named.get("commit", str(CREATION_LSN)))
                 live = parse_ballot(named["live"]) if "live" in named else None
                 incarnation = incarnation_of(99 if "wiped" in named else number)
+                uuid = OTHER_UUID if "log" in named else LOG_UUID
+                held = replace(self.configuration, log_uuid=uuid)
                 return AcceptorGreeting(
-                    number, incarnation, LOG_UUID, self.configuration, ballot, history,
+                    number, incarnation, uuid, held, ballot, history,
                     CREATION_LSN, flush_lsn, record_lsn, commit_lsn, live,
                 )  # fmt: skip
             case "vote":

@@ -47,6 +47,11 @@ class RejectCode(IntEnum):
     STALE_GENERATION = 15  # the two sides know different members; greet again
 
 
+# Of another log, or of one who is out of this one: a ballot that comes with it says nothing of ours
+# (scenarios/another_logs_ballot_deposes_nobody.txt).
+OF_NO_MEMBER = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG, RejectCode.NOT_A_MEMBER)
+
+
 @dataclass(frozen=True, slots=True)
 class ProposerGreeting:
     """The first message. `log_uuid` zero: not known yet; `system_id` 0: no primary (settle)."""

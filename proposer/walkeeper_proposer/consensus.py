@@ -25,6 +25,7 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
 from walkeeper_common.member_change import InstallMembers, MembersState
 from walkeeper_common.messages import (
+    OF_NO_MEMBER,
     AcceptorGreeting,
     AppendResponse,
     Reject,
@@ -36,7 +37,7 @@ from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
 from walkeeper_proposer.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.gate import LogEnd
-from walkeeper_proposer.greetings import OF_NO_MEMBER, greeting_for, is_newer, kept_out, unwelcome
+from walkeeper_proposer.greetings import greeting_for, is_newer, kept_out, replaces, unwelcome
 from walkeeper_proposer.leadership import Forgotten, Leader
 from walkeeper_proposer.primary_check import (
     Examination,
@@ -157,8 +158,8 @@ class Proposer:
             return self._deposed(greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
-        theirs, ours = greeting.configuration, self.configuration
-        if is_newer(theirs, ours) or (theirs and self.campaign.lacks(theirs.address)):
+        theirs, ours = member.told(greeting), self.configuration
+        if replaces(theirs, ours, self.members) or (theirs and self.campaign.lacks(theirs.address)):
             return self.on_newer_members(theirs)
         if is_newer(ours, theirs):
             return [Send(member.link, InstallMembers(self.campaign.cluster, ours))]
@@ -174,7 +175,7 @@ class Proposer:
         return self._consider()
 
     def on_newer_members(self, configuration: Configuration) -> list[Effect]:
-        """What was asked under an older generation does not count; everybody greets again."""
+        """What was asked of others before does not count; everybody greets again."""
         self.configuration = configuration
         self._refusals.clear()
         if self.phase is Phase.LEADING or self.campaign.lacks(configuration.address):

@@ -13,19 +13,16 @@ from walkeeper_common.messages import (
     UNKNOWN_LOG_UUID,
     AcceptorGreeting,
     ProposerGreeting,
-    RejectCode,
 )
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_proposer import gate
 from walkeeper_proposer.campaign import Campaign
 from walkeeper_proposer.primary_check import scope_of_greetings
+from walkeeper_proposer.progress import Member
 from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # A lease is 3 heartbeats at the acceptor; two more, because its clock and ours are not in step.
 LEASE_WAIT_TICKS = 5
-# Of another log, or of one who is out of this one: a ballot that comes with it says nothing of ours
-# (scenarios/another_logs_ballot_deposes_nobody.txt).
-OF_NO_MEMBER = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG, RejectCode.NOT_A_MEMBER)
 
 
 def greeting_for(
@@ -55,6 +52,19 @@ def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuar
     if one is None or other is None or one.log_uuid != other.log_uuid:
         return False
     return one.generation > other.generation and flaw_of(one) is None
+
+
+def replaces(
+    theirs: Configuration | None, ours: Configuration | None, members: Sequence[Member]
+) -> TypeGuard[Configuration]:
+    """Whether what one says of the log takes the place of what we know: it has later members, or
+    is the log of more safekeepers. Ours is that of who answered first as long as nothing else says
+    which one is meant, and one exchanged disk must not shut out a quorum
+    (scenarios/settle_goes_with_the_log_of_more.txt)."""
+    held = Counter(member.log_uuid for member in members)
+    if theirs is None or ours is None or held[theirs.log_uuid] <= held[ours.log_uuid]:
+        return is_newer(theirs, ours)
+    return True
 
 
 def unwelcome(

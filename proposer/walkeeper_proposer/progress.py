@@ -20,7 +20,7 @@ from walkeeper_common.messages import (
     Feedback,
     VoteResponse,
 )
-from walkeeper_common.quorum import member_name
+from walkeeper_common.quorum import Configuration, member_name
 
 APPEND_BYTES_MAX = 128 << 10
 IN_FLIGHT_BYTES_MAX = 8 << 20
@@ -45,6 +45,7 @@ class Member:
     stage: Stage = Stage.ABSENT
     greeting: AcceptorGreeting | None = None
     name: str | None = None  # `id#incarnation` once it has greeted
+    log_uuid: bytes | None = None  # of the log that it said to hold when it greeted last
     vote: VoteResponse | None = None
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
@@ -63,6 +64,12 @@ class Member:
         """It has said who it is."""
         self.greeting, self.stage = greeting, Stage.GREETED
         self.name = member_name(greeting.acceptor_id, greeting.incarnation)
+
+    def told(self, greeting: AcceptorGreeting) -> Configuration | None:
+        """Which log it holds, and who is a member of that."""
+        told = greeting.configuration
+        self.log_uuid = None if told is None else told.log_uuid
+        return told
 
     def forget(self) -> None:
         """It has to say again who it is."""
