@@ -21,7 +21,7 @@ from typing import NoReturn
 import uvloop
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.logs import log_to_stderr
+from walkeeper_common.logs import background_output, log_in_background
 
 logger = logging.getLogger("walkeeper")
 
@@ -34,7 +34,7 @@ def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level:
     """Run until `main` returns its exit code or a signal cancels it."""
     if not __debug__:
         sys.exit("the assertions are part of the protocol; do not use -O")
-    log_to_stderr(log_level)
+    log_in_background(log_level)
     _keep_heap()
     _take_descriptors()
     try:
@@ -47,6 +47,8 @@ def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level:
             raise defects from None
         for leaf in _leaves(expected):
             logger.critical("%s", leaf)
+    finally:
+        background_output().flush()
     return 1
 
 
@@ -126,11 +128,7 @@ def _end(message: str, error: BaseException | None) -> NoReturn:
 
 def announce_ready(what: str) -> None:
     """`ready: safekeeper 1 on 127.0.0.1:5454` on stdout, and READY=1 to systemd."""
-    try:
-        sys.stdout.write(f"ready: {what}\n")
-        sys.stdout.flush()
-    except OSError as error:  # whoever started it reads no more
-        logger.warning("ready: %s; stdout: %s", what, error)
+    background_output().print(f"ready: {what}")
     notify_systemd("READY=1")
 
 

@@ -1,12 +1,24 @@
-"""The operator's log, in PostgreSQL's form: `2026-11-21 03:03:10.104 UTC [pid] LOG:  message`."""
+"""The operator's log, in PostgreSQL's form: `2026-11-21 03:03:10.104 UTC [pid] LOG:  message`.
+
+A daemon's lines are written by a thread, in order, those on stdout among them: a pipe whose reader
+hangs must hold up no commit. Then `LINES_MAX` lines wait, more are dropped and counted, and at the
+end of the process the reader has `FLUSH_S` more.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import select
 import sys
+import threading
 import time
+from functools import cache
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
+STDOUT, STDERR = 1, 2
+LINES_MAX = 4096
+FLUSH_S = 2.0
 
 
 class PostgresFormatter(logging.Formatter):
@@ -24,10 +36,106 @@ class PostgresFormatter(logging.Formatter):
         return text
 
 
-def log_to_stderr(level: str = "INFO") -> None:
+class BackgroundOutput(logging.Handler):
+    """`background_output()` is this process's: its thread writes until the process ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(PostgresFormatter())
+        self._changed = threading.Condition()
+        self._lines: list[tuple[int, str]] = []  # what is written next, and to which descriptor
+        self._dropped = 0
+        self._is_writing = self._is_given_up = False
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        with self._changed:
+            if len(self._lines) >= LINES_MAX and record.levelno < logging.CRITICAL:
+                self._dropped += 1
+                return
+            self._tell_of_dropped()
+            self._append(STDERR, line)
+
+    def print(self, line: str) -> None:
+        """To stdout, after what was logged before; never dropped."""
+        with self._changed:
+            self._tell_of_dropped()
+            self._append(STDOUT, line)
+
+    def flush(self) -> None:
+        """Wait until all is written, FLUSH_S at most; nothing is heard on stderr after that."""
+        with self._changed:
+            is_written = self._changed.wait_for(
+                lambda: self._is_given_up or not (self._lines or self._is_writing), FLUSH_S
+            )
+            if is_written:
+                return
+            self._is_given_up = True
+        # What Python itself has to say, a traceback for example, would wait for the reader as well.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, STDERR)
+        os.close(nowhere)
+
+    def _append(self, descriptor: int, line: str) -> None:
+        self._lines.append((descriptor, line))
+        self._changed.notify_all()
+
+    def _tell_of_dropped(self) -> None:
+        if self._dropped:
+            said = f"{self._dropped} lines were not logged: whoever reads stderr did not keep up"
+            self._dropped = 0
+            record = logging.LogRecord("", logging.WARNING, "", 0, said, None, None)
+            self._append(STDERR, self.format(record))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._lines)
+                self._tell_of_dropped()
+                lines, self._lines = self._lines, []
+                self._is_writing = True
+            for descriptor, line in lines:
+                try:
+                    _write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
+                except OSError as error:  # whoever started it reads no more
+                    if descriptor == STDOUT:
+                        logging.getLogger("walkeeper").warning("%s; stdout: %s", line, error)
+
+
+@cache
+def background_output() -> BackgroundOutput:
+    """Made, and its thread started, when it is first asked for."""
+    return BackgroundOutput()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # somebody who shares it has made it so
+            select.select((), (descriptor,), ())
+
+
+def log_in_background(level: str) -> None:
     """For the daemons; called once."""
+    _log_through(background_output(), level)
+
+
+def log_to_stderr(level: str) -> None:
+    """For the commands that end; called once."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PostgresFormatter())
+    _log_through(handler, level)
+
+
+def _log_through(handler: logging.Handler, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -1,0 +1,154 @@
+"""What a daemon says, and who hears it: nobody who reads too slowly, or no more, holds it up.
+
+The daemons here are processes, and what they write to is a pipe of one page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from walkeeper_cli.local.ports import free_port
+from walkeeper_common.logs import LINES_MAX
+
+F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
+PIPE_BYTES = 4096
+TALKATIVE = """
+import asyncio, logging, sys
+from pathlib import Path
+from walkeeper_common.daemon_process import announce_ready, run_daemon
+from walkeeper_common.errors import Refused
+
+async def main():
+    for number in range({lines}):
+        logging.info("line %d", number)
+    announce_ready("talkative")
+    Path({said!r}).touch()
+    await asyncio.to_thread(sys.stdin.readline)
+    {end}
+
+raise SystemExit(run_daemon(main, log_level="INFO"))
+"""
+
+
+@contextlib.contextmanager
+def small_pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, F_SETPIPE_SZ, PIPE_BYTES)
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        with contextlib.suppress(OSError):
+            os.close(writing)
+
+
+@contextlib.contextmanager
+def running(command: list[str], output: int) -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
+    with started as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def talkative(said: Path, *, lines: int, end: str) -> list[str]:
+    return [sys.executable, "-c", TALKATIVE.format(lines=lines, said=str(said), end=end)]
+
+
+def read_all(reading: int) -> list[str]:
+    """Until nobody has the other end any more."""
+    with os.fdopen(os.dup(reading), encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def get(port: int, path: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+        client.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        return client.recv(4096)
+
+
+def test_a_safekeeper_whose_output_nobody_reads_serves_and_stops(tmp_path: Path) -> None:
+    port, http = free_port(), free_port()
+    where = ("--id", "1", "--data-dir", str(tmp_path / "sk"), "--listen", f"127.0.0.1:{port}")
+    words = ("safekeeper", *where, "--http", f"127.0.0.1:{http}")
+    command = [sys.executable, "-m", "walkeeper_cli", *words]
+
+    def is_listening() -> bool:
+        with contextlib.suppress(OSError):
+            return b" 200 " in get(http, "/health")
+        return False
+
+    with small_pipe() as (_, writing), running(command, writing) as process:
+        wait_until(is_listening)
+        for _ in range(PIPE_BYTES // 40):  # a line of the log each
+            get(port, "/")
+        assert b" 200 " in get(http, "/health")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_a_reader_that_comes_back_gets_the_lines_in_order_and_how_many_are_missing(
+    tmp_path: Path,
+) -> None:
+    lines, said = 2 * LINES_MAX + 1000, tmp_path / "said"
+    command = talkative(said, lines=lines, end="raise Refused('for good')")
+    with small_pipe() as (reading, writing), running(command, writing) as process:
+        os.close(writing)
+        wait_until(said.exists)  # it went on meanwhile
+        go_on(process)
+        heard = read_all(reading)
+        assert process.wait(20) == 1
+    numbers = [int(line.split()[-1]) for line in heard if "LOG:  line " in line]
+    assert numbers == list(range(len(numbers)))
+    told = [re.search(r"WARNING:  (\d+) lines were not logged", line) for line in heard]
+    missing = [int(found[1]) for found in told if found]
+    assert len(numbers) + sum(missing) == lines and len(missing) == 1
+    assert "ready: talkative" in heard
+    assert "FATAL:  for good" in heard[-1]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "return 1",
+        "raise AssertionError('defect')",
+        "asyncio.get_running_loop().call_soon(int, 'defect'); await asyncio.sleep(9)",
+    ],
+    ids=["a return", "an exception", "a defect of a callback"],
+)
+def test_no_line_of_a_daemon_that_ends_is_missing_or_out_of_order(end: str, tmp_path: Path) -> None:
+    lines = 500
+    command = talkative(tmp_path / "said", lines=lines, end=end)
+    with small_pipe() as (reading, writing), running(command, writing) as process:
+        os.close(writing)
+        go_on(process)
+        heard = read_all(reading)
+        assert process.wait(20) == 1
+    assert [int(line.split()[-1]) for line in heard[:lines]] == list(range(lines))
+    assert heard[lines] == "ready: talkative"
+    assert ("defect" in heard[-1]) == ("defect" in end), heard[-1]
+
+
+def test_a_daemon_whose_defect_nobody_reads_ends(tmp_path: Path) -> None:
+    command = talkative(tmp_path / "said", lines=200, end="raise AssertionError('defect')")
+    with small_pipe() as (_, writing), running(command, writing) as process:
+        go_on(process)
+        assert process.wait(20) == 1
