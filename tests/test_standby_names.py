@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import combinations, product
 
 import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
-from walkeeper_cli.standby_names import includes, listed_names, quoted_name, setting_for
+from walkeeper_cli.standby_names import includes, listed_names, quoted_name, requires, setting_for
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,54 @@ def test_a_quoted_name_is_read_back_as_it_was(name: str) -> None:
     assert listed_names(value) == (name,)
     assert includes(value, name.upper()), "PostgreSQL compares names without regard to case"
     assert quoted_name(name) in value
+
+
+@pytest.mark.parametrize(
+    ("value", "is_required"),
+    [
+        ("walkeeper", True),
+        ("FIRST 1 (Walkeeper)", True),
+        ("FIRST 2 (walkeeper, other)", True),
+        ("any 2 (other, walkeeper)", True),
+        ("2 (other, walkeeper)", True),
+        ("FIRST 1 (other, walkeeper)", False),
+        ("FIRST 1 (walkeeper, other)", False),  # the other takes over when the proposer is away
+        ("ANY 1 (walkeeper, other)", False),
+        ("other, walkeeper", False),
+        ('FIRST 1 ("*", walkeeper)', False),
+        ("FIRST 2 (walkeeper, *)", False),
+        ("*", False),
+        ("", False),
+    ],
+)
+def test_a_standby_is_required_if_no_other_can_stand_in(value: str, is_required: bool) -> None:
+    assert requires(value, "walkeeper") is is_required
+
+
+def test_who_is_required_is_what_trying_every_set_of_standbys_says() -> None:
+    for size in (1, 2, 3):
+        for listed in product(("w", "a", "b", "*"), repeat=size):
+            for method, wanted in product(("FIRST", "ANY"), range(1, size + 1)):
+                value = f"{method} {wanted} ({', '.join(listed)})"
+                alone = any(
+                    _acknowledged(method, wanted, listed, connected, silent="w")
+                    for count in range(6)
+                    for connected in combinations("wabcd", count)
+                )
+                assert requires(value, "w") == ("w" in listed and not alone), value
+
+
+def _acknowledged(
+    method: str, wanted: int, listed: tuple[str, ...], connected: tuple[str, ...], silent: str
+) -> bool:
+    """As syncrep.c decides: a standby's priority is its first match; all but one acknowledge."""
+    matches = {
+        name: [i for i, each in enumerate(listed) if each in (name, "*")] for name in connected
+    }
+    candidates = sorted((found[0], name) for name, found in matches.items() if found)
+    if method == "FIRST":
+        candidates = candidates[:wanted]
+    return len([name for _, name in candidates if name != silent]) >= wanted
 
 
 @pytest.mark.postgres

@@ -34,6 +34,7 @@ from walkeeper_cli.standby_names import (
     includes,
     is_proposers,
     listed_names,
+    requires,
     setting_for,
 )
 from walkeeper_common.errors import Refused
@@ -78,7 +79,10 @@ async def attach(settings: AttachSettings, say: Say) -> str:
             for warning in await wal_keep_warnings(sql):
                 say(f"warning: {warning}")
         names = tuple(proposer.application_name for proposer in proposers)
-        if all(includes(before.setting, name) for name in names):
+        if all(requires(before.setting, name) for name in names):
+            for other in _others(before.setting, names):
+                if not is_proposers(other):
+                    say(f"warning: two standbys that are both called {other} need no {names[0]}")
             await _wait_in_force(sql, names, settings.timeout_s)
             return f"already attached: {configuration_line(before.setting)}"
         await _refuse_unchangeable(sql, before, settings, names)
@@ -92,22 +96,28 @@ async def refuse_unsettable(sql: asyncpg.Connection, settings: AttachSettings) -
     """What is set now; Refused if attach could not change it, as far as that can be known while
     no proposer is connected."""
     before = await standby_names(sql)
-    expected = _expected_name(settings, before)
-    if not includes(before.setting, expected):
-        await _refuse_unchangeable(sql, before, settings, (expected,))
+    expected = _expected_names(settings, before)
+    if not all(requires(before.setting, name) for name in expected):
+        await _refuse_unchangeable(sql, before, settings, expected)
     return before
 
 
 def _is_part_of(setting: str, names: Sequence[str]) -> bool:
     """Whether a setting is ours, for fewer proposers: one more may be added to it."""
+    return not _others(setting, names)
+
+
+def _others(setting: str, names: Sequence[str]) -> list[str]:
+    """Whom a setting lists besides these."""
     wanted = {name.lower() for name in names}
-    return all(listed.lower() in wanted for listed in listed_names(setting))
+    return [listed for listed in listed_names(setting) if listed.lower() not in wanted]
 
 
-def _expected_name(settings: AttachSettings, before: StandbyNames) -> str:
-    """The proposer's name as far as it can be known while it is not connected."""
-    attached = (name for name in listed_names(before.setting) if is_proposers(name))
-    return settings.application_name or next(attached, DEFAULT_NAME)
+def _expected_names(settings: AttachSettings, before: StandbyNames) -> tuple[str, ...]:
+    """The proposers' names as far as they can be known while none is connected."""
+    if settings.application_name is not None:
+        return (settings.application_name,)
+    return tuple(filter(is_proposers, listed_names(before.setting))) or (DEFAULT_NAME,)
 
 
 async def _refuse_unchangeable(
@@ -120,9 +130,13 @@ async def _refuse_unchangeable(
             f"restart it without, or with {configuration_line(setting_for(*names))}"
         )
     if before.setting and not settings.replace and not _is_part_of(before.setting, names):
+        why = ""
+        for name in names:
+            if includes(before.setting, name) and not requires(before.setting, name):
+                why = f": another standby may acknowledge instead of {name}"
         raise Refused(
-            f"{PARAMETER} is {before.setting!r} already; --replace puts {setting_for(*names)!r} in "
-            "its place until `walkeeper detach` restores it"
+            f"{PARAMETER} is {before.setting!r} already{why}; --replace puts "
+            f"{setting_for(*names)!r} in its place until `walkeeper detach` restores it"
         )
     parameters = [PARAMETER, REPLACED] if before.setting or before.replaced else [PARAMETER]
     await refuse_without_rights(sql, parameters, setting_for(*names))

@@ -15,7 +15,7 @@ DEFAULT_NAME = "walkeeper"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z_0-9$\u0080-\U0010ffff]*")
 _TOKEN = re.compile(rf'"(?:[^"]|"")*"|{_IDENTIFIER.pattern}|\*|\d+')
-_LIST = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?\d+\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_LIST = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(\d+)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _KEYWORDS = ("any", "first")
 
 
@@ -28,13 +28,25 @@ def is_proposers(name: str) -> bool:
 def listed_names(setting: str) -> tuple[str, ...]:
     """The standbys in a value that PostgreSQL has accepted, without quotes, as written."""
     counted = _LIST.fullmatch(setting)
-    tokens = _TOKEN.findall(counted.group(1) if counted else setting)
+    tokens = _TOKEN.findall(counted.group(2) if counted else setting)
     return tuple(t[1:-1].replace('""', '"') if t.startswith('"') else t for t in tokens)
 
 
 def includes(setting: str, name: str) -> bool:
-    """Whether a standby of this name is among those that commits wait for."""
+    """Whether a standby of this name is among those that may acknowledge a commit."""
     return name.lower() in (listed.lower() for listed in listed_names(setting))
+
+
+def requires(setting: str, name: str) -> bool:
+    """Whether no commit is acknowledged without this standby, while names are not used twice.
+
+    FIRST and ANY are alike here: a listed standby that is away is replaced by the next one, so
+    nobody is required unless all of them are. A * is any number of standbys.
+    """
+    listed = {each.lower() for each in listed_names(setting)}
+    counted = _LIST.fullmatch(setting)
+    wanted = int(counted.group(1)) if counted else 1
+    return name.lower() in listed and "*" not in listed and wanted >= len(listed)
 
 
 def quoted_name(name: str) -> str:

@@ -30,7 +30,7 @@ from walkeeper_cli.local import daemons
 from walkeeper_cli.primary_requirements import refuse_unsuitable
 from walkeeper_cli.primary_settings import standby_names
 from walkeeper_cli.safekeeper_client import Unreachable, ask
-from walkeeper_cli.standby_names import includes
+from walkeeper_cli.standby_names import requires
 from walkeeper_cli.status import gather
 from walkeeper_cli.supervision import keep_running
 from walkeeper_common.addresses import Address, shown_address
@@ -138,7 +138,7 @@ class _Up:
 
     async def _is_attached(self) -> bool:
         async with connected(self._settings.dsn) as sql:
-            return includes((await standby_names(sql)).setting, NAME)
+            return requires((await standby_names(sql)).setting, NAME)
 
     async def _keep(self, stop: asyncio.Event) -> None:
         """Restarts what dies and shows how it stands, until `stop`."""

@@ -21,6 +21,7 @@ from walkeeper_cli.standby_names import (
     includes,
     is_proposers,
     listed_names,
+    requires,
     setting_for,
 )
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
@@ -67,12 +68,13 @@ def run_settings(data: bytes) -> None:
             OPTIONS[kind].convert(text, None, None)
     elif kind == 6:
         listed_names(text)
-        includes(text, "walkeeper")
+        require(includes(text, "wal") or not requires(text, "wal"), "{!r}", text)
         is_proposers(text)
         configuration_line(text)
     elif kind == 7:
         require(listed_names(setting_for(text)) == (text,), "{!r}", setting_for(text))
         require(includes(setting_for(text), text), "{!r}", setting_for(text))
+        require(requires(setting_for(text), text) or text == "*", "{!r}", setting_for(text))
     elif kind == 8:
         with suppress(ValueError):
             lsn = Lsn.parse(text)
