@@ -371,7 +371,7 @@ def test_a_large_transaction_that_is_cut_off_is_in_the_stream_once(
                 "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
                 "WHERE active_pid IS NOT NULL"
             )
-    assert "was cut off; it comes again" in cluster.proposer.output()
+    wait_until(lambda: "was cut off; it comes again" in cluster.proposer.output())
     primary.sql(fill.format(rows + 1, rows + 10))
     stream = receive(cluster.ports[2], "feed", cluster.end_lsn())
     assert received_ids(stream) == list(range(1, rows + 11))

@@ -261,7 +261,8 @@ def test_an_origin_is_with_its_transaction_also_if_it_begins_with_ddl(
             "COMMIT",
             "SELECT pg_replication_origin_session_reset()",
         )
-        assert "origins are in use at the primary; PostgreSQL is" in cluster.proposer.output()
+        said = "origins are in use at the primary; PostgreSQL is"
+        wait_until(lambda: said in cluster.proposer.output())
         cluster.proposer.kill()
         cluster.proposer.start()  # which knows it from its start on
         primary.sql(large)

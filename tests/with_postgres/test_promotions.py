@@ -202,8 +202,8 @@ def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
     )
     (orphan,) = (cluster.wal_dir(1).parent / "orphans").iterdir()
     line = f"pg_waldump -p orphans/{orphan.name} "
+    wait_until(lambda: line in cluster.safekeepers[0].output())
     said = cluster.safekeepers[0].output()
-    assert line in said, said
     asked = said.partition(line)[2].splitlines()[0].split()
     ran = subprocess.run(
         [program("pg_waldump"), "-p", orphan, *asked], capture_output=True, text=True, check=False

@@ -119,7 +119,8 @@ def test_a_crowd_of_proposers_is_refused_until_there_is_room(shared: Cluster) ->
             crowd.append(socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=20))
             crowd[-1].sendall(PREFACE)
         wait_until(lambda: not answers())
-        assert f"{PROPOSERS_MAX} connections" in shared.safekeepers[0].output()
+        said = f"{PROPOSERS_MAX} connections"
+        wait_until(lambda: said in shared.safekeepers[0].output())
         with Journal(shared.primary) as journal:
             journal.wait_for_more(20)  # who is connected stays so
     finally:
