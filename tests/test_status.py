@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from walkeeper_cli.status import DEGRADED, NO_QUORUM, table, verdict
+from walkeeper_cli import status
+from walkeeper_cli.safekeeper_client import Unreachable
+from walkeeper_cli.status import DEGRADED, NO_QUORUM, OK, gather, table, verdict
+from walkeeper_common.addresses import Address
+from walkeeper_common.requests import StatusResponse
 
 MEMBERS = ["1#a", "2#b", "3#c"]
 
@@ -25,7 +31,7 @@ def document(*lines: dict[str, Any], members: list[str] = MEMBERS) -> dict[str, 
     cluster = {
         "name": "main", "generation": 1, "term": 4, "commit_lsn": "0/5", "timeline": 1,
         "quorum": False, "proposer": None, "members": members, "replacing": None,
-        "segment_bytes": 1 << 24,
+        "segment_bytes": 1 << 24, "heard_by_quorum": True, "not_hearing": [],
     }  # fmt: skip
     return {"cluster": cluster, "safekeepers": list(lines)}
 
@@ -65,6 +71,89 @@ def test_a_replacement_is_told_of_whether_a_proposer_leads_or_not() -> None:
     )
     found["cluster"]["proposer"] = {"name": "walkeeper"}
     assert verdict(found) == (DEGRADED, f"degraded: {under_way}, commits go on")
+
+
+LEADER = {"id": "aa", "address": "p", "application_name": "walkeeper"}
+OTHER = {**LEADER, "id": "bb"}
+DEAF = None  # it answers, and hears no proposer
+
+
+@pytest.mark.parametrize(
+    ("heard", "code", "sentence"),
+    [
+        ({1: LEADER, 2: LEADER, 3: LEADER}, OK, "ok: every safekeeper has what is committed"),
+        (
+            {1: LEADER, 2: LEADER, 3: DEAF},
+            DEGRADED,
+            "degraded: the proposer is not heard by safekeeper 3, commits go on",
+        ),
+        (
+            {1: OTHER, 2: LEADER, 3: LEADER},  # one that was deposed, in an older term
+            DEGRADED,
+            "degraded: the proposer is not heard by safekeeper 1, commits go on",
+        ),
+        (
+            {1: DEAF, 3: LEADER},
+            NO_QUORUM,
+            "no quorum: commits hang; blocked by h2:1, safekeeper 1 (does not hear the proposer)",
+        ),
+        ({1: LEADER, 3: LEADER}, DEGRADED, "degraded: h2:1 down, commits go on"),
+        (
+            {1: DEAF, 2: DEAF, 3: DEAF},  # created, settled, or between two proposers
+            NO_QUORUM,
+            "no proposer leads: commits of an attached primary hang",
+        ),
+    ],
+)
+def test_who_does_not_hear_the_proposer_does_not_acknowledge(
+    heard: dict[int, Any], code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert verdict(asked(heard, monkeypatch)) == (code, sentence)
+
+
+def test_during_a_replacement_both_sets_of_members_must_hear_the_proposer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change = {"leaving": "3#c", "joining": "4#d"}
+    found = asked({1: LEADER, 2: LEADER, 3: DEAF, 4: DEAF}, monkeypatch, change)
+    assert verdict(found)[0] == DEGRADED and "being replaced" in verdict(found)[1]
+    found = asked({1: LEADER, 2: DEAF, 3: LEADER, 4: DEAF}, monkeypatch, change)
+    assert verdict(found)[0] == NO_QUORUM and "safekeeper 2 (does not hear" in verdict(found)[1]
+
+
+def test_nothing_is_said_of_members_that_were_not_asked_whether_they_hear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = asked({1: DEAF, 2: LEADER}, monkeypatch, ports=(1, 2))
+    assert verdict(found)[1].startswith("no quorum among those asked; 1 of its 3 safekeepers")
+
+
+def asked(
+    heard: dict[int, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str] | None = None,
+    ports: tuple[int, ...] = (1, 2, 3),
+) -> dict[str, Any]:
+    """The document of status; whoever is not in `heard` is down."""
+    facts = {
+        "system_id": "7", "generation": 1, "ack_quorum": 2, "members": MEMBERS,
+        "segment_bytes": 1 << 24, **(change or {}),
+    }  # fmt: skip
+
+    async def answer(address: Address, *_: object) -> StatusResponse:
+        number = int(address[0].removeprefix("h"))
+        if number not in heard:
+            raise Unreachable("connection refused")
+        told = {
+            **line(number), "incarnation": "abcd"[number - 1], "proposer": heard[number],
+            "term": 3 if heard[number] is OTHER else 4, "last_log_term": 4, "sealed": False,
+            "cluster": facts,
+        }  # fmt: skip
+        return StatusResponse(json.dumps(told).encode())
+
+    monkeypatch.setattr(status, "ask", answer)
+    numbers = sorted({*ports, *heard})
+    return asyncio.run(gather([(f"h{number}", 1) for number in numbers], "main", 1.0))
 
 
 def test_a_log_that_nobody_tells_of_has_no_facts() -> None:

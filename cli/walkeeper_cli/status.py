@@ -66,11 +66,14 @@ def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     empty |= {"replacing": None}
     if not known:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
-        return {"name": cluster, **unknown, "proposer": None, "members": []}
+        unknown |= {"proposer": None, "heard_by_quorum": False}
+        return {"name": cluster, **unknown, "not_hearing": [], "members": []}
     facts = max((a["cluster"] for a in known), key=lambda facts: facts["generation"])
     everyone = {*facts["members"], facts.get("joining")}
     known = [a for a in known if _member(a) in everyone] or known
     serving = [a for a in known if not a.get("failure")]
+    leader = _proposer(known)
+    hearing = {_member(a) for a in serving if _hears(a, leader)}
     best = max(known, key=lambda a: (a["last_log_term"], Lsn.parse(a["flush_lsn"])))
     return {
         "name": cluster,
@@ -83,7 +86,9 @@ def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "sealed": best["sealed"],
         "quorum": _have_quorum(facts, {_member(a) for a in serving}),
         "replacing": _replacing(facts, known),
-        "proposer": _proposer(known),
+        "proposer": leader,
+        "heard_by_quorum": _have_quorum(facts, hearing),
+        "not_hearing": sorted({a["id"] for a in serving if _member(a) not in hearing}),
         "members": facts["members"],
         "segment_bytes": facts["segment_bytes"],
     }
@@ -122,6 +127,12 @@ def _proposer(known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return heard[0] if heard else None
 
 
+def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
+    """Whether it follows the proposer that leads: nobody else acknowledges its WAL."""
+    heard = answer["proposer"]
+    return leader is not None and heard is not None and heard["id"] == leader["id"]
+
+
 def verdict(document: dict[str, Any]) -> tuple[int, str]:
     """(exit code of --check, one sentence that says who blocks)."""
     cluster, lines = document["cluster"], document["safekeepers"]
@@ -131,11 +142,17 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if cluster["proposer"] is None:
         under_way = f"; {_shown_replacing(cluster['replacing'])}" if cluster["replacing"] else ""
         return NO_QUORUM, f"no proposer leads: commits of an attached primary hang{under_way}"
+    deaf = [f"safekeeper {number}" for number in cluster["not_hearing"]]
+    if not cluster["heard_by_quorum"]:
+        unheard = [f"{name} (does not hear the proposer)" for name in deaf]
+        return NO_QUORUM, _no_quorum(cluster, lines, [*down, *unheard])
     missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
     if cluster["replacing"]:
         return DEGRADED, f"degraded: {_shown_replacing(cluster['replacing'])}, commits go on"
     if down:
         return DEGRADED, f"degraded: {', '.join(down)} down, commits go on"
+    if deaf:
+        return DEGRADED, f"degraded: the proposer is not heard by {', '.join(deaf)}, commits go on"
     if missing:
         return DEGRADED, f"degraded: safekeeper {missing[0]} was not asked or is down"
     blocked = _lagging(cluster, lines)
@@ -147,20 +164,20 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
 
 
 def _no_quorum(
-    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], down: Sequence[str]
+    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], blocking: Sequence[str]
 ) -> str:
     """Of the log as a whole nothing is said if those who could make the quorum were not asked."""
     silent = [line for line in lines if not line["reachable"]]
     if len(silent) == len(lines):
-        return f"no quorum: none answers of {', '.join(down)}"
+        return f"no quorum: none answers of {', '.join(blocking)}"
     if not cluster["members"]:
-        return f"nobody who was asked tells of this log: {', '.join(down)}"
+        return f"nobody who was asked tells of this log: {', '.join(blocking)}"
     heard = {line["id"] for line in lines if line["reachable"]}
     not_asked = len(_ids(cluster) - heard) - len(silent)
     if not_asked > 0:
         others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
         return f"no quorum among those asked; {others}: name all with --safekeepers"
-    return f"no quorum: commits hang; blocked by {', '.join(down)}"
+    return f"no quorum: commits hang; blocked by {', '.join(blocking)}"
 
 
 def _shown_replacing(change: dict[str, Any]) -> str:

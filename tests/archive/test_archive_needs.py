@@ -41,7 +41,7 @@ def document(*lines: dict[str, Any]) -> dict[str, Any]:
         "name": "main", "system_id": str(SYSTEM_ID), "members": ["1#a", "2#b", "3#c"], "term": 3,
         "quorum": True, "proposer": {"application_name": "walkeeper", "address": "p"},
         "commit_lsn": END, "timeline": 1, "segment_bytes": MB, "replacing": None,
-        "generation": 1,
+        "generation": 1, "heard_by_quorum": True, "not_hearing": [],
     }  # fmt: skip
     return {"cluster": cluster, "safekeepers": list(lines)}
 
