@@ -241,6 +241,12 @@ def test_what_is_no_address(text: str) -> None:
         HostPort().convert(text, None, None)
 
 
+@pytest.mark.parametrize("host", ["10.0.0..3", "a" * 64 + ".x", ".", "h\udcff", "h\0"])
+def test_a_host_that_nobody_can_look_up_is_no_address(host: str) -> None:
+    with pytest.raises(click.BadParameter, match="cannot be a host's name"):
+        HostPorts().convert(f"{host}:5454,127.0.0.1:5455", None, None)
+
+
 @pytest.mark.parametrize("text", ["1XB", "-1", "1.5GB", "GB", "", "9999999TB", "9" * 5000])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(click.BadParameter):

@@ -76,9 +76,11 @@ def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> No
         ("host=h port=x", "ports are numbers, not 'x'"),
         ("host=h connect_timeout=soon", "a number, not 'soon'"),
         ("host=a,b,c port=1,2", "2 ports for 3 hosts"),
+        ("host=a,10.0.0..1", "'10.0.0..1' cannot be a host's name"),
+        (f"host={'a' * 64}.x", "cannot be a host's name"),
     ],
 )
-def test_a_port_or_a_time_limit_that_is_none_is_refused(dsn: str, reason: str) -> None:
+def test_a_host_a_port_or_a_time_limit_that_is_none_is_refused(dsn: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         connection_arguments(dsn)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from walkeeper_cli.configuration_file import load_defaults
-from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.addresses import Address, is_host, shown_address
 from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
 
@@ -92,6 +92,8 @@ class HostPort(ParamType):
             self.fail(f"{value!r}: write an IPv6 address as [::1]:5454", param, ctx)
         if not colon or not host:
             self.fail(f"{value!r} is not HOST:PORT, such as 127.0.0.1:5454", param, ctx)
+        if not is_host(host):
+            self.fail(f"{value!r}: {host!r} cannot be a host's name", param, ctx)
         if not port.isascii() or not port.isdigit() or not self._port_min <= int(port) <= 65535:
             self.fail(f"{value!r}: the port is {self._port_min} to 65535", param, ctx)
         return host, int(port)

@@ -13,6 +13,15 @@ def shown_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_host(text: str) -> bool:
+    """Whether it can be looked up at all: a name's parts, between dots, have 1 to 63 bytes."""
+    try:
+        text.encode("idna")  # as socket and asyncio do, which do not call the UnicodeError OSError
+    except UnicodeError:
+        return False
+    return "\0" not in text
+
+
 def parse_address(text: str) -> Address:
     """Of a text that `shown_address` made; an IPv6 address may also have no brackets."""
     host, _, port = text.rpartition(":")

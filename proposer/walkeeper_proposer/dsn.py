@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
+from walkeeper_common.addresses import is_host
 from walkeeper_common.errors import Refused
 
 CONNECT_TIMEOUT_S = 10.0
@@ -24,7 +25,7 @@ def libpq_parameters(dsn: str) -> dict[str, str]:
     finally:
         stopped.finish()
     parameters = {name: value.decode() for name, value in found.items() if value}
-    _check_numbers(parameters)
+    _check_places(parameters)
     return parameters
 
 
@@ -56,10 +57,13 @@ def servers_of(parameters: Mapping[str, str]) -> list[dict[str, str]]:
     ]
 
 
-def _check_numbers(parameters: Mapping[str, str]) -> None:
+def _check_places(parameters: Mapping[str, str]) -> None:
     """What libpq would find out with each connection anew."""
     ports = parameters.get("port", "").split(",")
     hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
+    for host in parameters.get("host", "").split(","):
+        if not host.startswith("/") and not is_host(host):
+            raise Refused(f"--dsn: {host!r} cannot be a host's name")
     if any(port and not port.isdecimal() for port in ports):
         raise Refused(f"--dsn: ports are numbers, not {parameters['port']!r}")
     if len(ports) not in (1, len(hosts)):

@@ -104,10 +104,13 @@ class SafekeeperLinks:
         link.closed.clear()
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            transport, connection = await loop.create_connection(
-                lambda: FramedConnection(lambda _: _LinkOwner(link, self._post, self._take)),
-                *link.address,
-            )
+            try:
+                transport, connection = await loop.create_connection(
+                    lambda: FramedConnection(lambda _: _LinkOwner(link, self._post, self._take)),
+                    *link.address,
+                )
+            except UnicodeError as error:  # of an address that another safekeeper told us
+                raise OSError(f"this cannot be a host's name: {error}") from error
         _set_socket_options(transport)
         connection.greet(transport)
         link.connection = connection
