@@ -195,6 +195,8 @@ def test_options_come_from_flag_then_environment_then_table_then_top_level(
         ("[proposer]\ndns = 'x'", "[proposer] has no option 'dns'"),
         ("[propser]\ndsn = 'x'", "[propser] is not a command"),
         ("dsn = ", "walkeeper.toml"),
+        ("take-over = true\ntake_over = false", "are the same option"),
+        ("\ufeffdns = 'x'", "no command has an option 'dns'"),
     ],
 )
 def test_a_misspelt_key_in_the_file_is_an_error(
@@ -292,6 +294,7 @@ def test_what_is_wrong_is_said_before_anything_is_fenced_or_made(
     assert 'missing "=" after "x"' in complaint("attach", "--dsn", "x")
     safekeeper = ["safekeeper", "--id", "1", "--listen", "h:1", "--data-dir"]
     assert "the path is empty" in complaint(*safekeeper, "")
+    assert r"'/d\r' has control characters" in complaint(*safekeeper, "/d\r")
     # An answer within no time would be no quorum, and somebody's page.
     assert "in no time" in complaint("status", "--safekeepers", THREE, "--check", "--timeout", "0")
 

@@ -25,14 +25,16 @@ def load_defaults(
     """
     owner: click.Command = group or command
     try:
-        with open(path, "rb") as file:
-            document = tomllib.load(file)
+        with open(path, encoding="utf-8-sig") as file:  # editors put a mark before the first line
+            document = tomllib.loads(file.read())
     except (OSError, ValueError, RecursionError) as error:  # ValueError: also numbers too long
         raise click.UsageError(f"--config {path}: {error}") from error
     common = {k: v for k, v in document.items() if not isinstance(v, dict)}
     own = document.get(owner.name or "", {})
     if not isinstance(own, dict):
         raise click.UsageError(f"--config {path}: {owner.name} is a command: [{owner.name}]")
+    for table in (common, own):
+        _refuse_twice(path, table)
     parameters, known = _parameters(command), _parameters(owner)
     for key in own:
         if _name(key) not in known:
@@ -53,6 +55,13 @@ def _as_written(path: str, key: str, value: Any) -> list[str]:
     if any(isinstance(item, dict | list) for item in items):
         raise click.UsageError(f"--config {path}: {key} is a table, not a value")
     return [str(item) for item in items]
+
+
+def _refuse_twice(path: str, table: dict[str, Any]) -> None:
+    """The same option by its two spellings."""
+    for key in table:
+        if key != _name(key) and _name(key) in table:
+            raise click.UsageError(f"--config {path}: {key} and {_name(key)} are the same option")
 
 
 def _name(key: str) -> str:

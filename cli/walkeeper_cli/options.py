@@ -198,9 +198,13 @@ class EnvironmentOption(click.Option):
             self.envvar = f"WALKEEPER_{name.upper()}"
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """An empty path, as of a variable that a script forgot to set, would be this directory."""
-        if value == "" and isinstance(self.type, click.Path):
-            raise click.BadParameter("the path is empty", ctx, self)
+        """An empty path, as of a variable that a script forgot to set, would be this directory; one
+        with the end of a line in it, as from a file of another system, one beside that is meant."""
+        if isinstance(self.type, click.Path) and isinstance(value, str):
+            if not value:
+                raise click.BadParameter("the path is empty", ctx, self)
+            if any(ord(character) < 32 for character in value):
+                raise click.BadParameter(f"{value!r} has control characters", ctx, self)
         return super().type_cast_value(ctx, value)
 
 
