@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +16,11 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from tests.waiting import until
-from walkeeper_common.daemon_process import DESCRIPTORS
+from tests.waiting import until, wait_until
+from walkeeper_cli.local.ports import free_port
+from walkeeper_common.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.errors import Refused
+from walkeeper_common.framing import PREFACE
 from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 
 QUIET = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
@@ -46,9 +50,8 @@ async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[in
 def test_a_connection_too_many_is_told_so_and_the_others_are_answered() -> None:
     async def body() -> None:
         async with serving() as port:
-            kept = [
-                await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)
-            ]
+            allowed = connections_allowed(CONNECTIONS_MAX)
+            kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(allowed)]
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 answer = await reader.read()
@@ -127,3 +130,48 @@ def test_a_daemon_takes_the_descriptors_that_it_may_have(tmp_path: Path) -> None
         assert daemon.wait(20) == 0
         assert daemon.stdout is not None
         daemon.stdout.close()
+
+
+@pytest.mark.parametrize("limit", [10, 40, DESCRIPTORS_MIN - 1])
+def test_a_daemon_that_may_open_too_few_files_says_so_at_once(tmp_path: Path, limit: int) -> None:
+    where = ("--id", "1", "--data-dir", str(tmp_path / "sk1"), "--listen", "127.0.0.1:0")
+    ended = subprocess.run(
+        [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where],
+        capture_output=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+    )
+    said = ended.stderr.decode()
+    assert (ended.returncode, said.count("\n")) == (1, 1), said
+    assert f"may open {limit} files" in said and "LimitNOFILE=" in said and "ulimit -n" in said
+
+
+def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
+    tmp_path: Path,
+) -> None:
+    """Those that say nothing, PostgreSQL clients, proposers, and those of --http."""
+    limit = (DESCRIPTORS_MIN, DESCRIPTORS_MIN)
+    ports = [free_port(), free_port()]
+    listen, http = (f"127.0.0.1:{port}" for port in ports)
+    where = ("--id", "1", "--data-dir", str(tmp_path / "sk1"), "--listen", listen, "--http", http)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit),
+    )
+    assert daemon.stdout is not None
+    startup = struct.pack("!II", 8, 196608)
+    with contextlib.ExitStack() as crowd:
+        try:
+            assert b"ready" in daemon.stdout.readline()
+            for port, first in ((0, b""), (0, startup[:-1]), (0, PREFACE), (1, b"")):
+                for _ in range(150):
+                    caller = socket.create_connection(("127.0.0.1", ports[port]))
+                    crowd.enter_context(caller).sendall(first)
+            taken = Path(f"/proc/{daemon.pid}/fd")
+            wait_until(lambda: len(list(taken.iterdir())) <= DESCRIPTORS_MIN // 2 + 20, 5)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+            daemon.stdout.close()

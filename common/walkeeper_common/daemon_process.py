@@ -10,16 +10,15 @@ import asyncio
 import ctypes
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import NoReturn
 
 import uvloop
 
+from walkeeper_common.descriptors import take_descriptors
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.logs import background_output, log_in_background
 
@@ -27,7 +26,6 @@ logger = logging.getLogger("walkeeper")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 HEAP_KEPT_BYTES, HEAP_BUFFER_BYTES_MAX = 64 << 20, 1 << 20
-DESCRIPTORS = 8192
 
 
 def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level: str) -> int:
@@ -36,8 +34,8 @@ def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level:
         sys.exit("the assertions are part of the protocol; do not use -O")
     log_in_background(log_level)
     _keep_heap()
-    _take_descriptors()
     try:
+        take_descriptors()
         return uvloop.run(_with_signals(main))
     except WalkeeperError as error:
         logger.critical("%s", error)
@@ -59,16 +57,6 @@ def _keep_heap() -> None:
     if mallopt is not None:
         mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES)
         mallopt(M_MMAP_THRESHOLD, HEAP_BUFFER_BYTES_MAX)
-
-
-def _take_descriptors() -> None:
-    """The soft limit of 1,024 is for programs that call select(2), systemd.exec(5) says: a daemon
-    should take what the hard one allows. Each hosted log has its files, each standby a socket."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError):  # forbidden: it goes on with what it has
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> int:

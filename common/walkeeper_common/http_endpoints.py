@@ -23,6 +23,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused
 
 logger = logging.getLogger("walkeeper.http")
@@ -88,6 +89,7 @@ async def serve_http(
 ) -> None:
     """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs; one
     is cancelled when its peer has gone."""
+    connections_max = connections_allowed(connections_max)
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.gauges))
 

@@ -12,6 +12,7 @@ from functools import partial
 from walkeeper_archive.object_store import open_store
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
+from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import encode
@@ -20,13 +21,12 @@ from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
 from walkeeper_safekeeper.real_disk import claim_data_directory
-from walkeeper_safekeeper.server import peer_name, serve
+from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, peer_name, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
-# With clients, those of --http and connections that say nothing below the 1,024 descriptors that a
-# process has at least: the files of the WAL need some.
+# With clients, those of --http and connections that say nothing below 1,000: descriptors.py.
 PROPOSERS_MAX = 400
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -52,11 +52,12 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         open_store(settings.archive.url)  # Refused before a port is open, not at the first segment
     catalog = LogCatalog(settings, group, end_on_defect)
     numbers = itertools.count(1)
+    proposers_max = connections_allowed(PROPOSERS_MAX)
     sessions: set[ProposerSession] = set()
 
     def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:
-        if len(sessions) >= PROPOSERS_MAX:
-            refuse_proposer(transport)
+        if len(sessions) >= proposers_max:
+            refuse_proposer(transport, proposers_max)
             return
         connection = FramedConnection(
             lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group), sessions)
@@ -80,14 +81,16 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             proposer_handler=handle_proposer,
             now=time.time,
             on_ready=on_ready,
+            clients_max=connections_allowed(CLIENTS_MAX),
+            undecided_max=connections_allowed(UNDECIDED_MAX),
         )
     finally:
         await catalog.close()
 
 
-def refuse_proposer(transport: asyncio.Transport) -> None:
+def refuse_proposer(transport: asyncio.Transport, proposers_max: int) -> None:
     """Asking again may help: the links of proposers and of commands do."""
-    text = f"{PROPOSERS_MAX} connections of proposers and commands are open already"
+    text = f"{proposers_max} connections of proposers and commands are open already"
     logger.warning("refused %s: %s", peer_name(transport), text)
     transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
     transport.close()

@@ -54,9 +54,10 @@ async def serve(
     on_ready: Callable[[str, int], None],
     limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
     clients_max: int = CLIENTS_MAX,
+    undecided_max: int = UNDECIDED_MAX,
 ) -> None:
     """`now` is Unix time in seconds; `on_ready` gets the address and the real port."""
-    server = _Server(catalog, proposer_handler, now, limits, clients_max)
+    server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max)
     listener = await _bind(server, host, port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -102,11 +103,13 @@ class _Server:
         now: Callable[[], float],
         limits: StreamLimits,
         clients_max: int,
+        undecided_max: int,
     ) -> None:
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.proposer_handler = proposer_handler
-        self.limits, self._clients_max = limits, clients_max
+        self.limits = limits
+        self._clients_max, self._undecided_max = clients_max, undecided_max
         self._clients: dict[int, asyncio.Task[None]] = {}
         self.undecided: set[_Undecided] = set()
         self._pids = count(1)
@@ -142,7 +145,7 @@ class _Server:
     @property
     def takes_more(self) -> bool:
         """Not while it stops, whatever the loop had accepted by then, nor from a crowd."""
-        return not self._is_stopping and len(self.undecided) < UNDECIDED_MAX
+        return not self._is_stopping and len(self.undecided) < self._undecided_max
 
     def close_undecided(self) -> None:
         """Of a stopping server: nobody has been promised anything."""
