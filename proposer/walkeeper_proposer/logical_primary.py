@@ -199,6 +199,9 @@ class LogicalPrimary(Primary):
     """One proposer's life; `end` is shared with its core's examinations."""
 
     _streamed = "changes"
+    # Before 16 a server neither speaks nor hears while it decodes a transaction of which nothing
+    # is published, such as a REFRESH MATERIALIZED VIEW; on the next connection it would start anew.
+    _silent_statuses_max = 300
 
     def __init__(
         self,
@@ -362,6 +365,7 @@ class LogicalPrimary(Primary):
         }
 
     def _on_readable(self) -> None:
+        self._silent_statuses = 0
         connection, stream = self._connection, self._end.stream
         if connection is None or stream is None:
             return

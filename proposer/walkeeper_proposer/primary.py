@@ -52,6 +52,7 @@ from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
 logger = logging.getLogger("walkeeper.primary")
 
 STATUS_S = 1.0
+SILENT_STATUSES_ASK = 30  # an idle server says nothing by itself, but answers
 RETRY_S = 0.5
 SLOT_RETRY_S = 0.2
 READ_TIMEOUT_S = 30.0
@@ -122,6 +123,7 @@ class Primary:
     """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
 
     _streamed = "WAL"
+    _silent_statuses_max = 60  # as wal_receiver_timeout
 
     def __init__(
         self,
@@ -138,6 +140,7 @@ class Primary:
         self._xmins = (0, 0)
         self._sent_xmins: tuple[int, int] | None = None
         self._silent_xmins = 0
+        self._silent_statuses = 0  # sent since anything came
         self._post: Callable[[Event], None]
         self._connection: ReplicationConnection | None = None
         self._group: asyncio.TaskGroup
@@ -318,6 +321,7 @@ class Primary:
             logger.warning("slot %s stays in use until it times out: %s", self._slot, error)
 
     def _on_readable(self) -> None:
+        self._silent_statuses = 0
         connection = self._connection
         if connection is None:
             return
@@ -388,7 +392,8 @@ class Primary:
             return
         flush_lsn = min(self._flush_lsn, self._received_lsn)
         apply_lsn = min(self._apply_lsn, flush_lsn)
-        status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, _now_us(), False)
+        asks = self._silent_statuses >= SILENT_STATUSES_ASK
+        status = StandbyStatus(flush_lsn, flush_lsn, apply_lsn, _now_us(), asks)
         try:
             self._connection.send(status.pack())  # if it is full, on_drained sends the newest
         except Unavailable as error:
@@ -397,8 +402,21 @@ class Primary:
     async def _send_statuses(self) -> None:
         while True:
             await asyncio.sleep(STATUS_S)
+            self._count_silence()
             self._send_status()
             self._send_xmins()
+
+    def _count_silence(self) -> None:
+        """TCP alone does not tell: a proxy answers for a server that is gone. While we do not read,
+        the silence is ours."""
+        connection = self._connection
+        if connection is None or not (self._is_streaming and connection.is_reading):
+            self._silent_statuses = 0
+            return
+        self._silent_statuses += 1
+        if self._silent_statuses > self._silent_statuses_max:
+            silent_s = self._silent_statuses_max * STATUS_S
+            self._lose(Unavailable(f"nothing came from the primary for {silent_s:g} s"))
 
     def _send_xmins(self) -> None:
         """hot_standby_feedback of the standbys behind the safekeepers, when it has changed."""

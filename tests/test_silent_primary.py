@@ -1,0 +1,119 @@
+"""A primary of which nothing is heard any more though its connection is up: a proxy or a load
+balancer answers for it. It is asked, and then left for a new connection."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import IncompleteReadError
+from collections.abc import Callable
+
+import pytest
+import uvloop
+
+from tests.postgres_server import PostgresServer
+from tests.test_logical_primary import POSITION, serve_until_stream
+from tests.test_primary import connected, flush_lsn, on_server, server
+from tests.test_replication_connection import Peer, served
+from tests.waiting import until
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import (
+    Keepalive,
+    StandbyStatus,
+    copy_both_response,
+    copy_data,
+    unpack_from_receiver,
+)
+from walkeeper_proposer import primary
+from walkeeper_proposer.logical_check import LogEndLsn, LogicalEnd
+from walkeeper_proposer.logical_primary import LogicalPrimary, Spooling
+from walkeeper_proposer.primary import Primary
+from walkeeper_proposer.proposer_events import Event, PrimaryIdentified, PrimaryLost
+
+__all__ = ["server"]
+ASKS, GIVES_UP = 4, 8
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(primary, "STATUS_S", 0.02)
+    monkeypatch.setattr(primary, "RETRY_S", 0.01)
+    monkeypatch.setattr(primary, "SILENT_STATUSES_ASK", ASKS)
+    for kind in (Primary, LogicalPrimary):
+        monkeypatch.setattr(kind, "_silent_statuses_max", GIVES_UP)
+
+
+def physical(dsn: str) -> Primary:
+    return Primary(dsn, "w", "w", apply_quorum=True, on_streaming=lambda _: None)
+
+
+def logical(dsn: str) -> Primary:
+    end = LogicalEnd()
+    end.found = LogEndLsn(POSITION, Lsn(0x100), 1)
+    return LogicalPrimary(
+        dsn, "w", "w", publications=("p",), end=end, spooling=Spooling(3000),
+        on_streaming=lambda _: None,
+    )  # fmt: skip
+
+
+async def statuses(peer: Peer) -> list[bool]:
+    """Whether each asks for a reply, until the connection is closed."""
+    asked: list[bool] = []
+    try:
+        while True:
+            head = await peer.reader.readexactly(5)
+            payload = await peer.reader.readexactly(int.from_bytes(head[1:], "big") - 4)
+            if head[:1] == b"d":
+                status = unpack_from_receiver(payload)
+                assert isinstance(status, StandbyStatus)
+                asked.append(status.reply_requested)
+    except IncompleteReadError:
+        return asked
+
+
+@pytest.mark.parametrize("made", [physical, logical])
+def test_a_server_that_says_nothing_is_asked_and_then_left(made: Callable[[str], Primary]) -> None:
+    async def body() -> None:
+        events: list[Event] = []
+
+        def post(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, PrimaryIdentified):
+                shell.stream(POSITION, 1)
+
+        async with asyncio.timeout(20), served() as (peer, dsn):
+            shell = made(dsn)
+            running = asyncio.create_task(shell.run(post))
+            await until(lambda: peer.writers)
+            await serve_until_stream(peer, origin=False)
+            peer.writer.write(copy_both_response())
+            peer.writer.write(copy_data(Keepalive(Lsn(0x100), 0, False).pack()))
+            asked = await statuses(peer)
+            assert (asked[0], asked[-1]) == (False, True)
+            assert ASKS <= asked.index(True) < len(asked) <= 3 * GIVES_UP
+            await until(lambda: len(peer.writers) == 2)  # it comes again
+            running.cancel()
+            await asyncio.wait([running])
+        lost = [event for event in events if isinstance(event, PrimaryLost)]
+        assert "nothing came" in lost[0].text
+
+    uvloop.run(body())
+
+
+@pytest.mark.postgres
+def test_an_idle_server_answers_and_silence_that_is_ours_does_not_count(
+    server: PostgresServer,
+) -> None:
+    async def body() -> None:
+        async with connected(server.dsn()) as shell:
+            await shell.stream(await flush_lsn(server))
+            await asyncio.sleep(0.02 * GIVES_UP * 3)
+            shell.primary.pause()
+            await asyncio.sleep(0.02 * GIVES_UP * 3)
+            shell.primary.resume()
+            await asyncio.sleep(0.02 * GIVES_UP * 3)
+            assert not shell.of(PrimaryLost), shell.of(PrimaryLost)
+            server.sql("INSERT INTO t VALUES (1)")
+            end_lsn = await flush_lsn(server)
+            await until(lambda: shell.end_lsn >= end_lsn)
+
+    on_server(body)
