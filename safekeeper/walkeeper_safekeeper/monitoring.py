@@ -14,8 +14,9 @@ def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
     """For `serve_http`."""
 
     def not_ready() -> str | None:
-        broken = [f"{name}: {why}" for name, why in catalog.broken().items()]
-        return "; ".join(broken) or None
+        refusing = {log.cluster: log.driver.acceptor.refusal for log in catalog.logs()}
+        told = {**{name: why for name, why in refusing.items() if why}, **catalog.broken()}
+        return "; ".join(f"{name}: {why}" for name, why in told.items()) or None
 
     def status() -> dict[str, object]:
         logs = {log.cluster: log_status(log) for log in catalog.logs()}
@@ -40,6 +41,7 @@ def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:
         ("wal_syncs", "Groups written and fsynced since the start.", log.driver.groups_written),
         ("truncations", "Cuts of WAL that no quorum had.", acceptor.truncations),
         ("failed", "1: this log's disk failed, it acknowledges nothing.", bool(acceptor.failure)),
+        ("refusing_wal", "1: for want of space, say; see /ready.", bool(acceptor.refusal)),
         ("proposer_connected", "1: an elected proposer is heard.", acceptor.appender is not None),
         ("readers", "PostgreSQL clients that stream.", len(log.readers)),
         ("slots", "Physical replication slots.", len(log.slots.slots)),
