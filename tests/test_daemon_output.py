@@ -152,3 +152,25 @@ def test_a_daemon_whose_defect_nobody_reads_ends(tmp_path: Path) -> None:
     with small_pipe() as (_, writing), running(command, writing) as process:
         go_on(process)
         assert process.wait(20) == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_end_no_daemon_and_are_no_file_of_it(
+    closed: str, tmp_path: Path
+) -> None:
+    data, port = tmp_path / "sk", free_port()
+    words = f"safekeeper --id 1 --data-dir {data} --listen 127.0.0.1:{port} {closed}"
+    command = ["sh", "-c", f"exec {sys.executable} -m walkeeper_cli {words}"]
+
+    def is_listening() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+            return True
+        return False
+
+    with running(command, subprocess.DEVNULL) as process:
+        wait_until(is_listening)
+        first = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}
+        assert not [name for name in first if str(data) in name or "eventpoll" in name], first
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

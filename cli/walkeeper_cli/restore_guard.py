@@ -74,8 +74,20 @@ def restore(words: list[str], broken: Callable[[BaseException], None] | None = N
     return {"found": FOUND, "absent": ABSENT}.get(outcome, CANNOT_TELL)
 
 
+def _take_standard_streams() -> None:
+    """What is opened next must not become 0, 1 or 2 where a parent has closed them: a log line
+    would go into a segment, and the event loop ends the process when it is to close one."""
+    try:
+        while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(nowhere)
+    except OSError:  # too few descriptors, or no /dev: whoever needs them will say so
+        return
+
+
 def main(broken: Callable[[BaseException], None] | None = None) -> None:
     """What the script `walkeeper` and `python -m walkeeper_cli` call."""
+    _take_standard_streams()
     words = sys.argv[1:]
     if not is_restore(words):
         from walkeeper_cli.__main__ import main as main_of_all

@@ -75,6 +75,8 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
     loop.set_exception_handler(_on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
+    told = "received SIGHUP: nothing is read again; restart to change a setting"
+    loop.add_signal_handler(signal.SIGHUP, logger.info, told)
     try:
         return await task
     except asyncio.CancelledError:
