@@ -337,7 +337,8 @@ def _values(
     columns = [texts(array) for array in arrays.values()]
     values: list[dict[str, str | None] | None] = [None] * len(rows)
     doubts = [UNKNOWN_ROW] * len(rows)
-    for row, taken in zip(known.tolist(), zip(*columns, strict=True), strict=True):
+    taken_of = zip(*columns, strict=True) if columns else [()] * len(known)
+    for row, taken in zip(known.tolist(), taken_of, strict=True):
         values[row] = dict(zip(arrays, taken, strict=True))
         doubts[row] = COMPLETE
     as_bytes = [a.name for a in table.columns if not catalog.printer.knows(a.type)]

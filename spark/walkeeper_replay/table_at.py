@@ -148,7 +148,7 @@ class TableAt:
         for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
             rows = slice(begin, begin + ROWS_PER_BATCH)
             arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
-            batches.append(list(arrays.values()))
+            batches.append((len(tuples.places[rows]), list(arrays.values())))
         if made.unknown:
             doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
         if made.unreadable:
@@ -157,8 +157,8 @@ class TableAt:
             doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
         shown = "; ".join(doubts) or COMPLETE
         made_of = []
-        for columns in batches:
-            text = pa.repeat(pa.scalar(shown, pa.string()), len(columns[0]) if columns else 0)
+        for count, columns in batches:
+            text = pa.repeat(pa.scalar(shown, pa.string()), count)
             made_of.append(pa.RecordBatch.from_arrays([*columns, text], schema=self.schema))
         return made_of, shown
 

@@ -27,6 +27,7 @@ def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[s
     """See the module."""
     yield from SESSION
     yield "BEGIN;"
+    yield "SET CONSTRAINTS ALL DEFERRED;"
     truncated: set[tuple[int, int]] = set()
     for change in reversed(changes):
         own = (change.commit.end_lsn, change.table.oid)
@@ -64,7 +65,7 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
         yield from inserts(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":
         assert change.new is not None, f"{change=}"
-        yield _one(f"DELETE FROM {qualified(table)} WHERE {_place(table, change.new)}", table)
+        yield _one(f"DELETE FROM ONLY {qualified(table)} WHERE {_place(table, change.new)}", table)
     elif change.operation == "delete":
         assert change.old is not None, f"{change=}"
         yield from inserts(table, stored, [tuple(change.old[name] for name in stored)])
@@ -74,7 +75,9 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
         changed = [name for name in stored if old[name] != new[name]]
         if changed:
             sets = ", ".join(f"{quoted_name(n)} = {literal(old[n])}" for n in changed)
-            yield _one(f"UPDATE {qualified(table)} SET {sets} WHERE {_place(table, new)}", table)
+            yield _one(
+                f"UPDATE ONLY {qualified(table)} SET {sets} WHERE {_place(table, new)}", table
+            )
 
 
 def _place(table: Table, row: Row) -> str:
@@ -85,7 +88,7 @@ def _place(table: Table, row: Row) -> str:
         parts = [f"{quoted_name(name)} = {literal(row[name])}" for name in table.key] + parts
         return " AND ".join(parts)
     where = " AND ".join(parts) or "true"
-    return f"ctid = (SELECT ctid FROM {qualified(table)} WHERE {where} LIMIT 1)"
+    return f"ctid = (SELECT ctid FROM ONLY {qualified(table)} WHERE {where} LIMIT 1)"
 
 
 def _is_left(name: str, value: str | None) -> str:

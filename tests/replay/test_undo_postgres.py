@@ -109,6 +109,40 @@ def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     assert first != second
 
 
+def test_rows_of_tables_that_inherit_are_left_alone(server: PostgresServer, tmp_path: Path) -> None:
+    """A child's row that looks the same was changed in the place of the parent's."""
+    server.sql(
+        "CREATE TABLE p (a int PRIMARY KEY, b text)", "CREATE TABLE pc () INHERITS (p)",
+        "CREATE TABLE q (a int)", "CREATE TABLE qc () INHERITS (q)",
+        "INSERT INTO p VALUES (2, 'y')", "INSERT INTO pc VALUES (2, 'z')",
+        "INSERT INTO qc VALUES (3)",
+    )  # fmt: skip
+    updated = changed(server, "UPDATE ONLY p SET b = 'z'")
+    inserted = changed(server, "INSERT INTO q VALUES (3)")
+    for xid in (updated, inserted):
+        assert undone(server, tmp_path, xid).returncode == 0
+    children = "SELECT (SELECT b FROM pc), (SELECT a FROM qc), (SELECT b FROM ONLY p)"
+    assert server.rows(children) == [("z", 3, "y")]
+    again = changed(server, "UPDATE ONLY p SET b = 'z'")
+    server.sql("DELETE FROM ONLY p")
+    assert "a row of public.p is not as it was left" in undone(server, tmp_path, again).stderr
+    assert server.sql("SELECT b FROM pc") == "z"
+
+
+def test_constraints_that_can_wait_do_and_rows_may_have_no_columns(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql(
+        "CREATE TABLE swapped (a int UNIQUE DEFERRABLE)", "CREATE TABLE nothing ()",
+        "INSERT INTO swapped VALUES (1), (2)", "INSERT INTO nothing DEFAULT VALUES",
+    )  # fmt: skip
+    done = undone(server, tmp_path, changed(server, "UPDATE swapped SET a = 3 - a"))
+    assert done.returncode == 0, done.stderr
+    path = ["--path", str(server.data / "pg_wal")]
+    assert run(["history", "table-at", "nothing", *path]) == 0
+    assert "public.nothing" in (said := capsys.readouterr().err) and "1 rows; complete" in said
+
+
 def test_names_are_read_as_postgresql_quotes_them(server: PostgresServer, capsys: Output) -> None:
     server.sql(
         'CREATE SCHEMA "S.x"', 'CREATE TABLE "S.x"."q""t" (a int)',
