@@ -21,9 +21,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.reading import Batch
 from walkeeper_history.segment import Bytes
-from walkeeper_history.versions import RMGR_IDS
 from walkeeper_replay.files_of_records import parse_map
 from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.pass_over import xlog_records
 from walkeeper_replay.store import Relation
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
@@ -34,7 +34,7 @@ _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
 _CONTROL_STATE, _CONTROL_MIN_RECOVERY = 16, 136
 _SHUT_DOWN = (1, 2)  # also in recovery
-_XLOG, _BACKUP_END = RMGR_IDS["XLOG"], 0x50
+_BACKUP_END = 0x50
 
 
 class BaseDirectory:
@@ -81,10 +81,8 @@ class BaseDirectory:
 
     def end_in(self, batch: Batch) -> int | None:
         """Behind this backup's BACKUP_END record, if it is there."""
-        records = batch.records
-        ends = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _BACKUP_END)
-        for row in np.flatnonzero(ends).tolist():
-            begin = int(records["main_offset"][row])
+        for row in xlog_records(batch, _BACKUP_END):
+            begin = int(batch.records["main_offset"][row])
             if int(batch.payload[begin : begin + 8].view(np.uint64)[0]) == self.redo_lsn:
                 return int(batch.end_lsn()[row])
         return None

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from walkeeper_history.reading import Batch
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_replay.pass_over import xlog_records
 
-_XLOG, _PARAMETER_CHANGE = RMGR_IDS["XLOG"], 0x60
+_PARAMETER_CHANGE = 0x60
 _WAL_LEVEL_OFFSET = 20  # behind five other integers, in 13 to 18
 _MINIMAL = 0
 
@@ -28,10 +28,8 @@ class BulkLoads:
     def add(self, batch: Batch) -> None:
         if self.unlogged_since is not None:
             return
-        records = batch.records
-        changes = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == _PARAMETER_CHANGE)
-        for row in np.flatnonzero(changes).tolist():
-            begin = int(records["main_offset"][row]) + _WAL_LEVEL_OFFSET
+        for row in xlog_records(batch, _PARAMETER_CHANGE):
+            begin = int(batch.records["main_offset"][row]) + _WAL_LEVEL_OFFSET
             if int(batch.payload[begin : begin + 4].view(np.uint32)[0]) == _MINIMAL:
                 self.unlogged_since = int(batch.end_lsn()[row])
                 return

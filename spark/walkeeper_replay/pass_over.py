@@ -17,9 +17,11 @@ from walkeeper_common.walpages import aligned, header_bytes
 from walkeeper_history.plan import Plan
 from walkeeper_history.reading import Batch, SegmentReader
 from walkeeper_history.sweep import OnProblem, raise_fatal
+from walkeeper_history.versions import RMGR_IDS
 from walkeeper_history.wal_files import WalFiles
 
 Consumer = Callable[[Batch], None]
+_XLOG = RMGR_IDS["XLOG"]
 
 
 class Passed(NamedTuple):
@@ -58,6 +60,13 @@ def pass_over(
         for problem in reading.problems:
             on_problem(problem)
     return Passed(end, until is not None and until <= next_record_lsn(end, plan.segment_bytes))
+
+
+def xlog_records(batch: Batch, kind: int) -> list[int]:
+    """Which rows of `batch.records` are of resource manager XLOG and this kind, such as 0x50."""
+    records = batch.records
+    found = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == kind)
+    return [int(row) for row in np.flatnonzero(found)]
 
 
 def next_record_lsn(end: int, segment_bytes: int) -> int:
