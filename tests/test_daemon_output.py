@@ -20,7 +20,7 @@ import pytest
 
 from tests.waiting import wait_until
 from walkeeper_cli.local.ports import free_port
-from walkeeper_common.logs import LINES_MAX
+from walkeeper_common.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
 
 F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
 PIPE_BYTES = 4096
@@ -174,3 +174,32 @@ def test_closed_standard_streams_end_no_daemon_and_are_no_file_of_it(
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_what_is_tried_again_each_second_is_said_once_a_minute() -> None:
+    repetitions, heard = Repetitions(), []
+    for second in range(150):
+        for line in ("following 12", "no WAL taken"):
+            heard.append((second, repetitions.passed(line, 1000.0 + second)))
+    heard.append((150, repetitions.passed("following 13", 1150.0)))
+    heard.append((300, repetitions.passed("no WAL taken", 1300.0)))
+    heard.append((301, repetitions.passed("no WAL taken", 1301.0)))
+    said = [(second, line) for second, line in heard if line is not None]
+    held_back = 60 - REPEATS_MAX, 59
+    assert [line for line in said if "12" not in line[1]] == [
+        (0, "no WAL taken"),
+        (1, "no WAL taken"),
+        (2, "no WAL taken (again; from here on once a minute)"),
+        (60, f"no WAL taken ({held_back[0]} times more since the last such line)"),
+        (120, f"no WAL taken ({held_back[1]} times more since the last such line)"),
+        (150, "following 13"),
+        (300, "no WAL taken (29 times more since the last such line)"),
+    ]
+
+
+def test_lines_that_are_all_different_all_pass_and_are_not_remembered_for_ever() -> None:
+    repetitions = Repetitions()
+    for _ in range(2 * REPEATS_MAX):
+        for number in range(REMEMBERED_MAX + 1):
+            assert repetitions.passed(f"line {number}", 1000.0) == f"line {number}"
+    assert len(repetitions._lines) == REMEMBERED_MAX

@@ -2,7 +2,8 @@
 
 A daemon's lines are written by a thread, in order, those on stdout among them: a pipe whose reader
 hangs must hold up no commit. Then `LINES_MAX` lines wait, more are dropped and counted, and at the
-end of the process the reader has `FLUSH_S` more.
+end of the process the reader has `FLUSH_S` more. What is said again and again, since a thing that
+fails is tried once a second, is said once a minute: `Repetitions`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import select
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from functools import cache
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2
 LINES_MAX = 4096
 FLUSH_S = 2.0
+REPEAT_S, REPEATS_MAX, REMEMBERED_MAX = 60.0, 3, 256
 
 
 class PostgresFormatter(logging.Formatter):
@@ -36,6 +39,39 @@ class PostgresFormatter(logging.Formatter):
         return text
 
 
+@dataclass(slots=True)
+class _Said:
+    """A line: how often in the minute that began at `since_s`, and how often it was held back."""
+
+    since_s: float
+    times: int = 1
+    held_back: int = 0
+
+
+class Repetitions:
+    """Of the same line REPEATS_MAX pass in a minute, then one a minute that says how many more it
+    stands for. Knows the REMEMBERED_MAX lines that were said last."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Said] = {}
+
+    def passed(self, line: str, now_s: float) -> str | None:
+        """What is to be written. None: nothing."""
+        said = self._lines.pop(line, None)
+        if said is None or now_s >= said.since_s + REPEAT_S:
+            more = said.held_back if said is not None else 0
+            self._lines[line] = _Said(now_s, REPEATS_MAX if more else 1)
+            if len(self._lines) > REMEMBERED_MAX:
+                del self._lines[next(iter(self._lines))]
+            return f"{line} ({more} times more since the last such line)" if more else line
+        self._lines[line] = said
+        said.times += 1
+        if said.times > REPEATS_MAX:
+            said.held_back += 1
+            return None
+        return f"{line} (again; from here on once a minute)" if said.times == REPEATS_MAX else line
+
+
 class BackgroundOutput(logging.Handler):
     """`background_output()` is this process's: its thread writes until the process ends."""
 
@@ -45,11 +81,17 @@ class BackgroundOutput(logging.Handler):
         self._changed = threading.Condition()
         self._lines: list[tuple[int, str]] = []  # what is written next, and to which descriptor
         self._dropped = 0
+        self._repetitions = Repetitions()
         self._is_writing = self._is_given_up = False
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            if record.levelno < logging.ERROR and not record.exc_info:
+                text = self._repetitions.passed(record.getMessage(), time.monotonic())
+                if text is None:
+                    return
+                record.msg, record.args = text, ()
             line = self.format(record)
         except Exception:
             self.handleError(record)
