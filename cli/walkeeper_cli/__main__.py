@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from walkeeper_cli.audience import give_up
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 
@@ -158,20 +159,25 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"walkeeper: error: this command {needed}", err=True)
         return 1
     except OSError as error:
+        if error.errno == errno.ENOENT and not error.filename and _is_nowhere():
+            click.echo("walkeeper: error: the current directory is gone: change to one", err=True)
+            return 1
         if error.errno not in DISK_FAILURES:
             raise
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
-        _give_up_output()
+        give_up(sys.stdout)
         return 1
     return code if isinstance(code, int) else 0
 
 
-def _give_up_output() -> None:
-    """What stdout still holds would fail once more when Python ends, with 120 as the exit code."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _is_nowhere() -> bool:
+    """Somebody has removed the directory that relative paths begin at."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -12,9 +12,10 @@ from rich.live import Live
 class LiveConsole:
     """In a with statement. `console` prints lines that stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: IO[str] | None = None) -> None:
+        """`file`: stdout, unless another one is given."""
         # Lines of a log must not be folded, and paths in them are no markup.
-        self.console = Console(soft_wrap=True, markup=False, highlight=False)
+        self.console = Console(file=file, soft_wrap=True, markup=False, highlight=False)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.primary_settings import standbys
 from walkeeper_cli.status import OK, state_of, verdict
@@ -34,7 +36,7 @@ class LiveStatus(LiveConsole):
     """`say` for what happened, `show` for how it stands now."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(cast("IO[str]", Audience(sys.stdout)))
         self._told = ""
 
     def say(self, text: str) -> None:

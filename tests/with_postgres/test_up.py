@@ -39,6 +39,10 @@ class Up(Daemon):
         arguments = ("up", "--data-dir", str(self.directory), "--base-port", str(base_port))
         super().__init__("up", (*arguments, "--dsn", dsn), directory / "up.out")
 
+    def read_by(self, output: str) -> None:
+        """stdout, as bash writes it; stderr is kept."""
+        self._prefix = ("bash", "-c", f'exec "$@" > {output}', "bash")
+
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         self.wait_said(WELL, timeout_s)
 
@@ -127,6 +131,18 @@ def test_a_killed_up_leaves_no_daemon_and_the_next_one_resumes_and_detaches(
     assert "resuming the log" in up.output() and "already attached" in up.output()
     server.sql("INSERT INTO t VALUES (2)")
     assert up.interrupt() == 0 and server.sql(SETTING) == ""
+
+
+@pytest.mark.parametrize("output", ["/dev/full", ">(true)"])
+def test_an_up_that_nobody_reads_goes_on_and_detaches(
+    up: Up, server: PostgresServer, output: str
+) -> None:
+    up.read_by(output)
+    up.start(wait=False)
+    wait_until(lambda: server.sql(SETTING) == ATTACHED, 60)
+    server.sql("INSERT INTO t VALUES (4)")
+    assert up.interrupt() == 0, up.output()
+    assert server.sql(SETTING) == "" and not up.daemons()
 
 
 def test_stay_attached_is_for_the_next_up(up: Up, server: PostgresServer) -> None:

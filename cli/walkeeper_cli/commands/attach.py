@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import click
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import ApplicationName, Timeout, config_option, dsn_option, option
 
 
@@ -58,4 +60,4 @@ def command(
     if print_only:
         click.echo(asyncio.run(printed_line(settings)))
     else:
-        click.echo(asyncio.run(attach(settings, lambda text: click.echo(text, err=True))))
+        click.echo(asyncio.run(attach(settings, Audience(sys.stderr).say)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import click
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     ApplicationName,
     SlotName,
@@ -57,4 +59,6 @@ def command(
     from walkeeper_cli.detach import DetachSettings, detach
 
     settings = DetachSettings(dsn, application_name, slot, drop_slot, timeout)
-    asyncio.run(detach(settings, click.echo))
+    audience = Audience(sys.stdout)
+    asyncio.run(detach(settings, audience.say))
+    audience.raise_failure()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     Dsn,
     Duration,
@@ -94,9 +96,7 @@ def command(
 def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:
     from walkeeper_cli.replaying import wait_replayed
 
-    def say(text: str) -> None:
-        click.echo(text, err=True)
-
+    say = Audience(sys.stderr).say
     return asyncio.run(wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     SlotName,
     Timeout,
@@ -62,7 +64,8 @@ def command(
         output=Path(output),
         timeout_s=timeout,
     )
-    taken = take_snapshot(settings, lambda text: click.echo(f"walkeeper: {text}", err=True))
+    audience = Audience(sys.stderr)
+    taken = take_snapshot(settings, lambda text: audience.say(f"walkeeper: {text}"))
     click.echo(
         f"snapshot of {taken.tables} tables, {taken.rows} rows, at {taken.lsn} in {output}; "
         f"slot {slot} goes on from there"
