@@ -17,7 +17,7 @@ from walkeeper_archive.layout import Packing
 from walkeeper_archive.object_store import open_store
 from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
-from walkeeper_common.addresses import parse_address, shown_address
+from walkeeper_common.addresses import is_loopback, parse_address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.settings import ArchiveSettings, SafekeeperSettings
@@ -249,6 +249,23 @@ def test_a_host_that_nobody_can_look_up_is_no_address(host: str) -> None:
         HostPorts().convert(f"{host}:5454,127.0.0.1:5455", None, None)
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.255.0.2", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("128.0.0.1", False),
+        ("127.example.com", False),
+    ],
+)
+def test_which_hosts_are_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
 @pytest.mark.parametrize("text", ["1XB", "-1", "1.5GB", "GB", "", "9999999TB", "9" * 5000])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(click.BadParameter):
@@ -362,3 +379,21 @@ def test_an_address_is_shown_as_options_take_it(text: str) -> None:
     address = HostPort().convert(text, None, None)
     assert shown_address(address) == text
     assert parse_address(text) == parse_address(text.replace("[", "").replace("]", "")) == address
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", "10.0.0.1:x", ":-1", ""])
+def test_what_a_safekeeper_was_told_as_an_address_may_be_none(text: str) -> None:
+    with pytest.raises(Refused, match="is no address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    "words", ["archive ls here", "safekeeper --id 1 --listen 127.0.0.1:1 --data-dir here"]
+)
+def test_a_current_directory_that_was_removed_is_one_line(words: str, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    command = f'cd {place} && rmdir {place} && exec "$0" -m walkeeper_cli {words}'
+    ran = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "walkeeper: error: the current directory is gone: change to one\n"

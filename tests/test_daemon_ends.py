@@ -307,6 +307,18 @@ def test_a_safekeeper_whose_http_port_is_taken_never_says_that_it_is_ready(tmp_p
     assert f"--http {address} cannot be listened on" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [("127.0.0.2", "in use"), ("localhost", "in use"), ("0.0.0.0", "is not loopback")],
+)
+def test_only_loopback_is_listened_on_without_leave(host: str, said: str, tmp_path: Path) -> None:
+    with socket.create_server((host, 0)) as taken:
+        where = ("--data-dir", str(tmp_path), "--listen", f"{host}:{taken.getsockname()[1]}")
+        command = [sys.executable, "-m", "walkeeper_cli", "safekeeper", "--id", "1", *where]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and said in done.stderr, done
+
+
 def test_a_log_that_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path) -> None:
     """It was: the safekeeper was ready without it, and its operator was told to replace it."""
     (tmp_path / "lost+found").mkdir()

@@ -73,7 +73,13 @@ def test_what_libpq_does_not_understand_is_refused_and_shown_why(dsn: str) -> No
 @pytest.mark.parametrize(
     ("dsn", "reason"),
     [
-        ("host=h port=x", "ports are numbers, not 'x'"),
+        ("host=h port=x", "ports are numbers from 1 to 65535, not 'x'"),
+        ("host=h port=0", "not '0'"),
+        ("port=65536", "not '65536'"),
+        ("host=/tmp port=70000", "not '70000'"),
+        ("host=a,b port=5432,65536", "not '5432,65536'"),
+        ("postgresql://a:70000,b/", "not '70000,'"),
+        (f"host=h port={'1' * 5000}", "ports are numbers"),
         ("host=h connect_timeout=soon", "a number, not 'soon'"),
         ("host=a,b,c port=1,2", "2 ports for 3 hosts"),
         ("host=a,10.0.0..1", "'10.0.0..1' cannot be a host's name"),

@@ -63,6 +63,14 @@ def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
         claim_data_directory(path, 1)
 
 
+def test_a_data_directory_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sk"
+    path.symlink_to(tmp_path / "disk that is not mounted")
+    with pytest.raises(StorageError, match=f"{path}: a link to what is not there"):
+        claim_data_directory(str(path), 1)
+    assert not path.exists()
+
+
 def test_a_directory_of_another_user_is_refused_with_both_users() -> None:
     """As one that root has made for a container that runs as somebody else."""
     directory = make_directory()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TypeAlias
+
+from walkeeper_common.errors import Refused
 
 Address: TypeAlias = tuple[str, int]
 
@@ -22,7 +25,18 @@ def is_host(text: str) -> bool:
     return "\0" not in text
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it. Nothing is looked up: of names, `localhost` alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def parse_address(text: str) -> Address:
-    """Of a text that `shown_address` made; an IPv6 address may also have no brackets."""
+    """Of a text that `shown_address` made; an IPv6 address may also have no brackets. Refused if
+    it is none: a safekeeper may have been told it by anybody."""
     host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal()):
+        raise Refused(f"{text!r} is no address: host:port is one")
     return host.strip("[]"), int(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from psycopg import conninfo, pq
@@ -10,6 +11,8 @@ from psycopg import errors as pg_errors
 from walkeeper_common.addresses import is_host
 from walkeeper_common.errors import Refused
 
+DIGITS = re.compile("[0-9]{1,5}")
+PORT_MAX = 65535
 CONNECT_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S_MIN = 2.0  # as in libpq
 
@@ -64,12 +67,16 @@ def _check_places(parameters: Mapping[str, str]) -> None:
     for host in parameters.get("host", "").split(","):
         if not host.startswith("/") and not is_host(host):
             raise Refused(f"--dsn: {host!r} cannot be a host's name")
-    if any(port and not port.isdecimal() for port in ports):
-        raise Refused(f"--dsn: ports are numbers, not {parameters['port']!r}")
+    if any(port and not _is_port(port) for port in ports):
+        raise Refused(f"--dsn: ports are numbers from 1 to 65535, not {parameters['port']!r}")
     if len(ports) not in (1, len(hosts)):
         raise Refused(f"--dsn: {len(ports)} ports for {len(hosts)} hosts")
     if not parameters.get("connect_timeout", "0").lstrip("-").isdecimal():
         raise Refused(f"--dsn: connect_timeout is a number, not {parameters['connect_timeout']!r}")
+
+
+def _is_port(text: str) -> bool:
+    return bool(DIGITS.fullmatch(text)) and 1 <= int(text) <= PORT_MAX
 
 
 def time_limit_s(parameters: Mapping[str, str]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from walkeeper_archive.object_store import open_store
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import is_loopback, shown_address
 from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused, RemoteProtocolError
@@ -28,7 +28,6 @@ logger = logging.getLogger("walkeeper.safekeeper")
 
 # With clients, those of --http and connections that say nothing below 1,000: descriptors.py.
 PROPOSERS_MAX = 400
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def run(settings: SafekeeperSettings) -> int:
@@ -121,7 +120,7 @@ async def _serve_http(
 
 def _refuse_open_door(settings: SafekeeperSettings) -> None:
     host = settings.listen[0]
-    if host in LOOPBACK:
+    if is_loopback(host):
         return
     if settings.allow_unauthenticated:
         logger.warning("no authentication: whoever reaches %s can read and write the WAL", host)

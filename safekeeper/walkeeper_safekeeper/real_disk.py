@@ -296,10 +296,10 @@ def make_directory(path: str) -> None:
     try:
         os.mkdir(path, 0o700)
         sync_path(parent)
-    except FileExistsError:
-        pass
     except OSError as error:
-        raise StorageError(f"making the directory {path}: {error.strerror}") from error
+        if not os.path.isdir(path):  # else somebody has made it meanwhile
+            why = "a link to what is not there" if os.path.islink(path) else error.strerror
+            raise StorageError(f"making the directory {path}: {why}") from error
 
 
 def is_no_space(error: BaseException | None) -> bool:
