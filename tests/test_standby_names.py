@@ -8,8 +8,18 @@ from itertools import combinations, product
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.test_attach import Walkeeper, proposer, server, walkeeper
 from tests.waiting import wait_until
-from walkeeper_cli.standby_names import includes, listed_names, quoted_name, requires, setting_for
+from walkeeper_cli.standby_names import (
+    exceeds_its_names,
+    includes,
+    listed_names,
+    quoted_name,
+    requires,
+    setting_for,
+)
+
+__all__ = ["server", "walkeeper"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +60,9 @@ def test_a_quoted_name_is_read_back_as_it_was(name: str) -> None:
         ("FIRST 2 (walkeeper, other)", True),
         ("any 2 (other, walkeeper)", True),
         ("2 (other, walkeeper)", True),
+        ("FIRST 2 (walkeeper)", False),  # no commit returns, with it or without
+        ("2 (walkeeper, walkeeper)", False),
+        ("FIRST 3 (walkeeper, other)", False),
         ("FIRST 1 (other, walkeeper)", False),
         ("FIRST 1 (walkeeper, other)", False),  # the other takes over when the proposer is away
         ("ANY 1 (walkeeper, other)", False),
@@ -67,14 +80,18 @@ def test_a_standby_is_required_if_no_other_can_stand_in(value: str, is_required:
 def test_who_is_required_is_what_trying_every_set_of_standbys_says() -> None:
     for size in (1, 2, 3):
         for listed in product(("w", "a", "b", "*"), repeat=size):
-            for method, wanted in product(("FIRST", "ANY"), range(1, size + 1)):
+            for method, wanted in product(("FIRST", "ANY"), range(1, size + 2)):
                 value = f"{method} {wanted} ({', '.join(listed)})"
-                alone = any(
-                    _acknowledged(method, wanted, listed, connected, silent="w")
-                    for count in range(6)
-                    for connected in combinations("wabcd", count)
+                without, ever = (
+                    any(
+                        _acknowledged(method, wanted, listed, connected, silent)
+                        for count in range(6)
+                        for connected in combinations("wabcd", count)
+                    )
+                    for silent in ("w", "nobody")
                 )
-                assert requires(value, "w") == ("w" in listed and not alone), value
+                assert requires(value, "w") == (ever and not without), value
+                assert exceeds_its_names(value) == (not ever), value
 
 
 def _acknowledged(
@@ -88,6 +105,30 @@ def _acknowledged(
     if method == "FIRST":
         candidates = candidates[:wanted]
     return len([name for _, name in candidates if name != silent]) >= wanted
+
+
+@pytest.mark.postgres
+def test_a_setting_under_which_every_commit_hangs_is_no_attachment(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    def set_to(value: str) -> None:
+        server.sql(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'")
+        server.reload()
+        wait_until(partial(_shows, server, value))
+
+    with proposer(server):
+        for ours in ("FIRST 2 (walkeeper)", "ANY 2 (walkeeper, walkeeper)"):
+            set_to(ours)
+            done = walkeeper("attach", "--dsn", server.dsn())
+            assert done.code == 0 and done.out.startswith("attached: "), done
+            assert f"(replaced '{ours}', which waits for more standbys than" in done.out, done
+            server.sql("INSERT INTO t VALUES (1)")
+            assert _shows(server, "FIRST 1 (walkeeper)")
+        set_to("FIRST 3 (walkeeper, other)")
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert done.code == 1 and "waits for more standbys than it names" in done.err, done
+        assert walkeeper("attach", "--dsn", server.dsn(), "--replace").code == 0
+        server.sql("INSERT INTO t VALUES (1)")
 
 
 @pytest.mark.postgres

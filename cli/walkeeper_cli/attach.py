@@ -31,6 +31,7 @@ from walkeeper_cli.standby_names import (
     PARAMETER,
     REPLACED,
     configuration_line,
+    exceeds_its_names,
     includes,
     is_proposers,
     listed_names,
@@ -42,6 +43,7 @@ from walkeeper_proposer.primary_sql import connected
 
 CAUGHT_UP_BYTES = 1 << 20
 ROLLBACK_TIMEOUT_S = 10.0
+EXCEEDS = "waits for more standbys than it names: no commit returns"
 
 Say = Callable[[str], None]
 
@@ -87,8 +89,11 @@ async def attach(settings: AttachSettings, say: Say) -> str:
             return f"already attached: {configuration_line(before.setting)}"
         await _refuse_unchangeable(sql, before, settings, names)
         await _set(sql, names, before, settings.timeout_s)
-    is_others = before.setting and not _is_part_of(before.setting, names)
-    replaced = f" (replaced {before.setting!r}; detach restores it)" if is_others else ""
+    replaced = ""
+    if before.setting and not _is_part_of(before.setting, names):
+        replaced = f" (replaced {before.setting!r}; detach restores it)"
+    elif exceeds_its_names(before.setting):
+        replaced = f" (replaced {before.setting!r}, which {EXCEEDS})"
     return f"attached: {configuration_line(setting_for(*names))}{replaced}"
 
 
@@ -130,9 +135,9 @@ async def _refuse_unchangeable(
             f"restart it without, or with {configuration_line(setting_for(*names))}"
         )
     if before.setting and not settings.replace and not _is_part_of(before.setting, names):
-        why = ""
+        why = f": it {EXCEEDS}" if exceeds_its_names(before.setting) else ""
         for name in names:
-            if includes(before.setting, name) and not requires(before.setting, name):
+            if not why and includes(before.setting, name) and not requires(before.setting, name):
                 why = f": another standby may acknowledge instead of {name}"
         raise Refused(
             f"{PARAMETER} is {before.setting!r} already{why}; --replace puts "

@@ -43,10 +43,21 @@ def requires(setting: str, name: str) -> bool:
     FIRST and ANY are alike here: a listed standby that is away is replaced by the next one, so
     nobody is required unless all of them are. A * is any number of standbys.
     """
-    listed = {each.lower() for each in listed_names(setting)}
+    wanted, listed = _counted(setting)
+    return name.lower() in listed and "*" not in listed and wanted == len(listed)
+
+
+def exceeds_its_names(setting: str) -> bool:
+    """Whether no commit is acknowledged at all, while names are not used twice."""
+    wanted, listed = _counted(setting)
+    return bool(listed) and "*" not in listed and wanted > len(listed)
+
+
+def _counted(setting: str) -> tuple[int, set[str]]:
+    """How many have to acknowledge, and the names in small letters: one listed twice is one."""
     counted = _LIST.fullmatch(setting)
-    wanted = int(counted.group(1)) if counted else 1
-    return name.lower() in listed and "*" not in listed and wanted >= len(listed)
+    listed = {each.lower() for each in listed_names(setting)}
+    return int(counted.group(1)) if counted else 1, listed
 
 
 def quoted_name(name: str) -> str:
