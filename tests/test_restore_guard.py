@@ -150,13 +150,39 @@ def test_a_link_to_the_command_is_the_command(installation: Installation, tmp_pa
     assert done.returncode == 0, done
 
 
+def test_a_shell_that_is_named_runs_the_command(installation: Installation) -> None:
+    for named in (installation.script.name, f"bin/{installation.script.name}"):
+        folder = str(installation.script)[: -len(named) - 1]
+        done = subprocess.run(["sh", named, *HELP], cwd=folder, capture_output=True, timeout=60)
+        assert done.returncode == 0 and b"restore_command = " in done.stdout, done
+
+
+def test_a_python_that_is_named_runs_the_command(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """As the command does: what is in the environment for another Python is not for restore."""
+    (tmp_path / "click.py").write_text("raise SystemExit(1)")
+    (tmp_path / "walkeeper").symlink_to(installation.script)
+    python = str(installation.script.with_name("python"))
+    environment = {"PYTHONPATH": str(tmp_path)}
+    asked = ("restore", "--safekeepers", NOBODY, "--wait", "0", SEGMENT, "x")
+    expected = {HELP: (0, b"Usage: "), asked: (126, b"gave up"), ("--nonsense",): (2, b"No such")}
+    for script in (str(installation.script), str(tmp_path / "walkeeper")):
+        for words, (code, said) in expected.items():
+            command = [python, script, *words]
+            foreign = environment if "restore" in words else {}
+            done = subprocess.run(command, env=foreign, capture_output=True, timeout=60)
+            assert done.returncode == code and said in done.stdout + done.stderr, done
+
+
 def test_half_an_installation_makes_no_verdict(installation: Installation, tmp_path: Path) -> None:
     python = installation.script.with_name("walkeeper-python")
     (tmp_path / "walkeeper").symlink_to("nowhere")
-    for link in (installation.script, tmp_path / "walkeeper"):
+    named = f"{python.with_name('python')} {installation.script}"
+    for command in (installation.script, tmp_path / "walkeeper", named, f"{named} 2>&-"):
         away = python.rename(python.with_name("away"))
         try:
-            done = subprocess.run(["sh", "-c", f"{link} restore {SEGMENT} x"], cwd=tmp_path)
+            done = subprocess.run(["sh", "-c", f"{command} restore {SEGMENT} x"], cwd=tmp_path)
         finally:
             away.rename(python)
         assert done.returncode >= 126
