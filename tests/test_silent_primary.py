@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from tests.entry_maker import begin, commit, insert, keepalive, relation
 from tests.postgres_server import PostgresServer
 from tests.test_logical_primary import POSITION, serve_until_stream
 from tests.test_primary import connected, flush_lsn, on_server, server
@@ -39,15 +40,15 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(primary, "RETRY_S", 0.01)
     monkeypatch.setattr(primary, "SILENT_STATUSES_ASK", ASKS)
     for kind in (Primary, LogicalPrimary):
-        monkeypatch.setattr(kind, "_silent_statuses_max", GIVES_UP)
+        monkeypatch.setattr(kind, "_silent_statuses_first", GIVES_UP)
 
 
 def physical(dsn: str) -> Primary:
     return Primary(dsn, "w", "w", apply_quorum=True, on_streaming=lambda _: None)
 
 
-def logical(dsn: str) -> Primary:
-    end = LogicalEnd()
+def logical(dsn: str, end: LogicalEnd | None = None) -> Primary:
+    end = end or LogicalEnd()
     end.found = LogEndLsn(POSITION, Lsn(0x100), 1)
     return LogicalPrimary(
         dsn, "w", "w", publications=("p",), end=end, spooling=Spooling(3000),
@@ -97,6 +98,39 @@ def test_a_server_that_says_nothing_is_asked_and_then_left(made: Callable[[str],
         assert "nothing came" in lost[0].text
 
     uvloop.run(body())
+
+
+def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> None:
+    """Until a transaction has come: the keepalives from before what takes so long do not count."""
+    whole = (begin(0x300), relation(9), insert(9), commit(0x300, 0x310))
+    come = [(keepalive(0x100),), (keepalive(0x200),), (keepalive(0x280),), (), whole, ()]
+    events: list[Event] = []
+
+    async def body() -> list[int]:
+        async with asyncio.timeout(20), served() as (peer, dsn):
+            end = LogicalEnd()
+            shell = logical(dsn, end)
+
+            def post(event: Event) -> None:
+                events.append(event)
+                if isinstance(event, PrimaryIdentified):
+                    shell.stream(end.stream.writer.position if end.stream else POSITION, 1)
+
+            running = asyncio.create_task(shell.run(post))
+            counts = []
+            for number, sent in enumerate(come, 1):
+                await until(lambda seen=number: len(peer.writers) == seen)
+                await serve_until_stream(peer, origin=False)
+                peer.writer.write(copy_both_response() + b"".join(map(copy_data, sent)))
+                counts.append(len(await statuses(peer)))
+            running.cancel()
+            await asyncio.wait([running])
+            return counts
+
+    counts = uvloop.run(body())
+    assert [count // GIVES_UP for count in counts] == [1, 2, 4, 8, 1, 2], counts
+    lost = [event.text for event in events if isinstance(event, PrimaryLost)]
+    assert "for 0.32 s; it may be decoding, the next connection is given 0.64 s" in lost[1]
 
 
 @pytest.mark.postgres

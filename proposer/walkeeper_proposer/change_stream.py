@@ -74,6 +74,7 @@ class ChangeStream:
         self.writer = EntryWriter(
             position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
         )
+        self.transactions = 0  # how many have come whole
         self._settings = dict(settings)
         self._tables = set(tables)  # (schema, name) of what is published, as far as it is known
         self._slots: dict[str, Lsn] = dict(slots or {})  # of the consumers, as the log has them
@@ -320,6 +321,7 @@ class ChangeStream:
 
     def _end_transaction(self, end_lsn: Lsn) -> None:
         """And what has waited for it."""
+        self.transactions += 1
         self._end_entry(end_lsn)
         if self._settled_segment is None:
             self._settle_segment()

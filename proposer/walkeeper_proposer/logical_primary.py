@@ -200,8 +200,9 @@ class LogicalPrimary(Primary):
 
     _streamed = "changes"
     # Before 16 a server neither speaks nor hears while it decodes a transaction of which nothing
-    # is published, such as a REFRESH MATERIALIZED VIEW; on the next connection it would start anew.
-    _silent_statuses_max = 300
+    # is published, such as a REFRESH MATERIALIZED VIEW, and on the next connection it starts anew:
+    # twice as long each time, until a transaction has come. (Keepalives come before it each time.)
+    _silent_statuses_first = 300
 
     def __init__(
         self,
@@ -369,7 +370,7 @@ class LogicalPrimary(Primary):
         connection, stream = self._connection, self._end.stream
         if connection is None or stream is None:
             return
-        wants_status = False
+        wants_status, transactions = False, stream.transactions
         try:
             if stream.is_replaying:
                 stream.replay(BATCH_BYTES_MAX)
@@ -380,11 +381,18 @@ class LogicalPrimary(Primary):
             self._hand_over()
             self._lose(self._without_streaming(error))
             return
+        if stream.transactions != transactions:
+            self._silent_statuses_max = self._silent_statuses_first
         if stream.is_replaying and connection.is_reading and not self._is_replay_due:
             self._is_replay_due = True
             asyncio.get_running_loop().call_soon(self._replay_on, connection)
         if wants_status:
             self._send_status()
+
+    def _on_silence(self) -> str:
+        said = super()._on_silence()
+        self._silent_statuses_max *= 2
+        return f"{said}; it may be decoding, the next connection is given {self._silent_s_max:g} s"
 
     def _without_streaming(self, error: WalkeeperError) -> WalkeeperError:
         """One connection long PostgreSQL keeps open transactions itself, if they cannot be taken or

@@ -123,7 +123,7 @@ class Primary:
     """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
 
     _streamed = "WAL"
-    _silent_statuses_max = 60  # as wal_receiver_timeout
+    _silent_statuses_first = 60  # as wal_receiver_timeout
 
     def __init__(
         self,
@@ -141,6 +141,7 @@ class Primary:
         self._sent_xmins: tuple[int, int] | None = None
         self._silent_xmins = 0
         self._silent_statuses = 0  # sent since anything came
+        self._silent_statuses_max = self._silent_statuses_first
         self._post: Callable[[Event], None]
         self._connection: ReplicationConnection | None = None
         self._group: asyncio.TaskGroup
@@ -415,8 +416,15 @@ class Primary:
             return
         self._silent_statuses += 1
         if self._silent_statuses > self._silent_statuses_max:
-            silent_s = self._silent_statuses_max * STATUS_S
-            self._lose(Unavailable(f"nothing came from the primary for {silent_s:g} s"))
+            self._lose(Unavailable(self._on_silence()))
+
+    def _on_silence(self) -> str:
+        """It has lasted too long; what to say of it."""
+        return f"nothing came from the primary for {self._silent_s_max:g} s"
+
+    @property
+    def _silent_s_max(self) -> float:
+        return self._silent_statuses_max * STATUS_S
 
     def _send_xmins(self) -> None:
         """hot_standby_feedback of the standbys behind the safekeepers, when it has changed."""
