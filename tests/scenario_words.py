@@ -13,7 +13,13 @@ from dataclasses import fields
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import NO_FEEDBACK, AppendRequest, RejectCode
+from walkeeper_common.messages import (
+    NO_FEEDBACK,
+    UNKNOWN_LOG_UUID,
+    AppendRequest,
+    ProposerGreeting,
+    RejectCode,
+)
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
 from walkeeper_common.requests import ReadResponse
 
@@ -116,6 +122,8 @@ def shown_message(message: Message) -> str:
             wal = f"{message.begin_lsn} +{len(message.payload)}"
             wal += f" timeline={message.timeline}" if message.timeline > 1 else ""
             return f"append {wal} commit={message.commit_lsn}"
+        case ProposerGreeting() if message.log_uuid != UNKNOWN_LOG_UUID:
+            return f"ProposerGreeting log={'ours' if message.log_uuid == LOG_UUID else 'other'}"
         case ReadResponse():
             return f"ReadResponse {message.begin_lsn} +{len(message.payload)}"
     facts = [

@@ -150,7 +150,8 @@ class Proposer:
             member.stage = Stage.CONNECTED  # greeted when we know for which primary
             return []
         member.stage = Stage.GREETING
-        return [Send(member.link, greeting_for(self.campaign, self.primary, self.configuration))]
+        known = None if self.phase is Phase.GREETING else self.configuration
+        return [Send(member.link, greeting_for(self.campaign, self.primary, known))]
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, greeting.ballot)
@@ -336,12 +337,10 @@ class Proposer:
 
     def become_greeting(self) -> list[Effect]:
         self.phase, self._phase_ticks = Phase.GREETING, 0
-        effects: list[Effect] = []
-        for member in self.members:
-            if member.stage is not Stage.ABSENT:
-                member.forget()  # scenarios/candidate_that_lost_greets_again.txt
-                effects += self._greet(member)
-        return effects
+        there = [member for member in self.members if member.stage is not Stage.ABSENT]
+        for member in there:
+            member.forget()  # scenarios/candidate_that_lost_greets_again.txt
+        return [effect for member in there for effect in self._greet(member)]
 
     # Leading
 

@@ -28,7 +28,8 @@ LEASE_WAIT_TICKS = 5
 def greeting_for(
     campaign: Campaign, primary: PrimaryIdentity | None, configuration: Configuration | None
 ) -> ProposerGreeting:
-    """For which log we come: as much as is known of it."""
+    """For which log we come. `configuration` None: whatever lies at the address says what it holds,
+    as long as it is open which log is meant; it would refuse another one's uuid, unasked."""
     return ProposerGreeting(
         protocol_version=PROTOCOL_VERSION,
         cluster=campaign.cluster,

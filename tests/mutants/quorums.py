@@ -61,6 +61,19 @@ QUORUMS = (
         turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
     ),
     Mutant(
+        "first-to-answer-says-which-log",
+        "17",
+        "as long as it is open which log is meant, nobody is asked for one",
+        (
+            Edit(
+                CONSENSUS,
+                "known = None if self.phase is Phase.GREETING else self.configuration",
+                "known = self.configuration",
+            ),
+        ),
+        turns_red="tests/test_scenarios.py::test_scenario[settle_goes_with_the_log_of_more]",
+    ),
+    Mutant(
         "leader-from-an-image-goes-on",
         "20, 12",
         "a leader that is older than what it has written starts anew",
