@@ -4,9 +4,9 @@
     link N | lost N | tick | back | announce | primary_lost
     primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
-    greeting N flush=L [record=L] [commit=L] [ballot=B] [history=H] [live=B] [wiped=yes]
-               [log=other]
-    vote N ballot=B flush=L [record=L] [history=H|none] [refused=yes]
+    greeting N flush=L [first=L] [record=L] [commit=L] [ballot=B] [history=H] [live=B]
+               [wiped=yes] [log=other]
+    vote N ballot=B flush=L [first=L] [record=L] [history=H|none] [refused=yes]
     ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES
     reject N CODE ballot=B
     lead B                 in one line: B elected by all members with empty logs, nothing attached
@@ -166,6 +166,7 @@ class ProposerStage:
     def _message(self, verb: str, plain: list[str], named: dict[str, str]) -> Message:
         flush_lsn = lsn_of(named.get("flush", "0/0"))
         record_lsn = lsn_of(named["record"]) if "record" in named else flush_lsn
+        first_lsn = lsn_of(named.get("first", str(CREATION_LSN)))
         history = parse_history(named.get("history", f"0:-@{CREATION_LSN}"), self.configuration)
         ballot = parse_ballot(named.get("ballot", "0:-"))
         match verb:
@@ -178,11 +179,11 @@ class ProposerStage:
                 held = replace(self.configuration, log_uuid=uuid)
                 return AcceptorGreeting(
                     number, incarnation, uuid, held, ballot, history,
-                    CREATION_LSN, flush_lsn, record_lsn, commit_lsn, live,
+                    first_lsn, flush_lsn, record_lsn, commit_lsn, live,
                 )  # fmt: skip
             case "vote":
                 return VoteResponse(
-                    1, ballot, "refused" not in named, CREATION_LSN, flush_lsn, record_lsn,
+                    1, ballot, "refused" not in named, first_lsn, flush_lsn, record_lsn,
                     CREATION_LSN, history,
                 )  # fmt: skip
             case "ack":

@@ -19,7 +19,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_proposer import gate
-from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict, with_older
 from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
 
 SEGMENT = 65536
@@ -53,19 +53,23 @@ class Examination:
     primary: bytes
     primary_first: Lsn = field(default_factory=lambda: lsn(1))
     log_first: Lsn = field(default_factory=lambda: lsn(1))
+    older_first: Lsn | None = None
     held_from: Lsn | None = None
     ranges: list[tuple[Lsn, Lsn]] = field(default_factory=list)
     donor_reads: int = 0
+    donors: set[int] = field(default_factory=set)
 
     def begin(self) -> tuple[PrimaryCheck, list[Effect]]:
         configuration = replace(configuration_of(3), segment_bytes=SEGMENT, creation_lsn=lsn(1))
         end_lsn = lsn(1) + len(self.log)
         creation = Fragment(NO_BALLOT, lsn(1), 1, False, configuration.members, 2)
+        older = self.older_first
+        scope = Range(self.log_first, end_lsn, 0, NO_BALLOT)
         check = PrimaryCheck(
             PrimaryIdentity(SYSTEM_ID, 1, end_lsn, SEGMENT, "15.18", 150018, False, True, True),
             gate.LogEnd(configuration, (creation,), end_lsn, end_lsn),
             gate.Waivers(),
-            Range(self.log_first, end_lsn, 0, NO_BALLOT),
+            scope if older is None else with_older(scope, [(older, 1, self.log_first)]),
             self._held if self.held_from is not None else None,
         )
         return check, check.start()
@@ -90,11 +94,13 @@ class Examination:
                     return check.on_primary_read_failed("removed", removed=True)
                 wal = self.primary[begin_lsn - lsn(1) : end_lsn - lsn(1)]
                 return check.on_primary_read(begin_lsn, wal)
-            case Send(_, ReadRequest(ballot, begin_lsn, size_max)):
+            case Send(link, ReadRequest(ballot, begin_lsn, size_max)):
                 self.donor_reads += 1
+                self.donors.add(link)
+                assert begin_lsn >= (self.log_first if link == 0 else self.older_first or END)
                 wal = self.log[begin_lsn - lsn(1) :][: min(size_max, 10_000)]
                 response = ReadResponse(ballot, begin_lsn, crc_of(wal), wal)
-                return check.on_log_read(response) if check.is_answered_by(0, response) else []
+                return check.on_log_read(response) if check.is_answered_by(link, response) else []
             case Note():
                 return []
         raise AssertionError(effect)
@@ -131,6 +137,20 @@ def test_the_oldest_wal_kept_is_not_where_the_log_begins() -> None:
     check = shortened.run()
     assert check.verdict is Verdict.REFUSED and "no commit and no checkpoint" in check.text
     assert shortened.ranges == [(lsn(4), END), (lsn(3), lsn(4))]
+
+
+@pytest.mark.parametrize("log_first", [lsn(3), lsn(5), END])
+def test_what_a_donor_does_not_keep_is_read_from_one_who_does(log_first: Lsn) -> None:
+    wal = wal_of(commits=(2,))
+    examination = Examination(wal, wal, log_first=log_first, older_first=lsn(1))
+    assert examination.run().verdict is Verdict.PASSED
+    assert examination.ranges[-1] == (lsn(2), lsn(3)) and 1 in examination.donors
+    other = bytearray(wal)
+    other[SEGMENT + 1000] ^= 1
+    check = Examination(wal, bytes(other), log_first=log_first, older_first=lsn(1)).run()
+    assert check.verdict is Verdict.REFUSED and "another branch" in check.text
+    check = Examination(wal, wal, log_first=log_first, older_first=lsn(3)).run()
+    assert check.verdict is Verdict.REFUSED and "no commit and no checkpoint" in check.text
 
 
 def test_a_log_without_a_byte_needs_no_read() -> None:

@@ -14,11 +14,17 @@ from random import Random
 import pytest
 
 from tests.replaced_members import BOTH, CREATION, NEW, NEWCOMER, OLD, B, durable_of
-from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
+from tests.scenario_words import (
+    CREATION_LSN,
+    LOG_UUID,
+    SEGMENT_BYTES,
+    configuration_of,
+    incarnation_of,
+)
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot
-from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -136,10 +142,13 @@ def test_a_newcomer_claims_nothing_but_what_is_below_its_log() -> None:
 class Few:
     """Safekeepers that are nothing but their control files; place 9 is the newcomer's."""
 
-    def __init__(self, *, has_leader: bool = True) -> None:
+    def __init__(
+        self, *, has_leader: bool = True, first_lsn: Lsn = CREATION_LSN, restart: int = 4000
+    ) -> None:
         self.held: dict[int, Durable | None] = {n: durable_of(n) for n in (1, 2, 3)}
         self.held |= {4: None, 5: None}
-        self.has_leader = has_leader
+        self.has_leader, self.first_lsn = has_leader, first_lsn
+        self.restart_lsn = CREATION_LSN + restart
         self.decided: dict[int, set[Configuration]] = {}
         self.down: set[int] = set()
 
@@ -179,10 +188,11 @@ class Few:
             durable.accepted_round,
             durable.accepted,
             self.has_leader,
-            CREATION_LSN if number == 4 and not self.has_leader else CREATION_LSN + 5000,
-            CREATION_LSN + 5000,
-            CREATION_LSN + 4000,
+            CREATION_LSN if number == 4 and not self.has_leader else self.restart_lsn + 1000,
+            self.restart_lsn + 1000,
+            self.restart_lsn,
             durable.history,
+            self.first_lsn,
         )
 
     def answers(self, batch: Batch, lost: Random | None = None) -> Answers:
@@ -232,6 +242,28 @@ def test_a_member_is_replaced_and_a_second_run_finds_nothing_to_do() -> None:
     few.down = set()
     run(few, command(few, goal_of(3, 4), numbers))
     assert few.generations() == [3] * 4, "the old member hears of it when it is back"
+
+
+@pytest.mark.parametrize(
+    ("restart", "first", "base"),
+    [
+        (5 * SEGMENT_BYTES + 9, 0, 4 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES, 0, 3 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES, 4 * SEGMENT_BYTES, 4 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES, LSN_MAX, 4 * SEGMENT_BYTES),
+        (SEGMENT_BYTES, 0, 0),
+        (0, 0, 0),
+    ],
+    ids=["inside a segment", "at its end", "no more is kept", "nobody says", "the first", "empty"],
+)
+def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
+    restart: int, first: int, base: int
+) -> None:
+    first_lsn = min(CREATION_LSN + first, LSN_MAX)
+    few = Few(first_lsn=Lsn(first_lsn), restart=restart)
+    run(few, command(few, goal_of(3, 4), count(1)))
+    newcomer = few.held[4]
+    assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base
 
 
 def test_it_goes_on_where_it_was_killed_at_every_step() -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 
 from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import Ballot, History
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, member_id
 
 
@@ -176,6 +176,7 @@ class MembersState:
     granted            what was asked for was done: promised, accepted, installed
     round              promised to; `accepted` in `accepted_round`, if anything
     has_committed      a leader of this very configuration has committed the start of its term
+    first_lsn          where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
     """
 
     TAG: ClassVar[int] = ord("M")
@@ -190,6 +191,7 @@ class MembersState:
     commit_lsn: Lsn
     restart_lsn: Lsn
     history: History
+    first_lsn: Lsn = LSN_MAX
 
     def pack(self, w: Writer) -> None:
         w.text(self.member)
@@ -202,6 +204,7 @@ class MembersState:
         for lsn in (self.flush_lsn, self.commit_lsn, self.restart_lsn):
             w.lsn(lsn)
         w.history(self.history)
+        w.lsn(self.first_lsn)
 
     @classmethod
     def unpack(cls, r: Reader) -> Self:
@@ -217,4 +220,5 @@ class MembersState:
             r.lsn(),
             r.lsn(),
             r.history(),
+            r.lsn() if r.remaining else LSN_MAX,
         )

@@ -44,7 +44,7 @@ from walkeeper_proposer.primary_check import (
     Range,
     Verdict,
     scope_of_greetings,
-    scope_of_vote,
+    scope_of_votes,
 )
 from walkeeper_proposer.progress import SILENT_TICKS_MAX, Member, Stage
 from walkeeper_proposer.proposer_events import (
@@ -315,13 +315,13 @@ class Proposer:
         votes = [(m.vote, m.link) for m in self._voters() if m.vote is not None]
         if not self.configuration.elects([m.name for m in self._voters()]):
             return self.become_backing_off()
-        vote, link = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
-        self.donor_vote = vote
+        best = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
+        self.donor_vote = best[0]
         if self.campaign.purpose is not Purpose.ATTACH:
             return self.become_leader()
         if self.primary is None:
             return []  # it went away meanwhile; on_primary comes back here
-        return self._start_check(*scope_of_vote(self.configuration, vote, link, self.ballot))
+        return self._start_check(*scope_of_votes(self.configuration, best, votes, self.ballot))
 
     def _outvoted(self, ballot: Ballot) -> list[Effect]:
         return self._deposed(ballot) if self.phase is Phase.LEADING else self.become_backing_off()
@@ -428,7 +428,7 @@ class Proposer:
         member.lose()
         for other in self.members:
             other.forget_reads()  # whatever was asked of the lost one is asked of another
-        if self.check is not None and self.check.scope.donor == member.link:
+        if self.check is not None and self.check.scope.asks(member.link):
             self.check = None
             if self.phase is not Phase.LEADING:
                 return self.become_backing_off()

@@ -19,7 +19,7 @@ from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_proposer.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.feeding import Feeder
 from walkeeper_proposer.gate import LogEnd, successors
-from walkeeper_proposer.primary_check import Range
+from walkeeper_proposer.primary_check import Range, with_older
 from walkeeper_proposer.progress import Member, Stage
 from walkeeper_proposer.proposer_events import (
     AnnounceSoon,
@@ -138,7 +138,8 @@ class Leader:
             return None
         log = LogEnd(self.configuration, self.history, end_lsn, end_lsn)
         _, link, first_lsn = max(attached)
-        return log, Range(first_lsn, end_lsn, link, self.ballot)
+        others = [(first, other, flush) for flush, other, first in attached]
+        return log, with_older(Range(first_lsn, end_lsn, link, self.ballot), others)
 
     def is_for(self, primary: PrimaryIdentity) -> bool:
         """Whether this term's history says on which timeline this primary writes."""

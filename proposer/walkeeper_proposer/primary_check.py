@@ -11,14 +11,14 @@ recycle it at any time; if that part does not tell, it is refused (58P01).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 from walkeeper_common.framing import crc_of
-from walkeeper_common.history import NO_BALLOT, Ballot
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.history import NO_BALLOT, Ballot, Corrupt, divergence
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import (
     WAL_PAYLOAD_BYTES_MAX,
     AcceptorGreeting,
@@ -43,12 +43,20 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to compare: up to end_lsn, not below first_lsn; read from `donor` as `ballot`."""
+    """What to compare: up to end_lsn, not below first_lsn; read from `donor` as `ballot`. `older`
+    has another donor, who is read below first_lsn: the log of a member that has just replaced
+    another one may hold too little to tell
+    (scenarios/newcomer_alone_shows_no_primary.txt)."""
 
     first_lsn: Lsn
     end_lsn: Lsn
     donor: int
     ballot: Ballot
+    older: Range | None = None
+
+    def asks(self, link: int) -> bool:
+        """Whether something is, or may still be, read there."""
+        return self.donor == link or (self.older is not None and self.older.asks(link))
 
 
 class Examination(Protocol):
@@ -86,15 +94,39 @@ def scope_of_greetings(
     reader, link = max(greeted, key=lambda pair: pair[0].commit_lsn)
     end_lsn = min(best.record_lsn, reader.commit_lsn)
     log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
-    return log, Range(reader.first_lsn, end_lsn, link, NO_BALLOT)
+    others = [(g.first_lsn, other, g.commit_lsn) for g, other in greeted]
+    return log, with_older(Range(reader.first_lsn, end_lsn, link, NO_BALLOT), others)
 
 
-def scope_of_vote(
-    configuration: Configuration, donor: VoteResponse, link: int, ballot: Ballot
+def scope_of_votes(
+    configuration: Configuration,
+    donor: tuple[VoteResponse, int],
+    votes: Iterable[tuple[VoteResponse, int]],
+    ballot: Ballot,
 ) -> tuple[gate.LogEnd, Range]:
-    """On the votes: up to the donor's record end, where the new term will start."""
-    log = gate.LogEnd(configuration, donor.history, donor.record_lsn, donor.flush_lsn)
-    return log, Range(donor.first_lsn, donor.record_lsn, link, ballot)
+    """On the votes, each with its link: up to the donor's record end, where the new term will
+    start."""
+    vote, link = donor
+    log = gate.LogEnd(configuration, vote.history, vote.record_lsn, vote.flush_lsn)
+    others = [(v.first_lsn, other, _shared_lsn(vote, v)) for v, other in votes]
+    return log, with_older(Range(vote.first_lsn, vote.record_lsn, link, ballot), others)
+
+
+def _shared_lsn(donor: VoteResponse, vote: VoteResponse) -> Lsn:
+    """Up to where its WAL is the donor's too."""
+    try:
+        return divergence(donor.history, vote.history, vote.flush_lsn)
+    except Corrupt:
+        return ZERO_LSN
+
+
+def with_older(scope: Range, others: Iterable[tuple[Lsn, int, Lsn]]) -> Range:
+    """`others`: the first LSN that one keeps, its link, and up to where its WAL is this log's."""
+    able = [(first, link) for first, link, until in others if first < scope.first_lsn <= until]
+    if not able:
+        return scope
+    first_lsn, link = min(able)
+    return replace(scope, older=replace(scope, first_lsn=first_lsn, donor=link))
 
 
 class PrimaryCheck:
@@ -129,7 +161,7 @@ class PrimaryCheck:
         if self.scope.end_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED  # a log without a byte yet
             return effects
-        if self.scope.end_lsn <= self.scope.first_lsn:
+        if self.scope.end_lsn <= self.scope.first_lsn and self.scope.older is None:
             self.verdict = Verdict.UNKNOWN
             self.text = f"the donor keeps nothing below {self.scope.end_lsn} to compare with"
             return effects
@@ -137,6 +169,8 @@ class PrimaryCheck:
         return effects + self._compare(segment - self._segment_bytes, self.scope.end_lsn)
 
     def _compare(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Effect]:
+        if end_lsn <= self.scope.first_lsn and self.scope.older is not None:
+            self.scope = self.scope.older
         begin_lsn = max(begin_lsn, self.scope.first_lsn)
         self._comparison = Comparison(begin_lsn, end_lsn)
         return [*self._read_primary(begin_lsn), *self._read_log()]
@@ -211,7 +245,7 @@ class PrimaryCheck:
         if self._comparison.is_telling or begin_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED
             return []
-        if begin_lsn <= self.scope.first_lsn:
+        if begin_lsn <= self.scope.first_lsn and self.scope.older is None:
             return self._refuse(
                 f"no commit and no checkpoint lies in the log's WAL between {begin_lsn}, the "
                 f"oldest kept, and {self.scope.end_lsn}: nothing shows that this primary wrote it; "

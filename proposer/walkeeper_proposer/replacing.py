@@ -261,8 +261,8 @@ def _holds_quorum(current: Configuration, at_work: Sequence[MembersState]) -> bo
 def _join(
     goal: Goal, current: Configuration, at_work: Sequence[MembersState]
 ) -> Generator[Batch, Answers, None]:
-    """The newcomer's log begins where all WAL below may be gone, in the segment of restart_lsn:
-    while it is a member without WAL, restart_lsn stands still, so what follows is kept for it."""
+    """The newcomer's log begins at the oldest WAL that is surely kept for it: while it is a member
+    without WAL, restart_lsn stands still."""
     old = current.member_sets[0]
     serving = [state for state in at_work if state.member in old]
     if len(serving) < current.vote_quorum:
@@ -270,12 +270,22 @@ def _join(
         return
     donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
     reached = min(donor.restart_lsn, donor.commit_lsn)
-    base_lsn = max(reached.round_down(current.segment_bytes), current.creation_lsn)
+    base_lsn = _oldest_kept(current, reached, max(state.first_lsn for state in serving))
     history = _below(donor.history, base_lsn)
     join = JoinLog(goal.cluster, current, base_lsn, history)
     answer = (yield Batch({goal.at: join})).get(goal.at)
     if isinstance(answer, Reject):
         raise Refused(f"safekeeper at {goal.address}: {answer.text}")
+
+
+def _oldest_kept(current: Configuration, restart_lsn: Lsn, first_lsn: Lsn) -> Lsn:
+    """The segment before that of the record which ends at restart_lsn: retention leaves both
+    (docs/protocol.md, "Truncation by retention"). One alone, with nothing but the end of a record
+    in it perhaps, would show of no primary that it wrote this log. Not below first_lsn, where all
+    old members have WAL."""
+    segment_bytes = current.segment_bytes
+    segment = Lsn(max(restart_lsn - 1, current.creation_lsn)).round_down(segment_bytes)
+    return min(segment, max(Lsn(segment - segment_bytes), current.creation_lsn, first_lsn))
 
 
 def _below(history: History, lsn: Lsn) -> History:

@@ -411,8 +411,9 @@ class Driver:
         self, horizon_lsn: Lsn, *, keep_bytes: int, archived_lsn: Lsn | None = None
     ) -> None:
         """Retention (rule 14): whole segments below all of the horizon, `keep_bytes` behind the
-        end, and the records that end at the durable commit_lsn and restart_lsn. With an archive
-        what it has, compared with ours, stands for restart_lsn: laggards are fed from there."""
+        end, and the segment before that of the records that end at the durable commit_lsn and
+        restart_lsn. With an archive what it has, compared with ours, stands for restart_lsn:
+        laggards are fed from there."""
         durable = self.acceptor.durable
         if durable.commit_lsn <= self.store.first_lsn:
             return
@@ -424,10 +425,12 @@ class Driver:
 
         def remove() -> Lsn:
             # Every member has what lies below restart_lsn; but one that is started again falls
-            # back to a record's end, and has to be fed from there (rule 9).
+            # back to a record's end, and has to be fed from there (rule 9). And a primary is
+            # compared with more than one record.
             record = self.store.record_end(min(durable.commit_lsn, members_lsn))
             if record.start_lsn is not None:  # else: no record starts in the log yet
-                self.store.remove_below(min(limit_lsn, record.start_lsn))
+                earlier_lsn = Lsn(max(0, record.start_lsn - self.store.segment_bytes))
+                self.store.remove_below(min(limit_lsn, earlier_lsn))
             return self.store.first_lsn
 
         def removed(result: object) -> None:

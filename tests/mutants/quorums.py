@@ -124,7 +124,7 @@ QUORUMS = (
         (
             Edit(
                 CONSENSUS,
-                "        return self._start_check(*scope_of_vote(self.configuration, vote, link, "
+                "        return self._start_check(*scope_of_votes(self.configuration, best, votes, "
                 "self.ballot))",
                 "        return self.become_leader()",
             ),

@@ -94,13 +94,20 @@ READING = (
         ),
     ),
     Mutant(
+        "no-segment-before-is-kept",
+        "14",
+        "the segment before that record is kept, for a primary to be compared with",
+        (Edit(DRIVER, "min(limit_lsn, earlier_lsn)", "min(limit_lsn, record.start_lsn)"),),
+        turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+    ),
+    Mutant(
         "no-record-start-is-kept",
         "14",
         "the start of the record at the durable commit_lsn is kept",
         (
             Edit(
                 DRIVER,
-                "self.store.remove_below(min(limit_lsn, record.start_lsn))",
+                "self.store.remove_below(min(limit_lsn, earlier_lsn))",
                 "self.store.remove_below(limit_lsn)",
             ),
         ),

@@ -11,6 +11,7 @@ from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 CONSENSUS = PROPOSER + "consensus.py"
 LEADERSHIP = PROPOSER + "leadership.py"
+PRIMARY_CHECK = PROPOSER + "primary_check.py"
 QUORUM = COMMON + "quorum.py"
 REGISTER = SAFEKEEPER + "member_register.py"
 REPLACING = PROPOSER + "replacing.py"
@@ -175,5 +176,26 @@ REPLACEMENTS = (
             Edit(REGISTER, "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
         ),
         turns_red=_seed(0),
+    ),
+    Mutant(
+        "newcomer-has-nothing-to-compare",
+        "members change",
+        "a newcomer's log begins a segment before the last that all have",
+        (
+            Edit(
+                REPLACING,
+                "    return min(segment, max(Lsn(segment - segment_bytes), "
+                "current.creation_lsn, first_lsn))\n",
+                "    return segment\n",
+            ),
+        ),
+        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+    ),
+    Mutant(
+        "nobody-is-asked-for-older-wal",
+        "members change",
+        "what the donor does not keep of the log is compared all the same",
+        (Edit(PRIMARY_CHECK, "    if not able:\n        return scope\n", "    return scope\n"),),
+        turns_red="tests/test_scenarios.py::test_scenario[newcomer_alone_shows_no_primary]",
     ),
 )

@@ -145,3 +145,23 @@ def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
         wait_until(is_told, FILL_S)
         journal.wait_for_more(100)
     assert not journal.lost_in(cluster.primary)
+
+
+def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster) -> None:
+    """The log ends behind a segment's end, or a record further, and begins there for a newcomer;
+    what shows that the primary wrote it is in the segment before."""
+    cluster.primary.sql("CREATE TABLE moved (id int)", "SELECT pg_switch_wal()")
+    for number in (1, 2, 3):
+        _, port = add_safekeeper(cluster, number + 3)
+        with_whom = f"{number + 3}@127.0.0.1:{port}"
+        cluster.command("replace", "--member", str(number), "--with", with_whom)
+        cluster.safekeepers[number - 1].kill()
+        cluster.ports[number - 1] = port
+    proposer = cluster.proposer
+    for record in ("SELECT", "SELECT pg_logical_emit_message(false, 'no', 'commit')"):
+        cluster.primary.sql(record)
+        proposer.kill()
+        proposer = cluster.new_proposer("moved")
+        proposer.start()
+        cluster.primary.sql("SET statement_timeout = '20s'", "INSERT INTO moved VALUES (1)")
+        cluster.primary.sql("SELECT pg_switch_wal()")
