@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from walkeeper_common.lsn import Lsn
+
 STUCK_S = 60  # the last in rank has taken over long before
 DUE_SEGMENTS_MAX = 32  # and helped when so many were due
 
@@ -39,6 +41,14 @@ def _trouble(line: dict[str, Any]) -> str | None:
     behind = f"{due} segments are due behind {line['archived_lsn']}"
     if archive["failure"]:
         return f"{name} cannot archive, commits go on: {archive['failure']} ({behind})"
+    if archive.get("gap"):  # one of an older version says nothing of it
+        begin_lsn, end_lsn = archive["gap"]
+        return (
+            f"{name}: the archive lacks the WAL from {begin_lsn} to {end_lsn}, which nobody had "
+            "archived when it left this disk or its predecessor's. A member that still has it "
+            "archives it; if none has, recoveries of older base backups end there: take a new one, "
+            "and `walkeeper archive prune` to it"
+        )
     if due and still_s >= STUCK_S:
         return f"{name}: the archive has not moved for {still_s:.0f} s, {behind}"
     if due >= DUE_SEGMENTS_MAX:
@@ -47,11 +57,12 @@ def _trouble(line: dict[str, Any]) -> str | None:
 
 
 def archive_line(lines: Sequence[dict[str, Any]]) -> str | None:
-    """Where WAL goes and how far it is there, of the member that knows most; None: nowhere."""
+    """Where WAL goes and how far it is there; None: nowhere. What a member knows begins with its
+    own WAL: one that has joined lately says nothing of what is due below."""
     known = [line for line in lines if line["reachable"] and line["archive"]]
     if not known:
         return None
-    best = min(known, key=lambda line: line["archive"]["segments_due"])
+    best = _furthest(known)
     archive = best["archive"]
     workers = [str(line["id"]) for line in known if line["archive"]["offloading"]]
     tail = f", its tail to {archive['tail_lsn']}" if archive["tail_lsn"] else ""
@@ -60,3 +71,30 @@ def archive_line(lines: Sequence[dict[str, Any]]) -> str | None:
         f"archive {archive['url']}: whole segments to {best['archived_lsn']}{tail}; "
         f"{archive['segments_due']} due; by {by}"
     )
+
+
+def needed_for_the_archive(lines: Sequence[dict[str, Any]], newcomer: int) -> str | None:
+    """What is not archived yet and a member that has just joined cannot archive; None: nothing."""
+    known = [line for line in lines if line["reachable"] and line["archive"]]
+    joined = next((line for line in known if line["id"] == newcomer), None)
+    if joined is None or _first(joined) <= Lsn.parse(_furthest(known)["archived_lsn"]):
+        return None
+    return (
+        f"the WAL from {_furthest(known)['archived_lsn']} to {_first(joined)} is not archived yet, "
+        f"and safekeeper {newcomer} does not have it: let those that have it run until `status` "
+        "shows none due"
+    )
+
+
+def _furthest(known: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the member that knows of most without a gap, from the oldest WAL of all on."""
+    best, *later = sorted(known, key=_first)
+    for line in later:
+        end_lsn = Lsn.parse(best["archived_lsn"])
+        if _first(line) <= end_lsn < Lsn.parse(line["archived_lsn"]):
+            best = line
+    return best
+
+
+def _first(line: dict[str, Any]) -> Lsn:
+    return Lsn.parse(line["archive"].get("first_lsn", "0/0"))

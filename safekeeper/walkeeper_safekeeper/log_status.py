@@ -61,7 +61,7 @@ def _archive(log: HostedLog) -> dict[str, object] | None:
     """Where WAL goes, and why it does not."""
     if log.offload is None:
         return None
-    plan = log.offload.plan
+    plan, gap = log.offload.plan, log.offload.gap
     return {
         "url": log.offload.archive.url,
         "offloading": plan.is_offloading,
@@ -69,6 +69,8 @@ def _archive(log: HostedLog) -> dict[str, object] | None:
         "failure": plan.problem,
         "still_s": log.offload.still_s,
         "tail_lsn": _text(log.offload.tail_lsn),
+        "first_lsn": str(log.driver.store.first_lsn),
+        "gap": None if gap is None else [str(lsn) for lsn in gap],
     }
 
 

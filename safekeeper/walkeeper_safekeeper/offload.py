@@ -61,7 +61,7 @@ logger = logging.getLogger("walkeeper.archive")
 
 TICK_S = 1.0
 SAVE_TICKS = 30
-SURVEY_TICKS = 15  # between two tries
+SURVEY_TICKS, GAP_TICKS = 15, 300  # between two tries; and while the archive has a gap
 FETCHED = "fetched"
 BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
 PARALLEL_MAX = 4
@@ -135,8 +135,11 @@ class Offload:
         self._begin_lsn = self.plan.archived_lsn
         self._saved_lsn = saved_lsn
         self._histories_put: set[int] = set()
-        self._surveyed = self._is_measuring = False
+        self._is_measuring = False
+        self._survey_ticks = 1  # until the next one; 0: one is under way, or all is known
         self._survey_failure = ""  # it is told once
+        self._gap: tuple[Lsn, Lsn] | None = None
+        self._is_gap_sure = False
         self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
         self._pool = [
             WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
@@ -154,6 +157,12 @@ class Offload:
     def tail_lsn(self) -> Lsn | None:
         """Up to where the tail is archived, as it was seen last: about every tail interval."""
         return self._tail_lsn if self._tail_lsn > self.archived_lsn else None
+
+    @property
+    def gap(self) -> tuple[Lsn, Lsn] | None:
+        """[begin, end) which the archive lacks between older WAL and ours: it left the disks of
+        members that are gone, or that ran without an archive, before anybody had archived it."""
+        return self._gap if self._is_gap_sure else None
 
     @property
     def still_s(self) -> float:
@@ -175,8 +184,9 @@ class Offload:
         ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
-            if not self._surveyed and ticks % SURVEY_TICKS == 0:
+            if self._survey_ticks == 1:
                 self._start(self._survey(), "survey")
+            self._survey_ticks = max(0, self._survey_ticks - 1)
             ticks += 1
             self._measure()
             self.post(OffloadTick())
@@ -285,7 +295,8 @@ class Offload:
 
     async def _survey(self) -> None:
         """How far back the archive goes, from the oldest WAL on this disk on; tried until it is
-        known. Not only when something is due: a laggard may need what lies below at once."""
+        known, and again while it has a gap there. Not only when something is due: a laggard may
+        need what lies below at once."""
         try:
             listed = await call(self._looker, _without_defects(self._list_receipts))
         except WalkeeperError as error:
@@ -293,6 +304,7 @@ class Offload:
             if str(error) != self._survey_failure:
                 logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
             self._survey_failure = str(error)
+            self._survey_ticks = SURVEY_TICKS
             return
         oldest_lsn = self._store.first_lsn
         creation_lsn = self._log.configuration.creation_lsn
@@ -301,8 +313,20 @@ class Offload:
             if self.file_of(before_lsn) not in listed:
                 break
             oldest_lsn = before_lsn
-        self._surveyed = True
         self._log.archive_reaches(oldest_lsn)
+        gap = self._gap_below(oldest_lsn, listed)
+        # One that is smaller the next time is being closed by another member.
+        self._is_gap_sure, self._gap = gap is not None and gap == self._gap, gap
+        if gap is not None or not listed:  # else it is known for good
+            self._survey_ticks = GAP_TICKS if self._is_gap_sure else SURVEY_TICKS
+
+    def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
+        """What is missing between the segments of this log that lie below, if any, and `lsn`."""
+        begins = (f.begin_lsn(self._segment_bytes) for f in listed if f.kind is Kind.SEGMENT)
+        for begin_lsn in sorted((begin for begin in begins if begin < lsn), reverse=True):
+            if self.file_of(begin_lsn) in listed:
+                return begin_lsn + self._segment_bytes, lsn
+        return None
 
     def _list_receipts(self) -> set[WalFile]:
         return {found.file for found in self.archive.objects() if found.is_receipt}

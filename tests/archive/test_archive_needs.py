@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from walkeeper_cli.archive_needs import needs
-from walkeeper_cli.archive_status import archive_line, archive_troubles
+from walkeeper_cli.archive_status import archive_line, archive_troubles, needed_for_the_archive
 from walkeeper_cli.status import DEGRADED, OK, table, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -137,6 +137,10 @@ def test_an_archive_that_is_well_is_one_line_of_status() -> None:
             {"archive": archive(segments_due=40)},
             "safekeeper 2: the archive does not keep up, 40 segments are due behind 0/A00000",
         ),
+        (
+            {"archive": archive(gap=["0/500000", "0/700000"])},
+            "safekeeper 2: the archive lacks the WAL from 0/500000 to 0/700000, which nobody had",
+        ),
         ({"archive": None}, "safekeeper 2 runs without --archive, unlike 1"),
         ({"archive": archive(url="s3://elsewhere")}, "safekeepers archive to different places"),
     ],
@@ -156,3 +160,19 @@ def test_status_says_that_the_archive_lags_and_why(wanting: dict[str, Any], text
 def test_a_few_segments_under_way_are_no_lag() -> None:
     busy = archive(segments_due=6, still_s=3.0)
     assert archive_troubles([line(1, archive=busy), line(2, archive=busy), line(3)]) == []
+
+
+def test_a_member_that_has_just_joined_does_not_vouch_for_what_is_below_its_wal() -> None:
+    newcomer = line(4, archive=archive(first_lsn="0/900000"))
+    behind = {"archived_lsn": "0/500000", "archive": archive(segments_due=5, first_lsn="0/100000")}
+    others = [line(1, **behind), line(2, **behind)]
+    shown = archive_line([newcomer, *others])
+    assert shown is not None and "whole segments to 0/500000; 5 due" in shown
+    needed = needed_for_the_archive([newcomer, *others], 4)
+    assert needed is not None and needed.startswith("the WAL from 0/500000 to 0/900000 is not")
+    kept_up = line(3, archive=archive(first_lsn="0/300000"))
+    shown = archive_line([newcomer, *others, kept_up])
+    assert shown is not None and "whole segments to 0/A00000; 0 due" in shown
+    assert needed_for_the_archive([newcomer, *others, kept_up], 4) is None
+    assert needed_for_the_archive([line(4, archive=None), *others], 4) is None
+    assert needed_for_the_archive([line(4), *others], 4) is None, "an older version does not say"

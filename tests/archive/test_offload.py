@@ -122,13 +122,16 @@ class FakeLog:
         timeout_s: float = 10.0,
         *,
         tail_lsn: Lsn | None = None,
+        gap: tuple[Lsn, Lsn] | None = None,
     ) -> Offload:
-        """Until so much is archived and the tail goes so far, or the time is over, or it dies."""
+        """Until so much is archived, the tail goes so far and that gap is known, or the time is
+        over, or it dies."""
         died: list[BaseException] = []
 
         def is_done(made: Offload) -> bool:
             has_tail = tail_lsn is None or (made.tail_lsn or 0) >= tail_lsn
-            return bool(died) or (made.archived_lsn >= wanted_lsn and has_tail)
+            has_all = made.archived_lsn >= wanted_lsn and has_tail and made.gap == gap
+            return bool(died) or has_all
 
         async def work() -> Offload:
             settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=5 * offload.TICK_S)
@@ -395,3 +398,34 @@ def test_a_store_that_does_not_answer_is_waited_for_and_what_was_pruned_is_gone(
     monkeypatch.setattr(archive, "fetch", lambda name, to_path: False)
     with pytest.raises(WalRemoved):
         older.read(Lsn(2 * MB), Lsn(2 * MB + 10))
+
+
+def test_wal_that_left_the_disks_before_it_was_archived_is_a_gap_until_somebody_has_it(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a newcomer that joined while the archive was not there."""
+    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    maker = wal_with(*[300_000] * 24)
+    end, gap = maker.end_lsn.round_down(MB), (Lsn(3 * MB), Lsn(5 * MB))
+    newcomer, place = FakeLog(maker), tmp_path / "archive"
+    newcomer.driver.store.remove_below(Lsn(5 * MB))
+    FakeLog(wal_with(*[300_000] * 8)).run(archive, gap[0])
+    place.rename(tmp_path / "elsewhere")
+    assert newcomer.run(archive, Lsn(0), 0.2).gap is None, "nothing is known"
+    (tmp_path / "elsewhere").rename(place)
+    assert newcomer.run(archive, end, gap=gap).gap == gap and newcomer.reaches == gap[1]
+    monkeypatch.setattr(offload, "GAP_TICKS", 2)
+    assert FakeLog(maker).run(archive, end).archived_lsn == end
+    assert newcomer.run(archive, end).gap is None and newcomer.reaches == MB
+
+
+def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    maker = wal_with(*[300_000] * 24)
+    for first in (4, 3):
+        log = FakeLog(maker)
+        log.driver.store.remove_below(Lsn(first * MB))
+        log.run(archive, maker.end_lsn.round_down(MB))
+        assert log.run(archive, Lsn(0), 0.3).gap is None and log.reaches == first * MB

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import click
 
+from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     HostPort,
     ParamType,
@@ -84,7 +86,9 @@ def command(
     Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md, "A dead
     disk").
     """
+    from walkeeper_cli.archive_status import needed_for_the_archive
     from walkeeper_cli.replace import ReplaceSettings, replace
+    from walkeeper_cli.status import gather
     from walkeeper_common.quorum import member_id
 
     joining, address = newcomer
@@ -97,9 +101,14 @@ def command(
         instead=instead,
         timeout_s=timeout,
     )
-    made = asyncio.run(replace(settings, lambda text: click.echo(text, err=True)))
+    made = asyncio.run(replace(settings, Audience(sys.stderr).say))
     members = ", ".join(str(member_id(name)) for name in made.members)
     click.echo(
         f"safekeeper {joining} at {shown_address(address)} is a member of cluster {cluster}: "
         f"members are {members} (generation {made.generation})"
     )
+    everybody = tuple(dict.fromkeys((*safekeepers, address)))
+    document = asyncio.run(gather(everybody, cluster, settings.answer_timeout_s))
+    needed = needed_for_the_archive(document["safekeepers"], joining)
+    if needed is not None:
+        click.echo(f"walkeeper: warning: {needed}", err=True)
