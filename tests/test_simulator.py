@@ -49,6 +49,14 @@ def test_nothing_is_lost_when_much_is_received_at_once(seed: int) -> None:
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --busy --seed {seed}"
 
 
+# A primary that crashes between its check and its stream.
+@pytest.mark.parametrize("seed", [128947278, 145349962])
+def test_nothing_is_lost_when_all_of_that_happens_together(seed: int) -> None:
+    done = run(seed, has_archive=True, replaces=True, is_busy=True)
+    shown = f"python -m tests.sim --archive --replace --busy --seed {seed}"
+    assert done.code == PASSED, f"{done.text}\n{shown}"
+
+
 def simulate(seed: int, *, hash_seed: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.sim", "--seed", str(seed)],

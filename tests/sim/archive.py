@@ -45,10 +45,10 @@ class NodesArchive:
                 self._committed.fail(f"{self._name} archives other bytes at {begin_lsn}")
             self.archived_lsn = begin_lsn + size
 
-    def check_removal(self, retention: Retention) -> None:
-        """What is off this disk is in the archive."""
+    def check_removal(self, retention: Retention, began_lsn: Lsn) -> None:
+        """What is off this disk, on which the log began at `began_lsn`, is in the archive."""
         lsn, size = self._store.first_lsn - self._store.segment_bytes, self._store.segment_bytes
-        while lsn >= self._committed.start_lsn:
+        while lsn >= began_lsn:
             if lsn not in self._archived.segments:
                 retention.check(self._name, self._store.first_lsn, ["the archive"])
             lsn = lsn - size

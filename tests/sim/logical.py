@@ -89,7 +89,7 @@ class ChangesNode(ProposerNode):
         serial = self._stream_serial
 
         def start() -> None:
-            if self._has_primary and self.primary.is_up and serial == self._stream_serial:
+            if self._reaches_primary(serial):
                 stream = self.log_end.stream = self._stream_at(start_lsn)
                 stream.on_connected(streams=True)
                 self._hand_over()

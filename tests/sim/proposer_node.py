@@ -237,10 +237,18 @@ class ProposerNode:
         self._judge_leader(start_lsn)
 
         def start() -> None:
-            if self._has_primary and self.primary.is_up and serial == self._stream_serial:
+            if self._reaches_primary(serial):
                 self.primary.stream(self, start_lsn, timeline)
 
         self._later(self.world.delay_ms(), start)
+
+    def _reaches_primary(self, serial: int) -> bool:
+        """The server may have crashed since it was connected to: then START_REPLICATION fails."""
+        if not self._has_primary or serial != self._stream_serial:
+            return False
+        if not self.primary.is_up:
+            self.primary_lost("the server is gone")
+        return self._has_primary
 
     def wal_arrived(self, begin_lsn: Lsn, wal: bytes) -> None:
         """From the walsender; the core sees it a little later, in order."""

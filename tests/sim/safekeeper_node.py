@@ -317,7 +317,7 @@ class SafekeeperNode:
     def _retain(self, driver: Driver, keep_bytes: int) -> None:
         archived_lsn = None
         if self._archive is not None:
-            self._archive.check_removal(self.oracles.retention)
+            self._archive.check_removal(self.oracles.retention, driver.acceptor.durable.begin_lsn)
             segments_max = self.world.random.choice((0, 0, 1, 100))
             self._archive.archive(driver.acceptor.commit_lsn, segments_max)
             archived_lsn = self._archive.archived_lsn
