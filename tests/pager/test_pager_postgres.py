@@ -22,7 +22,7 @@ from tests.replay.seeds import drawn_seed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.standbys import fail_over, standby_of
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_pager.page_requests import fetch_page, fetch_status
 from walkeeper_pager.places import NoSuchPage, NotReplayed, PageError
 
@@ -230,7 +230,8 @@ def test_requests_for_what_is_still_to_come_hold_up_neither_others_nor_the_end(
     pages: Pages,
 ) -> None:
     catalog = pages.cluster.primary.sql("SELECT pg_relation_filepath('pg_class')")
-    later = Lsn(lsn_of(pages.cluster.primary.sql("SELECT pg_current_wal_insert_lsn()")) + (1 << 20))
+    now = lsn_of(pages.cluster.primary.sql("SELECT pg_current_wal_insert_lsn()"))
+    later = Lsn((now | WAL_PAGE_BYTES - 1) + (1 << 20))  # behind a page's header it would be moved
     with ThreadPoolExecutor(WAITERS) as threads:
         waiting = [
             threads.submit(fetch_page, pages.address, catalog, 0, lsn=later, timeout_s=30)
