@@ -77,6 +77,7 @@ LEADING = (
                 "    def on_link_up(self, member: Member) -> list[Effect]:\n",
             ),
         ),
+        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
     ),
     Mutant(
         "no-verdict-is-a-pass",
