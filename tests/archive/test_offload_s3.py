@@ -20,7 +20,8 @@ from walkeeper_common.lsn import Lsn
 pytestmark = pytest.mark.postgres
 
 SEGMENT = 1 << 20
-COMMITS_RATIO_MIN = 0.4  # on a machine that others use too; the figure is what counts
+COMMITS_MIN = 100  # more than would return in WITHIN_S if each waited for a store that takes 1 s
+WITHIN_S = 60.0
 __all__ = ["figure"]
 
 
@@ -48,9 +49,10 @@ def assert_nothing_went_too_early(cluster: ArchivingCluster, archive: Archive) -
 
 
 def commits_per_second(journal: Journal, load: Callable[[], None]) -> float:
+    """They have to go on; how fast is a figure alone."""
     began_s, before = time.monotonic(), len(journal.entries)
     load()
-    journal.goes_on_for(1.0)
+    journal.wait_for_more(COMMITS_MIN, WITHIN_S)
     return (len(journal.entries) - before) / (time.monotonic() - began_s)
 
 
@@ -102,4 +104,3 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         assert {name: own[name] for name in there} == there
     for fault, rate in rates.items():
         figure(f"commits/s while S3 has fault: {fault}", rate)
-        assert rate >= rates["none"] * COMMITS_RATIO_MIN, rates
