@@ -66,7 +66,7 @@ def _archive(log: HostedLog) -> dict[str, object] | None:
         "url": log.offload.archive.url,
         "offloading": plan.is_offloading,
         "segments_due": plan.due_segments,
-        "failure": plan.problem,
+        "failure": log.offload.failure,
         "still_s": log.offload.still_s,
         "tail_lsn": _text(log.offload.tail_lsn),
         "first_lsn": str(log.driver.store.first_lsn),

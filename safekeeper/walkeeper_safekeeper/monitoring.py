@@ -56,7 +56,7 @@ def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:
             ("archive_tail_lsn_bytes", "The tail's end there, as seen here.", tail_lsn or 0),
             ("archive_segments_put", "Put by this process.", log.offload.segments_put),
             ("archive_failures", "Requests of the archive that failed.", failures),
-            ("archive_failing", "1: the last request failed.", plan.problem is not None),
+            ("archive_failing", "1: the last request failed.", log.offload.failure is not None),
         ]
     for name, text, value in figures:
         yield Gauge(f"walkeeper_safekeeper_{name}", text, float(value), labels)

@@ -137,7 +137,7 @@ class Offload:
         self._histories_put: set[int] = set()
         self._is_measuring = False
         self._survey_ticks = 1  # until the next one; 0: one is under way, or all is known
-        self._survey_failure = ""  # it is told once
+        self._survey_failure: str | None = None  # it is told once
         self._gap: tuple[Lsn, Lsn] | None = None
         self._is_gap_sure = False
         self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
@@ -163,6 +163,11 @@ class Offload:
         """[begin, end) which the archive lacks between older WAL and ours: it left the disks of
         members that are gone, or that ran without an archive, before anybody had archived it."""
         return self._gap if self._is_gap_sure else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why WAL cannot be archived; or, while none is due, why nobody can look at the archive."""
+        return self.plan.problem or self._survey_failure
 
     @property
     def still_s(self) -> float:
@@ -306,6 +311,7 @@ class Offload:
             self._survey_failure = str(error)
             self._survey_ticks = SURVEY_TICKS
             return
+        self._survey_failure = None
         oldest_lsn = self._store.first_lsn
         creation_lsn = self._log.configuration.creation_lsn
         while oldest_lsn > creation_lsn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -123,15 +123,16 @@ class FakeLog:
         *,
         tail_lsn: Lsn | None = None,
         gap: tuple[Lsn, Lsn] | None = None,
+        has: Callable[[Offload], bool] = lambda _: True,
     ) -> Offload:
-        """Until so much is archived, the tail goes so far and that gap is known, or the time is
-        over, or it dies."""
+        """Until so much is archived, the tail goes so far and that gap is known, and what else is
+        asked; or the time is over, or it dies."""
         died: list[BaseException] = []
 
         def is_done(made: Offload) -> bool:
             has_tail = tail_lsn is None or (made.tail_lsn or 0) >= tail_lsn
             has_all = made.archived_lsn >= wanted_lsn and has_tail and made.gap == gap
-            return bool(died) or has_all
+            return bool(died) or (has_all and has(made))
 
         async def work() -> Offload:
             settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=5 * offload.TICK_S)
@@ -200,6 +201,25 @@ def test_a_directory_that_is_away_for_long_is_told_of_once(
     told = [record.getMessage() for record in caplog.records]
     assert len([text for text in told if "what is in the archive" in text]) == 1
     assert len([text for text in told if "cannot archive" in text]) == 1
+
+
+def test_a_directory_that_is_away_is_a_failure_also_while_nothing_is_due(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    place, told = tmp_path / "archive", ""
+    place.rmdir()
+
+    def is_told_and_over(made: Offload) -> bool:
+        nonlocal told
+        if made.failure is not None and not told:
+            told = made.failure
+            place.mkdir()
+        return bool(told) and made.failure is None
+
+    log = FakeLog(wal_with(100_000))
+    assert log.run(archive, Lsn(0), has=is_told_and_over).plan.due_segments == 0
+    assert str(place) in told
 
 
 def test_archive_is_the_log_byte_for_byte(archive: Archive) -> None:
