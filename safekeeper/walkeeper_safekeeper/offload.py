@@ -327,9 +327,12 @@ class Offload:
             self._survey_ticks = GAP_TICKS if self._is_gap_sure else SURVEY_TICKS
 
     def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
-        """What is missing between the segments of this log that lie below, if any, and `lsn`."""
+        """What is missing between the segments of this log that lie below, if any, and `lsn`. What
+        is below its beginning is of an older log, made anew since."""
+        creation_lsn = self._log.configuration.creation_lsn
         begins = (f.begin_lsn(self._segment_bytes) for f in listed if f.kind is Kind.SEGMENT)
-        for begin_lsn in sorted((begin for begin in begins if begin < lsn), reverse=True):
+        older = (begin for begin in begins if creation_lsn < begin + self._segment_bytes < lsn)
+        for begin_lsn in sorted(older, reverse=True):
             if self.file_of(begin_lsn) in listed:
                 return begin_lsn + self._segment_bytes, lsn
         return None

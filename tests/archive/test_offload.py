@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -449,3 +450,16 @@ def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
         log.driver.store.remove_below(Lsn(first * MB))
         log.run(archive, maker.end_lsn.round_down(MB))
         assert log.run(archive, Lsn(0), 0.3).gap is None and log.reaches == first * MB
+
+
+@pytest.mark.parametrize("first", [4, 5])
+def test_what_an_older_log_has_archived_is_not_missing_in_a_log_that_was_made_anew(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    older = wal_with(*[300_000] * 12)
+    assert FakeLog(older).run(archive, Lsn(4 * MB)).archived_lsn == 4 * MB
+    log = FakeLog(wal_with(*[300_000] * 24))
+    log.driver.store.remove_below(Lsn(first * MB))
+    log.configuration = replace(log.configuration, creation_lsn=Lsn(first * MB))
+    assert log.run(archive, Lsn(0), 0.3).gap is None
