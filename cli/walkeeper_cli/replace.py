@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from walkeeper_cli.safekeeper_client import Unreachable, ask
@@ -49,12 +49,13 @@ async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Con
     steps = replace_member(goal, range(len(addresses)), lambda: os.urandom(16))
     news = _News(tell, settings.timeout_s)
     batch = next(steps)
+    silent: list[str] = []
     while True:
         answers: Answers = {}
         if batch.requests:
-            answers = await _ask_all(addresses, batch.requests, settings.answer_timeout_s)
+            answers, silent = await _ask_all(addresses, batch.requests, settings.answer_timeout_s)
         else:
-            news.waits(batch)
+            news.waits(batch, silent)
             await asyncio.sleep(PAUSE_S)
         try:
             batch = steps.send(answers)
@@ -66,17 +67,18 @@ async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Con
 
 async def _ask_all(
     addresses: tuple[Address, ...], requests: Mapping[int, Message], timeout_s: float
-) -> dict[int, Message]:
-    """Of those that answer in time. Nothing is assumed of the others."""
+) -> tuple[dict[int, Message], list[str]]:
+    """Of those that answer in time; nothing is assumed of the others, but why they do not."""
 
-    async def one(place: int, question: Message) -> tuple[int, Message | None]:
+    async def one(place: int, question: Message) -> tuple[int, Message | Unreachable]:
         try:
             return place, await ask(addresses[place], question, timeout_s)
-        except Unreachable:
-            return place, None
+        except Unreachable as error:
+            return place, error
 
-    answers = await asyncio.gather(*(one(place, q) for place, q in requests.items()))
-    return {place: answer for place, answer in answers if answer is not None}
+    said = await asyncio.gather(*(one(place, q) for place, q in requests.items()))
+    silent = [str(why) for _, why in said if isinstance(why, Unreachable)]
+    return {place: it for place, it in said if not isinstance(it, Unreachable)}, silent
 
 
 class _News:
@@ -89,8 +91,9 @@ class _News:
         self._said: tuple[str, int | None] = ("", None)
         self._moved_s = self._told_s = asyncio.get_running_loop().time()
 
-    def waits(self, batch: Batch) -> None:
-        """Refused when nothing has moved for too long."""
+    def waits(self, batch: Batch, silent: Sequence[str]) -> None:
+        """Refused when nothing has moved for too long. `silent`: why who was asked last does not
+        answer."""
         now_s = asyncio.get_running_loop().time()
         is_new = batch.text != self._said[0]
         if (batch.text, batch.to_go) != self._said:
@@ -101,7 +104,8 @@ class _News:
             self._told_s = now_s
         self._said = (batch.text, batch.to_go)
         if self._timeout_s is not None and now_s - self._moved_s > self._timeout_s:
+            why = f" ({'; '.join(silent)})" if silent else ""
             raise Refused(
-                f"nothing has moved for {self._timeout_s:g} s: {batch.text}. What was done stands; "
-                "the same command goes on from there"
+                f"nothing has moved for {self._timeout_s:g} s: {batch.text}{why}. What was done "
+                "stands; the same command goes on from there"
             )
