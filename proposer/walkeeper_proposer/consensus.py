@@ -155,8 +155,6 @@ class Proposer:
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, greeting.ballot)
-        if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
-            return self._deposed(greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
         theirs, ours = member.told(greeting), self.configuration
@@ -169,6 +167,8 @@ class Proposer:
         refusal = unwelcome(greeting, self.configuration, twin=twin)
         if refusal is not None:
             return self._refused(member, refusal)
+        if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
+            return self._deposed(greeting.ballot)
         self.configuration = greeting.configuration
         self._refusals.pop(member.link, None)
         if self.phase in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):

@@ -61,6 +61,22 @@ QUORUMS = (
         turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
     ),
     Mutant(
+        "another-logs-late-greeting-deposes",
+        "20",
+        "nor does a greeting of another log that comes late",
+        (
+            Edit(
+                CONSENSUS,
+                "        if member.stage is not Stage.GREETING:\n            return []\n"
+                "        theirs, ours",
+                "        if greeting.ballot > self.ballot and self.phase is Phase.LEADING:\n"
+                "            return self._deposed(greeting.ballot)\n"
+                "        theirs, ours",
+            ),
+        ),
+        turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
+    ),
+    Mutant(
         "first-to-answer-says-which-log",
         "17",
         "as long as it is open which log is meant, nobody is asked for one",
