@@ -250,11 +250,22 @@ def test_a_member_is_replaced_and_a_second_run_finds_nothing_to_do() -> None:
         (5 * SEGMENT_BYTES + 9, 0, 4 * SEGMENT_BYTES),
         (5 * SEGMENT_BYTES, 0, 3 * SEGMENT_BYTES),
         (5 * SEGMENT_BYTES, 4 * SEGMENT_BYTES, 4 * SEGMENT_BYTES),
-        (5 * SEGMENT_BYTES, LSN_MAX, 4 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES, LSN_MAX, 5 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES, 5 * SEGMENT_BYTES, 5 * SEGMENT_BYTES),
+        (5 * SEGMENT_BYTES + 9, 5 * SEGMENT_BYTES, 5 * SEGMENT_BYTES),
         (SEGMENT_BYTES, 0, 0),
         (0, 0, 0),
     ],
-    ids=["inside a segment", "at its end", "no more is kept", "nobody says", "the first", "empty"],
+    ids=[
+        "inside a segment",
+        "at its end",
+        "no more is kept",
+        "nobody says",
+        "they have just joined",
+        "and were fed",
+        "the first",
+        "empty",
+    ],  # fmt: skip
 )
 def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
     restart: int, first: int, base: int

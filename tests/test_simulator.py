@@ -36,7 +36,8 @@ def test_nothing_is_lost_when_wal_goes_to_an_archive_and_comes_back(seed: int) -
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --archive --seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(10))
+# The last: a member that has just replaced another one is replaced after a crash.
+@pytest.mark.parametrize("seed", [*range(10), 7060083])
 def test_nothing_is_lost_when_members_are_replaced(seed: int) -> None:
     done = run(seed, replaces=True)
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --replace --seed {seed}"

@@ -184,9 +184,22 @@ REPLACEMENTS = (
         (
             Edit(
                 REPLACING,
-                "    return min(segment, max(Lsn(segment - segment_bytes), "
-                "current.creation_lsn, first_lsn))\n",
-                "    return segment\n",
+                "    return min(latest_lsn, max(Lsn(record - segment_bytes), "
+                "creation_lsn, first_lsn))\n",
+                "    return latest_lsn\n",
+            ),
+        ),
+        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+    ),
+    Mutant(
+        "newcomer-begins-below-what-anybody-has",
+        "members change",
+        "a newcomer's log begins with WAL that all old members have",
+        (
+            Edit(
+                REPLACING,
+                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
+                "max(Lsn(record - segment_bytes), creation_lsn))",
             ),
         ),
         turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
