@@ -265,7 +265,7 @@ def test_a_member_is_replaced_and_a_second_run_finds_nothing_to_do() -> None:
         "and were fed",
         "the first",
         "empty",
-    ],  # fmt: skip
+    ],
 )
 def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
     restart: int, first: int, base: int

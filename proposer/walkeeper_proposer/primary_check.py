@@ -54,6 +54,10 @@ class Range:
     ballot: Ballot
     older: Range | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        return self.end_lsn <= self.first_lsn and self.older is None
+
     def asks(self, link: int) -> bool:
         """Whether something is, or may still be, read there."""
         return self.donor == link or (self.older is not None and self.older.asks(link))
@@ -88,14 +92,25 @@ def scope_of_greetings(
 ) -> tuple[gate.LogEnd, Range]:
     """Before the votes: the end that they would elect, compared as far as it is committed.
 
-    Without a ballot only committed WAL may be read (rule 13). `greeted`: greeting and link.
+    Without a ballot only committed WAL may be read (rule 13). `greeted`: greeting and link. After a
+    power failure a newcomer that holds nothing yet may know of later commits than those who have
+    them (scenarios/newcomer_knows_of_commits_that_the_old_forgot.txt): then as far as they know.
     """
     best = max((g for g, _ in greeted), key=lambda g: (g.history[-1].ballot, g.flush_lsn))
+    log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
+    scope = _committed(best, greeted)
+    if scope.is_empty and best.first_lsn < scope.first_lsn:
+        holding = [(g, link) for g, link in greeted if g.first_lsn < g.commit_lsn]
+        nothing = replace(scope, end_lsn=configuration.creation_lsn)
+        scope = _committed(best, holding) if holding else nothing
+    return log, scope
+
+
+def _committed(best: AcceptorGreeting, greeted: Sequence[tuple[AcceptorGreeting, int]]) -> Range:
     reader, link = max(greeted, key=lambda pair: pair[0].commit_lsn)
     end_lsn = min(best.record_lsn, reader.commit_lsn)
-    log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
     others = [(g.first_lsn, other, g.commit_lsn) for g, other in greeted]
-    return log, with_older(Range(reader.first_lsn, end_lsn, link, NO_BALLOT), others)
+    return with_older(Range(reader.first_lsn, end_lsn, link, NO_BALLOT), others)
 
 
 def scope_of_votes(
@@ -161,7 +176,7 @@ class PrimaryCheck:
         if self.scope.end_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED  # a log without a byte yet
             return effects
-        if self.scope.end_lsn <= self.scope.first_lsn and self.scope.older is None:
+        if self.scope.is_empty:
             self.verdict = Verdict.UNKNOWN
             self.text = f"the donor keeps nothing below {self.scope.end_lsn} to compare with"
             return effects

@@ -25,6 +25,8 @@ REPLACE = "tests/test_pure_replacing.py::test_"
 GENERATIONS = "tests/test_pure_generations.py::test_"
 RIVALS = REPLACE + "two_commands_at_once_never_make_two_configurations_of_one_generation"
 
+FORGOT = "tests/test_scenarios.py::test_scenario[newcomer_knows_of_commits_that_the_old_forgot]"
+
 
 def _seed(seed: int) -> str:
     test = "test_nothing_is_lost_when_members_are_replaced"
@@ -210,5 +212,25 @@ REPLACEMENTS = (
         "what the donor does not keep of the log is compared all the same",
         (Edit(PRIMARY_CHECK, "    if not able:\n        return scope\n", "    return scope\n"),),
         turns_red="tests/test_scenarios.py::test_scenario[newcomer_alone_shows_no_primary]",
+    ),
+    Mutant(
+        "newcomer-is-all-that-is-compared",
+        "members change",
+        "what a newcomer knows of commits keeps nobody from an election",
+        (
+            Edit(
+                PRIMARY_CHECK,
+                "if scope.is_empty and best.first_lsn < scope.first_lsn:",
+                "if False:",
+            ),
+        ),
+        turns_red=FORGOT,
+    ),
+    Mutant(
+        "forgotten-commits-are-not-compared",
+        "section 5",
+        "before an election a primary is compared as far as the old members know",
+        (Edit(PRIMARY_CHECK, "_committed(best, holding) if holding else nothing", "nothing"),),
+        turns_red=FORGOT,
     ),
 )
