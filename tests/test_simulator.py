@@ -50,8 +50,9 @@ def test_nothing_is_lost_when_much_is_received_at_once(seed: int) -> None:
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --busy --seed {seed}"
 
 
-# A primary that crashes between its check and its stream.
-@pytest.mark.parametrize("seed", [128947278, 145349962])
+# Primaries that crash between their check and their stream; then power that fails just after a
+# newcomer has joined.
+@pytest.mark.parametrize("seed", [128947278, 145349962, 7080225])
 def test_nothing_is_lost_when_all_of_that_happens_together(seed: int) -> None:
     done = run(seed, has_archive=True, replaces=True, is_busy=True)
     shown = f"python -m tests.sim --archive --replace --busy --seed {seed}"

@@ -45,6 +45,13 @@ class NodesArchive:
                 self._committed.fail(f"{self._name} archives other bytes at {begin_lsn}")
             self.archived_lsn = begin_lsn + size
 
+    def reaches(self) -> Lsn:
+        """From where on all WAL is on this disk or in the archive, as a survey of it says."""
+        lsn, size = self._store.first_lsn, self._store.segment_bytes
+        while lsn - size in self._archived.segments:
+            lsn = lsn - size
+        return lsn
+
     def check_removal(self, retention: Retention, began_lsn: Lsn) -> None:
         """What is off this disk, on which the log began at `began_lsn`, is in the archive."""
         lsn, size = self._store.first_lsn - self._store.segment_bytes, self._store.segment_bytes

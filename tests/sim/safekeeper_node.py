@@ -149,7 +149,7 @@ class SafekeeperNode:
             self._archive = self.driver.older = NodesArchive(
                 self.name, self._archived, store, self._workers[-1], self.oracles.committed
             )
-            self.driver.post(SegmentsRemoved(self.oracles.committed.start_lsn))
+            self.driver.post(SegmentsRemoved(self._archive.reaches()))
         facts = f"ballot={durable.ballot} flush={acceptor.flush_lsn} commit={acceptor.commit_lsn}"
         self.world.say(self.name, f"boot {facts}")
         self._vouched_lsn = acceptor.flush_lsn
