@@ -277,6 +277,19 @@ def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base
 
 
+def test_members_at_addresses_that_were_not_named_are_told_of() -> None:
+    """Another command has replaced some meanwhile, or they are down."""
+    few = Few()
+    few.down = {1, 2}
+    steps = command(few, goal_of(3, 4), count(1))
+    batch, told = next(steps), set()
+    for _ in range(10):
+        told.add(batch.text)
+        batch = steps.send(few.answers(batch))
+    text = "too few members answer: not 1, 2 (--safekeepers has to name where they are now)"
+    assert told == {"", text}
+
+
 def test_it_goes_on_where_it_was_killed_at_every_step() -> None:
     for killed_at in range(1, 30):
         few, numbers = Few(), count(1)

@@ -236,7 +236,10 @@ def _decide(
     ask = PromiseMembers(goal.cluster, current.log_uuid, current.generation, round_)
     promised = _granting(current, round_, (yield Batch(dict.fromkeys(places, ask))))
     if not old.elects([state.member for state in promised]):
-        yield Batch(text="too few members answer")
+        answering = {state.member for state in states.values()}
+        absent = ", ".join(str(member_id(m)) for m in old.members if m not in answering)
+        named = f": not {absent} (--safekeepers has to name where they are now)" if absent else ""
+        yield Batch(text=f"too few members answer{named}")
         return None
     last = max(promised, key=lambda state: state.accepted_round)
     following = last.accepted or wanted
