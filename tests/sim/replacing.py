@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NEWCOMER = -1
 ANSWER_MS = 1500
 PAUSE_MS = 400
+WAITS_MAX = 40  # then the operator starts the command again: others have replaced members, too
 GOALS_A_MINUTE = 6
 KILLED, LOST = 0.06, 0.06
 
@@ -83,14 +84,15 @@ class Operator:
         self.story, self.world = story, story.world
         self.goal, self.newcomer = goal, newcomer
         self.is_over = False
-        self._serial = 0
+        self._serial = self._waits = 0
         self._steps: Steps
         self.world.trouble("replacements", "op", f"replace {goal.leaving} by {goal.joining}")
         self._run()
 
     def _run(self) -> None:
-        """The command is started."""
+        """The command is started, with the addresses of now."""
         self._serial += 1
+        self._waits = 0
         places = [NEWCOMER, *(p for p, n in enumerate(self._nodes()) if n is not None)]
         self._steps = replace_member(self.goal, places, lambda: self.world.random.randbytes(16))
         self._step(None)
@@ -117,7 +119,11 @@ class Operator:
             self.world.facts["replacements refused"] += 1
             self.world.say("op", f"refused: {error}")
             return
-        self._ask(batch)
+        self._waits += not batch.requests
+        if self._waits > WAITS_MAX:
+            self._run()
+        else:
+            self._ask(batch)
 
     def _ask(self, batch: Batch) -> None:
         serial, answers, waiting = self._serial, dict[int, Message](), set(batch.requests)
