@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
+import asyncpg
 import pytest
 
+from tests.test_replication_connection import GREETING, POSTMASTER_DIED, served
+from tests.waiting import until
+from walkeeper_cli.demo.load import WRITERS, Load
 from walkeeper_cli.demo.show import STEPS, DemoSettings, run
 from walkeeper_cli.local import programs
+from walkeeper_cli.local.postgresql import PostgreSQL
 from walkeeper_cli.local.programs import find_programs
 from walkeeper_common.errors import Refused
 
@@ -82,6 +90,29 @@ def test_a_directory_that_holds_something_is_not_written_to(tmp_path: Path) -> N
     with pytest.raises(Refused, match="is not empty"):
         run(DemoSettings(directory=str(tmp_path)))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_writers_outlive_a_server_that_ends_their_connections_between_two_queries() -> None:
+    """Its last words are there, and the end of the stream is not yet."""
+
+    class Server:
+        def __init__(self, dsn: str) -> None:
+            self._port = int(dsn.split("port=")[1].split()[0])
+
+        async def connect(self) -> asyncpg.Connection:
+            return await asyncpg.connect(host="127.0.0.1", port=self._port, user="u", ssl="disable")
+
+    async def body() -> None:
+        async with asyncio.timeout(20), served(GREETING + POSTMASTER_DIED) as (peer, dsn):
+            load = Load(cast(PostgreSQL, Server(dsn)))
+            writing = asyncio.create_task(load.run())
+            await until(lambda: len(peer.writers) > 2 * WRITERS or writing.done())
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await writing
+            assert not load.acknowledged
+
+    asyncio.run(body())
 
 
 def test_every_step_claims_something_in_a_sentence() -> None:

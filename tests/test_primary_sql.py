@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.test_replication_connection import POSTMASTER_DIED, served
+from tests.waiting import until
 from walkeeper_common.errors import Refused
+from walkeeper_common.pgwire import command_complete, ready_for_query
 from walkeeper_proposer.primary_sql import connected, connection_arguments
 
 
@@ -98,6 +101,25 @@ def test_nobody_there_is_refused_in_one_line() -> None:
 
     with pytest.raises(Refused, match=r"^no SQL connection to the primary: [^\n]*$"):
         asyncio.run(connect())
+
+
+def test_a_server_that_ends_the_connection_between_two_queries_is_refused_in_one_line() -> None:
+    """Its last words are there, and the end of the stream is not yet."""
+
+    async def body() -> None:
+        async with asyncio.timeout(10), served() as (peer, dsn):
+            asking = asyncio.create_task(ask(dsn))
+            await until(lambda: peer.writers)
+            await peer.command()
+            peer.writer.write(command_complete("SET") + ready_for_query() + POSTMASTER_DIED)
+            await asking
+
+    async def ask(dsn: str) -> None:
+        with pytest.raises(Refused, match=r"^PostgreSQL ended the connection; its log says why$"):
+            async with connected(dsn) as sql:
+                await sql.fetchval("SELECT 1")
+
+    asyncio.run(body())
 
 
 @pytest.mark.postgres

@@ -139,7 +139,8 @@ def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool)
 class Peer:
     """A server whose newest connection is in the test's hands."""
 
-    def __init__(self) -> None:
+    def __init__(self, greeting: bytes) -> None:
+        self.greeting = greeting
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
         self.writers: list[asyncio.StreamWriter] = []
@@ -147,7 +148,7 @@ class Peer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         size = int.from_bytes(await reader.readexactly(4), "big")
         await reader.readexactly(size - 4)
-        writer.write(GREETING)
+        writer.write(self.greeting)
         self.reader, self.writer = reader, writer
         self.writers.append(writer)
 
@@ -166,8 +167,8 @@ class Peer:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[Peer, str]]:
-    peer = Peer()
+async def served(greeting: bytes = GREETING) -> AsyncIterator[tuple[Peer, str]]:
+    peer = Peer(greeting)
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, limit=1 << 16)
     try:
         yield peer, dsn_of(server)

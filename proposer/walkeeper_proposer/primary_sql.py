@@ -30,6 +30,9 @@ SYSTEM = "system"  # as sslrootcert: whoever the operating system trusts
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
 NO_CONNECTION = "no SQL connection to the primary"
+# How asyncpg says that a connection cannot be made or is no more. An InternalClientError, too: a
+# server's last words (FATAL) between two queries leave it in a state in which none can begin.
+LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:
@@ -99,14 +102,16 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         )
     except asyncpg.PostgresError as error:
         raise _refused(error) from error
-    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+    except LOST as error:
         shown = str(error) or f"no answer within {arguments['timeout']:g} s"
         raise Refused(f"{NO_CONNECTION}: {shown}") from error
     try:
         yield connection
     except TimeoutError:
         raise Refused(f"PostgreSQL did not answer within {STATEMENT_TIMEOUT_S:g} s") from None
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except asyncpg.InternalClientError as error:
+        raise Refused("PostgreSQL ended the connection; its log says why") from error
+    except (asyncpg.PostgresError, *LOST) as error:
         raise Refused(f"PostgreSQL: {error}") from error
     finally:
         await _close(connection)
@@ -152,7 +157,7 @@ def _refused(error: asyncpg.PostgresError) -> Refused:
 async def _close(connection: asyncpg.Connection) -> None:
     try:
         await connection.close(timeout=1)
-    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (asyncpg.PostgresError, *LOST):
         connection.terminate()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from walkeeper_cli.local.postgresql import PostgreSQL
+from walkeeper_proposer.primary_sql import LOST
 
 WRITERS = 8
 TABLE = "CREATE TABLE demo (id bigint PRIMARY KEY, written timestamptz, padding text)"
@@ -54,7 +55,7 @@ class Load:
                     await self._insert_until_lost(connection)
                 finally:
                     connection.terminate()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except (asyncpg.PostgresError, *LOST):
                 await asyncio.sleep(RECONNECT_S)
 
     async def _insert_until_lost(self, connection: asyncpg.Connection) -> None:

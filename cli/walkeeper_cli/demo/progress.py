@@ -17,6 +17,7 @@ from rich.text import Text
 from walkeeper_cli.demo.stage import Stage
 from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.local.postgresql import PostgreSQL
+from walkeeper_proposer.primary_sql import LOST
 
 LOOK_S = 0.5
 LINE_EVERY_S = 2.0
@@ -112,7 +113,7 @@ async def _position(server: PostgreSQL) -> str | None:
         return None
     try:
         return str(await server.value(POSITION))
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (asyncpg.PostgresError, *LOST):
         return None
 
 

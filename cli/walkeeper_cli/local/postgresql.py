@@ -20,6 +20,7 @@ from walkeeper_cli.local import shared_memory
 from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused
+from walkeeper_proposer.primary_sql import LOST
 
 USER = "postgres"
 START_S = 60.0
@@ -106,7 +107,7 @@ class PostgreSQL:
                 await (await self.connect()).close()
                 self.is_wanted = True
                 return
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (asyncpg.PostgresError, *LOST) as error:
                 late = asyncio.get_running_loop().time() > deadline_s
                 if late or not self._process.is_running:
                     words = self._process.last_words()
