@@ -91,8 +91,9 @@ def test_a_safekeeper_whose_output_nobody_reads_serves_and_stops(tmp_path: Path)
     words = ("safekeeper", *where, "--http", f"127.0.0.1:{http}")
     command = [sys.executable, "-m", "walkeeper_cli", *words]
 
-    def is_listening() -> bool:
+    def is_listening() -> bool:  # HTTP first, then its port
         with contextlib.suppress(OSError):
+            get(port, "/")
             return b" 200 " in get(http, "/health")
         return False
 
