@@ -61,7 +61,8 @@ logger = logging.getLogger("walkeeper.archive")
 
 TICK_S = 1.0
 SAVE_TICKS = 30
-SURVEY_TICKS, GAP_TICKS = 15, 300  # between two tries; and while the archive has a gap
+SURVEY_TICKS = 15  # between two tries, and two looks at a gap
+GAP_LOOKS = 20  # at the gap alone; then at all again: what lies below may have been pruned
 FETCHED = "fetched"
 BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
 PARALLEL_MAX = 4
@@ -139,7 +140,7 @@ class Offload:
         self._survey_ticks = 1  # until the next one; 0: one is under way, or all is known
         self._survey_failure: str | None = None  # it is told once
         self._gap: tuple[Lsn, Lsn] | None = None
-        self._is_gap_sure = False
+        self._is_gap_sure, self._gap_looks = False, 0
         self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
         self._pool = [
             WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
@@ -303,6 +304,9 @@ class Offload:
         known, and again while it has a gap there. Not only when something is due: a laggard may
         need what lies below at once."""
         try:
+            if self._is_gap_sure and not await self._has_changed():
+                self._survey_failure, self._survey_ticks = None, SURVEY_TICKS
+                return
             listed = await call(self._looker, _without_defects(self._list_receipts))
         except WalkeeperError as error:
             self.failures += 1
@@ -324,7 +328,15 @@ class Offload:
         # One that is smaller the next time is being closed by another member.
         self._is_gap_sure, self._gap = gap is not None and gap == self._gap, gap
         if gap is not None or not listed:  # else it is known for good
-            self._survey_ticks = GAP_TICKS if self._is_gap_sure else SURVEY_TICKS
+            self._survey_ticks = SURVEY_TICKS
+
+    async def _has_changed(self) -> bool:
+        """Whether anything has come into the gap, or it is time for another look at all."""
+        assert self._gap is not None
+        self._gap_looks = (self._gap_looks + 1) % GAP_LOOKS
+        missing = {self.file_of(lsn) for lsn in _steps(*self._gap, self._segment_bytes)}
+        looked = _without_defects(lambda: self._list(missing))
+        return not self._gap_looks or bool(await call(self._looker, looked))
 
     def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
         """What is missing between the segments of this log that lie below, if any, and `lsn`. What

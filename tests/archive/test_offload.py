@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +134,7 @@ class FakeLog:
         def is_done(made: Offload) -> bool:
             has_tail = tail_lsn is None or (made.tail_lsn or 0) >= tail_lsn
             has_all = made.archived_lsn >= wanted_lsn and has_tail and made.gap == gap
-            return bool(died) or (has_all and has(made))
+            return bool(died) or (has(made) and has_all)
 
         async def work() -> Offload:
             settings = ArchiveSettings("", Packing.PLAIN, tail_interval_s=5 * offload.TICK_S)
@@ -435,9 +436,39 @@ def test_wal_that_left_the_disks_before_it_was_archived_is_a_gap_until_somebody_
     assert newcomer.run(archive, Lsn(0), 0.2).gap is None, "nothing is known"
     (tmp_path / "elsewhere").rename(place)
     assert newcomer.run(archive, end, gap=gap).gap == gap and newcomer.reaches == gap[1]
-    monkeypatch.setattr(offload, "GAP_TICKS", 2)
     assert FakeLog(maker).run(archive, end).archived_lsn == end
     assert newcomer.run(archive, end).gap is None and newcomer.reaches == MB
+
+
+@pytest.mark.parametrize("closed_by", ["a member that archives it", "pruning what is older"])
+def test_a_gap_that_was_sure_is_looked_at_until_it_is_closed(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, closed_by: str
+) -> None:
+    prunes = closed_by.startswith("pruning")
+    monkeypatch.setattr(offload, "SURVEY_TICKS", 2)
+    monkeypatch.setattr(offload, "GAP_LOOKS", 3 if prunes else 1 << 30)
+    maker = wal_with(*[300_000] * 24)
+    end, gap = maker.end_lsn.round_down(MB), (Lsn(3 * MB), Lsn(5 * MB))
+    newcomer, closing = FakeLog(maker), list[threading.Thread]()
+    newcomer.driver.store.remove_below(gap[1])
+    FakeLog(wal_with(*[300_000] * 8)).run(archive, gap[0])
+
+    def close() -> None:
+        if not prunes:
+            FakeLog(maker).run(archive, end)
+        for found in [*archive.objects()] if prunes else []:
+            if found.file.begin_lsn(MB) < gap[0]:
+                archive.delete(found)
+
+    def is_closed(made: Offload) -> bool:
+        if made.gap == gap and not closing:
+            closing.append(threading.Thread(target=close))
+            closing[0].start()
+        return bool(closing) and made.gap is None
+
+    newcomer.run(archive, end, has=is_closed)
+    closing[0].join()
+    assert newcomer.reaches == (gap[1] if prunes else MB)
 
 
 def test_an_archive_that_was_begun_later_or_pruned_has_no_gap(
