@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -121,6 +123,21 @@ def test_during_a_replacement_both_sets_of_members_must_hear_the_proposer(
     assert verdict(found)[0] == NO_QUORUM and "safekeeper 2 (does not hear" in verdict(found)[1]
 
 
+def test_a_replaced_member_that_nobody_has_told_is_no_healthy_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It came back with its old disk, and nobody has its address but the operator who asks."""
+    newest = {"generation": 3, "members": ["1#a", "2#b", "4#d"]}
+    heard = {1: LEADER, 2: LEADER, 3: DEAF, 4: LEADER}
+    found = asked(heard, monkeypatch, newer=dict.fromkeys((1, 2, 4), newest))
+    assert verdict(found) == (DEGRADED, "degraded: safekeeper 3 down, commits go on")
+    said = "it has the configuration of generation 1, and those of generation 3 are 1, 2, 4"
+    assert f"safekeeper 3#c was replaced: {said}" in table(found)
+    assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
+    found = asked(heard, monkeypatch, newer={1: newest})  # who has not heard of it is a member
+    assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
+
+
 def test_nothing_is_said_of_members_that_were_not_asked_whether_they_hear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,8 +150,10 @@ def asked(
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, str] | None = None,
     ports: tuple[int, ...] = (1, 2, 3),
+    newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The document of status; whoever is not in `heard` is down."""
+    """The document of status; whoever is not in `heard` is down. `newer`: who knows what of a newer
+    configuration."""
     facts = {
         "system_id": "7", "generation": 1, "ack_quorum": 2, "members": MEMBERS,
         "segment_bytes": 1 << 24, **(change or {}),
@@ -147,7 +166,7 @@ def asked(
         told = {
             **line(number), "incarnation": "abcd"[number - 1], "proposer": heard[number],
             "term": 3 if heard[number] is OTHER else 4, "last_log_term": 4, "sealed": False,
-            "cluster": facts,
+            "cluster": {**facts, **newer.get(number, {})},
         }  # fmt: skip
         return StatusResponse(json.dumps(told).encode())
 

@@ -36,7 +36,9 @@ COLUMNS = (
 async def gather(addresses: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
     """The document of `status --json` (INTERFACE.md)."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
-    return {"cluster": _cluster(cluster, answers), "safekeepers": [_line(a) for a in answers]}
+    facts = _newest_facts(answers)
+    lines = [_line(answer, facts) for answer in answers]
+    return {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
 
 
 async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str, Any]:
@@ -52,25 +54,50 @@ async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str
     return {**shown, "reachable": True, **json.loads(answer.document)}
 
 
-def _line(answer: dict[str, Any]) -> dict[str, Any]:
+def _newest_facts(answers: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The configuration as those know it who know the newest."""
+    told = [answer["cluster"] for answer in answers if "cluster" in answer]
+    return max(told, key=lambda facts: facts["generation"]) if told else None
+
+
+def _everyone(facts: dict[str, Any]) -> set[str]:
+    return {*facts["members"], facts.get("joining")}
+
+
+def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
     line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
     line["standbys"] = answer.get("standbys") or []
     line["slots"] = answer.get("slots") or []
-    line["error"] = answer.get("error") or answer.get("failure")
+    line["error"] = answer.get("error") or answer.get("failure") or _replaced(answer, facts)
     return line
 
 
-def _cluster(cluster: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _replaced(answer: dict[str, Any], facts: dict[str, Any] | None) -> str | None:
+    """Of one that came back with its old disk, and whom nobody has told."""
+    if facts is None or "cluster" not in answer or _member(answer) in _everyone(facts):
+        return None
+    known, newest = answer["cluster"]["generation"], facts["generation"]
+    if known >= newest:
+        return None
+    members = ", ".join(str(member_id(member)) for member in facts["members"])
+    return (
+        f"safekeeper {_member(answer)} was replaced: it has the configuration of generation "
+        f"{known}, and those of generation {newest} are {members}. Stop it and remove its "
+        "directory; standbys that it feeds get no new WAL"
+    )
+
+
+def _cluster(
+    cluster: str, answers: Sequence[dict[str, Any]], facts: dict[str, Any] | None
+) -> dict[str, Any]:
     known = [a for a in answers if "cluster" in a]
     empty = {"system_id": None, "generation": None, "ack_quorum": None, "term": None}
     empty |= {"replacing": None}
-    if not known:
+    if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
         unknown |= {"proposer": None, "heard_by_quorum": False}
         return {"name": cluster, **unknown, "not_hearing": [], "members": []}
-    facts = max((a["cluster"] for a in known), key=lambda facts: facts["generation"])
-    everyone = {*facts["members"], facts.get("joining")}
-    known = [a for a in known if _member(a) in everyone] or known
+    known = [a for a in known if _member(a) in _everyone(facts)] or known
     serving = [a for a in known if not a.get("failure")]
     leader = _proposer(known)
     hearing = {_member(a) for a in serving if _hears(a, leader)}
