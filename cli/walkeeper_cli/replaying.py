@@ -39,7 +39,8 @@ async def wait_replayed(
                 raise Refused(
                     f"{state}: not within {timeout_s:g} s. Promoted now it would be refused; see "
                     "that its primary_conninfo names a safekeeper or its restore_command is "
-                    "`walkeeper restore`, and that its log has no error; then run this again"
+                    "`walkeeper restore`, and that its log has no error (one that was fed by a "
+                    "primary may have WAL that the log has not: pg_rewind); then run this again"
                 )
             if loop.time() > say_at:
                 say(f"waiting: {state} ({(end_lsn - replayed_lsn) >> 20} MB to go)")

@@ -18,10 +18,13 @@ from walkeeper_proposer.proposer_events import PrimaryIdentity
 
 # The first minor releases that end an aborted record with OVERWRITE_CONTRECORD (commit ff9f111).
 OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}
+# Before PostgreSQL 16 pg_rewind takes the new primary's timeline from its control file, where it is
+# the old one until a checkpoint after the promotion is complete. No --write-recovery-conf: the new
+# primary would feed this server, which could then be ahead of the log.
 REWIND = (
-    "stop this server and run pg_rewind --target-pgdata=ITS_DATA_DIRECTORY "
-    "--source-server='THE NEW PRIMARY' --write-recovery-conf (with -c if WAL is missing here), or "
-    "rebuild it with pg_basebackup; then start it as a standby"
+    "stop this server, run CHECKPOINT on the new primary, then pg_rewind "
+    "--target-pgdata=ITS_DATA_DIRECTORY --source-server='THE NEW PRIMARY' (with -c if WAL is "
+    "missing here), or rebuild it with pg_basebackup; then start it as a standby of a safekeeper"
 )
 
 

@@ -49,9 +49,14 @@ def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:
 
 
 def rewind(old: PostgresServer, new: PostgresServer, upstream_port: int) -> None:
-    """What the refusal says, for a server that is stopped; then it is a standby."""
+    """What the refusal says, for a server that is stopped; then it is a standby (docs/failover.md:
+    postgresql.auto.conf has the last word)."""
     arguments = ["--target-pgdata", str(old.data), "--source-server", new.dsn()]
     settings = (old.data / "postgresql.conf").read_text()  # the source's would come, with its port
-    run_as_server_user([program("pg_rewind"), *arguments, "--write-recovery-conf", "--no-sync"])
+    new.sql("CHECKPOINT")
+    run_as_server_user([program("pg_rewind"), *arguments, "--no-sync"])
     (old.data / "postgresql.conf").write_text(settings)
-    feed_from(old, upstream_port)
+    (old.data / "standby.signal").touch()
+    with (old.data / "postgresql.auto.conf").open("a") as file:
+        file.write(f"primary_conninfo = 'host=127.0.0.1 port={upstream_port} user=postgres'\n")
+    old.configure({"wal_retrieve_retry_interval": "200ms"})

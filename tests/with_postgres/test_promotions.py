@@ -98,6 +98,8 @@ def _refused_until_it_is_rewound(
     old.start()
     cluster.proposer.start("--follow")
     assert cluster.proposer.is_running
+    fed_by = "SELECT sender_port FROM pg_stat_wal_receiver"
+    wait_until(lambda: old.sql(fed_by) == cluster.ports[1])  # else it could be ahead of the log
 
 
 @pytest.mark.parametrize("how", ["dead", "frozen"])
