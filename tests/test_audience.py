@@ -16,11 +16,16 @@ from tests.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
 
 __all__ = ["server", "walkeeper"]
 FULL = Path("/dev/full")
+NO_STDOUT = -100  # not one of subprocess's
+CLOSED = "walkeeper: error: stdout is closed: nobody can hear the answer"
 
 
 @contextlib.contextmanager
 def unread(kind: str) -> Iterator[int]:
-    """A descriptor that nothing can be written to."""
+    """A descriptor that nothing can be written to; or none."""
+    if kind == "closed":
+        yield NO_STDOUT
+        return
     if kind == "full":
         if not FULL.exists():
             pytest.skip("this system has no /dev/full")
@@ -37,6 +42,8 @@ def unread(kind: str) -> Iterator[int]:
 def run(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[int, str]:
     """The exit code and what was said on stderr."""
     command = [sys.executable, "-m", "walkeeper_cli", *arguments]
+    if stdout == NO_STDOUT:
+        command, stdout = ["sh", "-c", '"$@" >&-', "sh", *command], subprocess.PIPE
     done = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=60)
     return done.returncode, done.stderr
 
@@ -44,7 +51,11 @@ def run(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[in
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("gone", ""), ("full", "walkeeper: error: <stdout>: No space left on device\n")],
+    [
+        ("gone", ""),
+        ("full", "walkeeper: error: <stdout>: No space left on device\n"),
+        ("closed", f"{CLOSED}\n"),
+    ],
 )
 def test_detach_does_all_that_it_was_told(
     server: PostgresServer, walkeeper: Walkeeper, kind: str, said: str
@@ -65,3 +76,52 @@ def test_attach_needs_nobody_who_reads_its_warnings(server: PostgresServer, kind
         code, _ = run("attach", "--dsn", server.dsn(), stdout=subprocess.DEVNULL, stderr=output)
         assert code == 0
         assert server.sql("SHOW synchronous_standby_names") == "FIRST 1 (walkeeper)"
+
+
+WRITES_ROWS = """
+import sys
+from types import SimpleNamespace
+from walkeeper_cli import history_past
+from walkeeper_cli.__main__ import cli, main
+
+@cli.command("rows")
+def rows():
+    with history_past.written(SimpleNamespace(output=None), binary={binary}) as file:
+        file.write({binary} and b"rows" or "rows")
+
+cli.get_command = lambda context, name: rows
+sys.argv[1:] = ["rows"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "walkeeper_cli", "--version"),
+        ("-m", "walkeeper_cli", "attach", "--help"),
+        ("-m", "walkeeper_cli", "status", "--json", "--safekeepers", "127.0.0.1:1"),
+        ("-c", WRITES_ROWS.format(binary=False)),
+        ("-c", WRITES_ROWS.format(binary=True)),
+    ],
+    ids=["version", "help", "status", "rows", "Parquet"],
+)
+def test_an_answer_that_nobody_can_hear_is_a_failure(words: tuple[str, ...]) -> None:
+    """Some programs start others without a stdout."""
+    command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, f"{CLOSED}\n")
+
+
+def test_what_a_locale_lacks_is_shown_as_an_escape_and_foreign_bytes_as_they_are() -> None:
+    say = "import os; from walkeeper_cli.audience import prepare_stdout as p; p(); "
+    say += "print(os.fsdecode(b'D\\xf6rf'), '\\u2603')"
+    shown = {"utf-8": b"D\xf6rf \xe2\x98\x83\n", "iso8859-1": b"D\\udcf6rf \\u2603\n"}
+    for encoding, expected in shown.items():
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+        command = [sys.executable, "-c", say]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+        assert done.stdout == expected, (encoding, done)
+    help_ = [sys.executable, "-m", "walkeeper_cli", "--help"]
+    done = subprocess.run(help_, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0 and b"--listen 10.0.0.1:5454 \\u2026" in done.stdout, done

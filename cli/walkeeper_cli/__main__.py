@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.audience import give_up
+from walkeeper_cli.audience import give_up, prepare_stdout
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 
@@ -45,8 +45,11 @@ COMMANDS = (
     "snapshot",
 )
 INTERRUPTED = 130
-# Of a disk, be it under stdout: nothing that a traceback would explain.
-DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# Of a disk, be it under stdout, and of a closed stdout: nothing that a traceback would explain.
+OUTPUT_FAILURES = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
+    errno.EBADF,
+)
 # What only some commands need, and the extra that brings it.
 EXTRAS = {
     "numpy": "spark",
@@ -162,11 +165,16 @@ def run(arguments: list[str] | None = None) -> int:
         if error.errno == errno.ENOENT and not error.filename and _is_nowhere():
             click.echo("walkeeper: error: the current directory is gone: change to one", err=True)
             return 1
-        if error.errno not in DISK_FAILURES:
+        if error.errno not in OUTPUT_FAILURES:
             raise
         where = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.EBADF:
+            where, error.strerror = "", "stdout is closed: nobody can hear the answer"
         click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
         give_up(sys.stdout)
+        return 1
+    except MemoryError as error:
+        click.echo(f"walkeeper: error: not enough memory: {error}".rstrip(": "), err=True)
         return 1
     return code if isinstance(code, int) else 0
 
@@ -189,4 +197,5 @@ def main() -> None:
     if os.getpid() == 1:
         # In a container: the kernel does nothing by default for a signal to its first process.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    prepare_stdout()
     sys.exit(run())

@@ -7,9 +7,14 @@ it through here. One that only answers need not: nobody hears the answer.
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TextIO
+
+STDOUT = "<stdout>"  # as Python names it
 
 
 class Audience:
@@ -47,6 +52,19 @@ class Audience:
         """When all is done: the exit code says that not all was heard."""
         if self._failure is not None:
             raise OSError(self._failure.errno, self._failure.strerror, self._stream.name)
+
+
+def prepare_stdout() -> None:
+    """So that every answer is heard or fails. On one that a parent has closed a write fails, as it
+    does on a full disk. In a locale that lacks a character it is shown as an escape; a file's name
+    that is no UTF-8 as the bytes that it has."""
+    if sys.stdout is None:
+        unwritable = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w")
+        unwritable.name = STDOUT
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(unwritable), "utf-8")
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        is_utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 def give_up(stream: TextIO) -> None:
