@@ -2,7 +2,8 @@
 
 The first try fences whoever leads. One that was deposed tries again as a new proposer, but then
 waits for a live one like everybody else: two `settle`s at once end at one LSN, and a proposer
-that was started meanwhile is not fenced a second time.
+that was started meanwhile is not fenced a second time. One whose members changed, because
+`replace` goes on as soon as an election has brought the newcomer to the end, tries again at once.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ async def settle(
     """
     linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
     purpose = Purpose.SEAL if seal else Purpose.SETTLE
-    election = _Election()
+    election, take_over = _Election(), True
     try:
         async with asyncio.timeout(timeout_s):
             for attempt in range(TRIES_MAX):
@@ -100,22 +101,23 @@ async def settle(
                     links=len(addresses),
                     purpose=purpose,
                     application_name="settle",
-                    take_over=attempt == 0,
+                    take_over=take_over,
                     linger_ticks=linger_ticks,
                 )
                 election = _Election()
                 stop = await _try(addresses, Proposer(campaign), election)
                 if stop.settled is not None:
                     return stop.settled
-                if stop.outcome is not Outcome.DEPOSED:
+                if stop.outcome not in (Outcome.DEPOSED, Outcome.NEW_ELECTION):
                     raise Refused(stop.text)
+                take_over = stop.outcome is Outcome.NEW_ELECTION
                 logger.info("%s; trying again", stop.text)
                 await asyncio.sleep(random.uniform(0.1, 0.5 * 2**attempt))
     except TimeoutError:
         raise Refused(
             f"cluster {cluster!r} was not settled within {timeout_s:g} s: {election.missing}"
         ) from None
-    raise Refused(f"deposed {TRIES_MAX} times: somebody else keeps electing itself")
+    raise Refused(f"not settled in {TRIES_MAX} elections, the last of which ended so: {stop.text}")
 
 
 def who_is_missing(core: Proposer) -> str:

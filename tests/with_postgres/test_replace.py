@@ -165,3 +165,25 @@ def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster
         proposer.start()
         cluster.primary.sql("SET statement_timeout = '20s'", "INSERT INTO moved VALUES (1)")
         cluster.primary.sql("SELECT pg_switch_wal()")
+
+
+def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> None:
+    """What it elects itself for brings the members to change under it."""
+    with Journal(cluster.primary) as journal:
+        journal.wait_for_more(100)
+    cluster.primary.kill()
+    cluster.proposer.kill()
+    lose_disk(cluster, 3)
+    _, port = add_safekeeper(cluster, 4)
+    arguments = replace_arguments(cluster, 3, f"4@127.0.0.1:{port}")
+    with subprocess.Popen(
+        [*WALKEEPER, *arguments], env=server_environment(), stdout=subprocess.PIPE, text=True
+    ) as replacing:
+        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2, FILL_S)
+        cluster.ports.append(port)
+        settled = cluster.settle("--seal")
+        assert settled["sealed"] and not settled["behind"], settled
+        out, _ = replacing.communicate(timeout=FILL_S)
+        assert replacing.returncode == 0 and "members are 1, 2, 4" in out, out
+    cluster.primary.start()
+    assert not journal.lost_in(cluster.primary)
