@@ -37,6 +37,7 @@ from walkeeper_replay.written import csv_line, csv_lines, insert_lines, qualifie
 from walkeeper_replay.xids import Commit
 
 FORMATS = ("parquet", "csv", "sql", "json")
+XIDS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,16 @@ def _changes(
     reader = ChangeReader(
         archive.files, plan, history, database, base, on_problem=archive.on_problem
     )
-    return reader.read(tables, start, end), database
+    found = reader.read(tables, start, end)
+    if cut_off := reader.cut_off(start, end):
+        shown = ", ".join(map(str, cut_off[:XIDS_SHOWN])) + (", …" if cut_off[XIDS_SHOWN:] else "")
+        click.echo(
+            f"walkeeper: {len(cut_off)} transactions that were committed here began before "
+            f"{'this WAL' if base is None else 'the base backup'}; what they changed there is "
+            f"missing: {shown}",
+            err=True,
+        )
+    return found, database
 
 
 def changes(

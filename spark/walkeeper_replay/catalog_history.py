@@ -124,7 +124,8 @@ class CatalogHistory:
             for space, database in [] if base is None else [(1664, 0), *base.databases()]:
                 store.maps[database] = base.map_of(space, database) if base else {}
                 store.map_log.append((0, database, store.maps[database]))
-            xids = Xids(base, keeps_commits=keeps_commits)
+            redo_lsn = None if base is None else base.redo_lsn
+            xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
             consistency, loads = None if base is None else Consistency(base), BulkLoads()
             others = [loads.add, *([consistency.add] if consistency else [])]
             passed = pass_over(

@@ -72,8 +72,8 @@ _NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
 UNKNOWN_ROW = "its block was not known"
 UNKNOWN_TYPE = "values of a type that is not known, as bytes"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
-
 REWRITTEN = "the same transaction rewrote the table"
+CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
 
 
 @dataclass(slots=True)
@@ -142,8 +142,24 @@ class ChangeReader:
         for piece in files:
             found += self._of_file(store, piece, start_lsn, end)
         self._doubt_rewritten(found, files)
+        cut_off = set(self.cut_off(start_lsn, end))
+        for change in found:
+            if change.commit.top_xid in cut_off:
+                own = {change.coverage, CUT_OFF} - {COMPLETE}
+                change.coverage = "; ".join(sorted(own))
         found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
         return found
+
+    def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
+        """Transactions committed in the range that had begun before the WAL (with a base backup:
+        before its part of it), of which nothing is known from there. A range that begins later
+        does not ask for it."""
+        begin = self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
+        if start_lsn > begin:
+            return []
+        end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
+        tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
+        return sorted(xid for xid in tops if xids.began_before(xid))
 
     def _files(self, names: Sequence[str], end: int) -> list[_File]:
         """Every file that one of the tables had before `end`."""

@@ -53,8 +53,16 @@ class Commit:
 class Xids:
     """See the module."""
 
-    def __init__(self, base: Statuses | None = None, *, keeps_commits: bool = False) -> None:
-        self._base, self._keeps = base, keeps_commits
+    def __init__(
+        self,
+        base: Statuses | None = None,
+        *,
+        keeps_commits: bool = False,
+        redo_lsn: int | None = None,
+    ) -> None:
+        """`redo_lsn`: of the backup."""
+        self._base, self._keeps, self._redo_lsn = base, keeps_commits, redo_lsn
+        self._begun_below: int | None = None
         self._chunks: dict[int, Column] = {}
         self._updaters: dict[int, int] = {}
         self.commits: dict[int, Commit] = {}
@@ -91,14 +99,20 @@ class Xids:
         records = batch.records
         if self._first is None and records["xid"].any():
             self._first = int(records["xid"][records["xid"] > 0][0])
-        if self._has_checkpoint:
+            if self._redo_lsn is None:
+                self._begun_below = self._first
+        if self._has_checkpoint and (self._begun_below is not None or self._redo_lsn is None):
             return
         kinds = records["info"] & 0xF0
         rows = np.flatnonzero((records["rmid"] == _XLOG) & (kinds <= 0x10))
-        for row in rows[records["main_length"][rows] >= 88][:1].tolist():
+        for row in rows[records["main_length"][rows] >= 88].tolist():
             data = _main(batch, row)
-            next_xid, oldest = unpack_from("<I", data, 24)[0], unpack_from("<I", data, 80)[0]
-            first = oldest or next_xid
+            redo_lsn, next_xid = unpack_from("<Q16xI", data)
+            if redo_lsn == self._redo_lsn:
+                self._begun_below = next_xid
+            if self._has_checkpoint:
+                continue
+            first = unpack_from("<I", data, 80)[0] or next_xid
             if self._first is None or _precedes(first, self._first):
                 self._first = first
             self._has_checkpoint = True
@@ -120,6 +134,11 @@ class Xids:
         pairs = zip(members[::2], members[1::2], strict=True)
         updaters = [xid for xid, status in pairs if status >= _UPDATES_FROM]
         self._updaters[number] = updaters[0] if updaters else 0
+
+    def began_before(self, xid: int) -> bool:
+        """Whether that transaction had begun to write before the WAL, or the backup's part of it:
+        what it did there is not in it. Without a backup only where it is sure."""
+        return self._begun_below is not None and _precedes(xid, self._begun_below)
 
     def updater(self, multixact: int) -> int:
         """The member that updated or deleted; 0: there is none, or it is not known."""

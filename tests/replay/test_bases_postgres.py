@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer, run_as_server_user
 from tests.waiting import wait_until
+from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
@@ -17,10 +19,17 @@ from walkeeper_history.wal_files import open_files
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog
 from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.changes import CUT_OFF
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 
 pytestmark = pytest.mark.postgres
-SETTINGS = {"wal_level": "replica", "fsync": "off", "autovacuum": "off", "full_page_writes": "on"}
+SETTINGS = {
+    "max_prepared_transactions": "2",
+    "wal_level": "replica",
+    "fsync": "off",
+    "autovacuum": "off",
+    "full_page_writes": "on",
+}
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +118,42 @@ def test_no_place_within_a_backup_is_answered_from_it(
         _past(server, "public.busy", base.redo_lsn, base, within)
     past = _past(server, "public.busy", base.redo_lsn, base)
     assert (_ids(past), coverage_of(past)) == (list(range(1, 301)), COMPLETE)
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "PREPARE TRANSACTION 'p'"])
+def test_of_a_transaction_that_began_before_the_backup_changes_are_not_called_complete(
+    server: PostgresServer, ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.sql("DROP TABLE IF EXISTS cut", "CREATE TABLE cut (id int)")
+    with server.connect() as long, server.connect() as idle:
+        long.execute("BEGIN")
+        long.execute("INSERT INTO cut VALUES (1)")
+        idle.execute("BEGIN")
+        idle.execute("INSERT INTO cut VALUES (10)")
+        backup = server.base_backup()
+        long.execute("SAVEPOINT s")
+        long.execute("INSERT INTO cut VALUES (2)")
+        long.execute(ending.encode())
+        idle.execute("COMMIT")
+    server.sql("INSERT INTO cut VALUES (3)")
+    if ending.startswith("PREPARE"):
+        server.sql("COMMIT PREPARED 'p'")
+    try:
+        words = ["--path", str(server.data / "pg_wal"), "--base", str(backup.data)]
+        changes, undo = tmp_path / "changes", tmp_path / "undo"
+        assert run(["history", "changes", *words, "--format", "json", "-o", str(changes)]) == 0
+        assert "2 transactions that were committed here began before" in capsys.readouterr().err
+        rows = [json.loads(line) for line in changes.read_text().splitlines()]
+        told = {row["new"]["id"]: row["coverage"] for row in rows if row["table"] == "cut"}
+        assert told == {"2": CUT_OFF, "3": COMPLETE}
+        assert run(["history", "undo", *words, "--table", "cut", "-o", str(undo)]) == 1
+        assert "DELETE FROM" in undo.read_text() and CUT_OFF in undo.read_text()
+        capsys.readouterr()
+        begin = str(Lsn(BaseDirectory(str(backup.data)).redo_lsn + 8))
+        assert run(["history", "changes", *words, "--start-lsn", begin, "-o", str(changes)]) == 0
+        assert "began before" not in capsys.readouterr().err, "nobody asked for that"
+    finally:
+        backup.delete()
 
 
 def test_a_stopped_standby_has_pages_of_up_to_where_it_had_replayed(server: PostgresServer) -> None:
