@@ -12,6 +12,7 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.replay.schemas import Schemas
 from tests.replay.seeds import drawn_seed
+from tests.replay.sessions import Sessions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan
 from walkeeper_history.wal_files import open_files
@@ -56,6 +57,24 @@ def worked() -> Iterator[Worked]:
             work.play(8, note)
             work.run("SELECT txid_current()", "CHECKPOINT")
         yield made
+
+
+def test_changes_of_transactions_that_overlap_folded_are_the_table() -> None:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        work = Sessions(server, drawn_seed())
+        work.create()
+        work.goes_deep = True
+        for number in range(400):
+            if number == 200:
+                work.crash()
+            work.step()
+        work.close()
+        worked = Worked(server, server.data / "pg_wal")
+        rows = folded(worked.reader().read(["public.plain"]))
+        expected = server.rows("SELECT id::text, n::text, t FROM plain")
+        assert sorted(map(str, (tuple(row.values()) for row in rows.values()))) == sorted(
+            map(str, expected)
+        )
 
 
 def folded(changes: list[Change]) -> dict[str | None, Row]:

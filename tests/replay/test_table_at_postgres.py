@@ -1,4 +1,5 @@
-"""A table as of an LSN is what SELECT gives on a real restore to it; all types, DDL, and drops."""
+"""A table as of an LSN is what SELECT gives on a real restore to it; all types, DDL, drops, and
+transactions that overlap."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tests.postgres_server import PostgresServer, run_as_server_user
 from tests.replay.restored import restored
 from tests.replay.schemas import Schemas
 from tests.replay.seeds import drawn_seed
+from tests.replay.sessions import Sessions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.events import XACT_COLUMNS, lock_arrays, transactions_of
@@ -74,11 +76,44 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         backup.delete()
 
 
+@pytest.fixture
+def overlapped() -> Iterator[Played]:
+    """By sessions whose transactions were open at the backup, and some at the crash."""
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        work = Sessions(server, drawn_seed())
+        work.create()
+        for _ in range(100):
+            work.step()
+        backup = server.base_backup()
+        made = Played(server.data / "pg_wal", backup, backup.directory / "base")
+        run_as_server_user(["cp", "-a", str(backup.data), str(made.before)])
+        made.lsns.append(_lsn(server))
+        work.goes_deep = True
+        for number in range(400):
+            if number == 200:
+                work.crash()
+            work.step()
+        made.dropped_at = _lsn(server)
+        work.close()
+        server.sql("SELECT pg_switch_wal()")
+        server.stop()
+        yield made
+        backup.delete()
+
+
 def _lsn(server: PostgresServer) -> int:
     return int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
 
 
 def test_rows_are_those_of_a_restore_to_random_places(played: Played) -> None:
+    _compare(played)
+
+
+def test_rows_are_those_of_a_restore_while_transactions_overlap(overlapped: Played) -> None:
+    _compare(overlapped)
+
+
+def _compare(played: Played) -> None:
     seed = drawn_seed()
     chosen = sorted(random.Random(seed).sample(_record_ends(played), LSNS))
     base = BaseDirectory(str(played.before))
