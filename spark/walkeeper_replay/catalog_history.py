@@ -92,7 +92,7 @@ class CatalogHistory:
         self.unlogged_since: int | None = None
         """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
         self._store = store
-        self._versions: Versions = versions_of(store.events, xids)
+        self._versions: Versions = versions_of(store.events, xids, store.dropped)
         spans = np.concatenate([self._versions.begin, self._versions.end])
         self._changed = np.unique(spans[spans != NEVER])
         self._rewrites: dict[int, frozenset[int]] = {}

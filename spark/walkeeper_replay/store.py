@@ -106,6 +106,8 @@ class PageStore:
     events: list[Events] = field(default_factory=list)
     emptied: dict[Relation, list[int]] = field(default_factory=dict)
     """Where the WAL made a relation's file, or cut it off at its first block."""
+    dropped: list[tuple[int, int, int]] = field(default_factory=list)
+    """(relation's number, events before, LSN), where its database's directory was removed."""
     pages: Bytes = field(init=False)
     slots: Column = field(init=False)
     hash_keys: Column = field(init=False)
@@ -282,6 +284,8 @@ class PageStore:
         match change:
             case Drop(_, relation, from_block, is_new):
                 self._drop(Relation(*relation), from_block, is_new)
+                if Relation(*relation).relfilenode == 0:
+                    self._note_dropped(Relation(*relation), int(batch.start_lsn()[change.record]))
                 if from_block == 0 and Relation(*relation) in self.relations:
                     start = int(batch.start_lsn()[change.record])
                     self.emptied.setdefault(Relation(*relation), []).append(start)
@@ -305,6 +309,13 @@ class PageStore:
                 extent = self.extents[number]
                 extent.begins_empty |= is_new
                 extent.blocks = min(extent.blocks, from_block)
+
+    def _note_dropped(self, gone: Relation, lsn: int) -> None:
+        self.take_events()
+        before = sum(len(piece.rows) for piece in self.events)
+        for number, relation in enumerate(self.relations):
+            if relation[:2] == gone[:2]:
+                self.dropped.append((number, before, lsn))
 
     def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:
         """CREATE DATABASE with STRATEGY FILE_COPY: the pages that are known now."""

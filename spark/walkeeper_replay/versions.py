@@ -9,6 +9,7 @@ One whose maker did not commit has no span. Versions of pages that were not know
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,8 +99,11 @@ def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
     return ends
 
 
-def versions_of(pieces: list[Events], xids: Xids) -> Versions:
-    """See the module."""
+def versions_of(
+    pieces: list[Events], xids: Xids, dropped: Sequence[tuple[int, int, int]] = ()
+) -> Versions:
+    """See the module. `dropped`: (relation, events before, LSN) of each that went with its
+    database's directory; what is not seen there again, after the database came back, went then."""
     events = joined(pieces)
     known = events.rows["length"] > 0
     rows, arena = events.rows[known], events.arena
@@ -122,6 +126,12 @@ def versions_of(pieces: list[Events], xids: Xids) -> Versions:
         unknown = int((~known).sum())
         return Versions(arena, none, none, none, none, none, none, none, none, unknown)
     kept = order[starts]
+    begins = np.minimum.reduceat(makers_commit(xmin, mask, xids)[order], starts)
+    ends = np.minimum.reduceat(ends[order], starts)
+    last = np.maximum.reduceat(np.flatnonzero(known)[order], starts)
+    for relation, before, lsn in dropped:
+        gone = (rows["relation"][kept] == relation) & (last < before)
+        ends[gone] = np.minimum(ends[gone], lsn)
     return Versions(
         arena,
         rows["relation"][kept],
@@ -129,8 +139,8 @@ def versions_of(pieces: list[Events], xids: Xids) -> Versions:
         rows["number"][kept],
         places[kept],
         rows["length"][kept],
-        np.minimum.reduceat(makers_commit(xmin, mask, xids)[order], starts),
-        np.minimum.reduceat(ends[order], starts),
+        begins,
+        ends,
         np.minimum.reduceat(rows["start_lsn"][order], starts),
         int((~known).sum()),
     )

@@ -177,6 +177,39 @@ def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
         backup.delete()
 
 
+@pytest.fixture
+def other_server() -> Iterator[PostgresServer]:
+    """Whose backups have no tablespace: it would lie where the server's own does."""
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as made:
+        yield made
+
+
+def test_a_database_that_was_moved_back_has_no_rows_of_before(other_server: PostgresServer) -> None:
+    """Of its catalogs: what was updated and vacuumed elsewhere is in no page that came back."""
+    server = other_server
+    run(server, "CREATE DATABASE returned")
+    run(
+        server, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1), (2)",
+        "ALTER TABLE t ADD COLUMN more int DEFAULT 5", database="returned",
+    )  # fmt: skip
+    backup = server.base_backup()
+    try:
+        space = server.directory / "far"
+        space.mkdir()
+        own(space)
+        run(server, f"CREATE TABLESPACE far LOCATION '{space}'")
+        for number, target in enumerate(("far", "pg_default", "far", "pg_default")):
+            run(server, f"ALTER DATABASE returned SET TABLESPACE {target}")
+            run(
+                server, "VACUUM FULL t", f"INSERT INTO t VALUES ({number})",
+                "VACUUM pg_class, pg_attribute", database="returned",
+            )  # fmt: skip
+            for base in (None, backup.data):
+                assert Past(server, base).rows("returned", "t") == copied(server, "t", "returned")
+    finally:
+        backup.delete()
+
+
 def test_a_default_that_is_stored_compressed_is_that_of_older_rows(server: PostgresServer) -> None:
     run(
         server,
