@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -29,14 +30,12 @@ from walkeeper_common.errors import Refused
 OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'
 
 
-class Outcome:
+class Outcome(NamedTuple):
     """What one command did."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    def __repr__(self) -> str:
-        return f"exit {self.code}\n{self.out}{self.err}"
+    code: int
+    out: str
+    err: str
 
 
 Walkeeper = Callable[..., Outcome]
@@ -112,11 +111,14 @@ def setting(server: PostgresServer) -> str:
     return shown
 
 
+def set_names(server: PostgresServer, value: str) -> None:
+    server.sql(f"ALTER SYSTEM SET synchronous_standby_names = $${value}$$")
+    server.reload()
+    wait_until(lambda: setting(server) == value)
+
+
 def auto_conf(server: PostgresServer) -> str:
     return (server.data / "postgresql.auto.conf").read_text()
-
-
-# Attach
 
 
 @pytest.mark.postgres
@@ -129,11 +131,14 @@ def test_attach_makes_the_proposer_synchronous_and_detach_ends_it(
         assert "attached: synchronous_standby_names = 'FIRST 1 (walkeeper)'" in done.out
         assert server.sql("SELECT sync_state FROM pg_stat_replication") == "sync"
         server.sql("INSERT INTO t VALUES (1)")
-        again = walkeeper("attach", "--dsn", server.dsn())
-        assert (again.code, again.out[:16]) == (0, "already attached"), again
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert (done.code, done.out[:16]) == (0, "already attached"), done
+        set_names(server, "FIRST 2 (walkeeper, gone)")
+        done = walkeeper("attach", "--dsn", server.dsn())
+        assert "warning: commits wait for gone, too, which is not connected" in done.err, done
         done = walkeeper("detach", "--dsn", server.dsn())
         assert done.code == 0, done
-        assert "synchronous_standby_names is empty (was 'FIRST 1 (walkeeper)')" in done.out
+        assert "synchronous_standby_names is empty (was 'FIRST 2 (walkeeper, gone)')" in done.out
         assert "slot walkeeper stays" in done.out
     assert setting(server) == ""
     assert "synchronous_standby_names" not in auto_conf(server)
@@ -181,8 +186,7 @@ def test_a_connection_without_a_slot_is_no_proposer(
 def test_a_foreign_setting_is_refused_then_replaced_then_restored(
     server: PostgresServer, walkeeper: Walkeeper, old: str
 ) -> None:
-    server.sql(f"ALTER SYSTEM SET synchronous_standby_names = $${old}$$")
-    server.reload()
+    set_names(server, old)
     with proposer(server):
         done = walkeeper("attach", "--dsn", server.dsn())
         assert done.code == 1 and "--replace" in done.err and "walreceiver" in done.err, done
@@ -202,9 +206,7 @@ def test_a_foreign_setting_is_refused_then_replaced_then_restored(
 def test_a_replaced_setting_that_was_emptied_by_hand_does_not_come_back(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'old'")
-    server.reload()
-    wait_until(lambda: setting(server) == "old")
+    set_names(server, "old")
     with proposer(server):
         assert walkeeper("attach", "--dsn", server.dsn(), "--replace").code == 0
         server.sql("ALTER SYSTEM RESET synchronous_standby_names")
@@ -304,8 +306,7 @@ def test_a_plain_role_is_told_every_grant_it_lacks_and_then_works(
 ) -> None:
     server.sql("CREATE ROLE operator LOGIN REPLICATION", "SELECT pg_reload_conf()")
     dsn = server.dsn(user="operator")
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'walkeeper_gone'")
-    server.reload()
+    set_names(server, "walkeeper_gone")
     with proposer(server):
         # Every run says all that is known to be missing; what it says is what is granted here.
         for _ in range(3):
@@ -408,9 +409,7 @@ def test_drop_slot_ends_the_connection_that_uses_it(
 def test_detach_leaves_a_setting_that_names_no_proposer(
     server: PostgresServer, walkeeper: Walkeeper
 ) -> None:
-    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby1'")
-    server.reload()
-    wait_until(lambda: setting(server) == "standby1")
+    set_names(server, "standby1")
     done = walkeeper("detach", "--dsn", server.dsn())
     assert done.code == 1 and "left as it is" in done.err, done
     assert setting(server) == "standby1"

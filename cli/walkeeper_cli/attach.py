@@ -82,9 +82,12 @@ async def attach(settings: AttachSettings, say: Say) -> str:
                 say(f"warning: {warning}")
         names = tuple(proposer.application_name for proposer in proposers)
         if all(requires(before.setting, name) for name in names):
+            there = {row.application_name.lower() for row in await standbys(sql)}
             for other in _others(before.setting, names):
                 if not is_proposers(other):
                     say(f"warning: two standbys that are both called {other} need no {names[0]}")
+                if other.lower() not in there:
+                    say(f"warning: commits wait for {other}, too, which is not connected")
             await _wait_in_force(sql, names, settings.timeout_s)
             return f"already attached: {configuration_line(before.setting)}"
         await _refuse_unchangeable(sql, before, settings, names)
