@@ -157,6 +157,10 @@ def table_at(
             lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
+    if virtual := past.table.virtual:
+        text += (
+            f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
+        )
     click.echo(f"walkeeper: {text}; {coverage_of(table)}", err=True)
     return archive.exit_code
 

@@ -41,6 +41,11 @@ class Attribute:
     lacks_missing: bool = False
     """Older tuples have a default that is not at hand."""
 
+    @property
+    def is_virtual(self) -> bool:
+        """Reckoned when it is read (18): no tuple has a value of it."""
+        return self.generated == "v"
+
 
 @dataclass(frozen=True, slots=True)
 class Class:
@@ -77,7 +82,12 @@ class Table:
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
-        return tuple(a for a in self.attributes if not a.dropped)
+        """Those that have values in WAL."""
+        return tuple(a for a in self.attributes if not a.dropped and not a.is_virtual)
+
+    @property
+    def virtual(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.attributes if a.is_virtual and not a.dropped)
 
 
 @dataclass(slots=True)

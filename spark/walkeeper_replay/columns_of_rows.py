@@ -84,7 +84,7 @@ class RowColumns:
         return pa.schema([(a.name, arrow_type(self._types[a.name])) for a in self.table.columns])
 
     def arrays(self, data: Bytes, places: Column, lengths: Column) -> dict[str, Any]:
-        """A column for each attribute that is not dropped."""
+        """A column for each of the table's."""
         attributes = self.table.attributes
         found = deform(
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
@@ -92,7 +92,7 @@ class RowColumns:
         self.unknown_places, self.unreadable_places = [], []
         made: dict[str, Any] = {}
         for attribute, at in zip(attributes, found, strict=True):
-            if attribute.dropped:
+            if attribute.name not in self._types:
                 continue
             self.unknown += int((at == MALFORMED).sum())
             broken = np.flatnonzero(at == MALFORMED).tolist()

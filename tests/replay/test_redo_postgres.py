@@ -16,6 +16,7 @@ from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
 from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
+from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import SegmentReader
@@ -59,6 +60,12 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
             work = Schemas(connection, seed)
             work.create()
             work.play(2, lambda: None)
+            if request.param >= 18:
+                connection.execute(
+                    "CREATE TABLE virtual (a int, v int GENERATED ALWAYS AS (a * 2), dropped int, "
+                    "b text, w int GENERATED ALWAYS AS (length(b)) VIRTUAL); "
+                    "ALTER TABLE virtual DROP dropped; INSERT INTO virtual VALUES (7, DEFAULT, 'b')"
+                )
         sys.stderr.write(f"PostgreSQL {request.param} cannot: {absent}\n")
         lsn = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
         tables = {name: copied(server, name) for name in TABLES}
@@ -104,3 +111,20 @@ def test_tables_of_every_type_are_read_from_the_wal_alone(made: Made) -> None:
         ).whole()
         assert rows_of_text(past.drop_columns(["coverage"])) == expected
         assert set(past["coverage"].to_pylist()) <= {COMPLETE}
+
+
+@pytest.mark.parametrize("made", [18], indirect=True)
+def test_virtual_columns_are_left_out_and_named(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their values are not in the WAL; null, in a row that is called complete, would be a lie."""
+    arguments = ["--path", str(made.wal), "--lsn", str(Lsn(made.lsn)), "--database", "postgres"]
+    assert run(["history", "table-at", "virtual", *arguments]) == 0
+    said = capsys.readouterr()
+    assert said.out == "a,b\n7,b\n"
+    assert "1 rows without v, w (virtual generated columns: " in said.err
+    assert run(["history", "table-at", "virtual", "--format", "sql", *arguments]) == 0
+    assert '("a", "b") OVERRIDING SYSTEM VALUE VALUES' in capsys.readouterr().out
+    arguments = [*arguments[:2], *arguments[4:], "--format", "json"]
+    assert run(["history", "changes", "--table", "virtual", *arguments]) == 0
+    assert '"new": {"a": "7", "b": "b"}' in capsys.readouterr().out
