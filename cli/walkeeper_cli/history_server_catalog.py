@@ -35,6 +35,12 @@ SELECT oid::bigint, typname::text, typnamespace::bigint, typlen::int, typtype::t
        typrelid::bigint, typelem::bigint, typalign::text, typbasetype::bigint
 FROM pg_type WHERE oid >= 10000
 """
+# 13 has no multiranges.
+_RANGES = """
+SELECT rngtypid::bigint, rngsubtype::bigint,
+       (to_jsonb(r) ->> 'rngmultitypid')::bigint AS rngmultitypid
+FROM pg_range r
+"""
 _KEYS = """
 SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index WHERE indisprimary
 """
@@ -79,8 +85,10 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
         catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
     for row in rows("SELECT oid::bigint, enumlabel::text FROM pg_enum"):
         catalog.types.labels[row["oid"]] = row["enumlabel"]
-    for row in rows("SELECT rngtypid::bigint, rngsubtype::bigint FROM pg_range"):
+    for row in rows(_RANGES):
         catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
+        if row["rngmultitypid"]:
+            catalog.types.multiranges[row["rngmultitypid"]] = row["rngtypid"]
     for row in rows(_KEYS):
         catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
     catalog.finish()

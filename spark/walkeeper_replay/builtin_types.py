@@ -84,6 +84,8 @@ _ROWS = """
     _foreign_tables -1 d b 12755; 12758 __pg_user_mappings -1 d b 12759; 12763
     _user_mapping_options -1 d b 12764; 12768 _user_mappings -1 d b 12769
 """
+# Of the built-in ones: a range's subtype, a multirange's range.
+MULTIRANGES = {4451: 3904, 4532: 3906, 4533: 3908, 4534: 3910, 4535: 3912, 4536: 3926}
 RANGES = {3904: 23, 3906: 1700, 3908: 1114, 3910: 1184, 3912: 1082, 3926: 20}
 
 

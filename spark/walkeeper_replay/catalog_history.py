@@ -65,7 +65,7 @@ _WANTED: dict[str, tuple[str, ...]] = {
     "pg_database": ("oid", "datname", "encoding", "dattablespace"),
     "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
-    "pg_range": ("rngtypid", "rngsubtype"),
+    "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
 }  # fmt: skip
 
 
@@ -200,6 +200,8 @@ class CatalogHistory:
                 catalog.types.labels[row["oid"]] = row["enumlabel"]
         for row in self._rows("pg_range", oid, lsn):
             catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
+            if multirange := row.get("rngmultitypid"):
+                catalog.types.multiranges[multirange] = row["rngtypid"]
         for row in self._rows("pg_index", oid, lsn):
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
@@ -334,7 +336,7 @@ class CatalogHistory:
     def _taken(
         self, name: str, database: int, chosen: Column, keep: Any = None
     ) -> list[dict[str, Any]]:
-        """Rows as dictionaries, of the columns that are wanted."""
+        """Rows as dictionaries, of the columns that are wanted and that this version has."""
         versions, columns = self._versions, layout(name, self.major)
         places = deform(
             versions.arena, versions.place[chosen], versions.length[chosen],
@@ -344,7 +346,7 @@ class CatalogHistory:
         made: dict[str, list[Any]] = {}
         if keep is not None:
             places = places[:, keep(versions.arena, places, names)]
-        for column in _WANTED[name]:
+        for column in filter(names.__contains__, _WANTED[name]):
             at = names.index(column)
             made[column] = self._values(column, columns[at][1], places[at], database)
         return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]

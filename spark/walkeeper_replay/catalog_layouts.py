@@ -91,7 +91,7 @@ _LAYOUTS: dict[str, dict[int, str]] = {
     },
     "pg_namespace": {13: "oid:o nspname:n"},
     "pg_enum": {13: "oid:o enumtypid:o enumsortorder:f enumlabel:n"},
-    "pg_range": {13: "rngtypid:o rngsubtype:o"},
+    "pg_range": {13: "rngtypid:o rngsubtype:o", 14: "rngtypid:o rngsubtype:o rngmultitypid:o"},
 }
 
 

@@ -15,13 +15,17 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from walkeeper_replay.builtin_types import RANGES, builtin_rows
+from walkeeper_replay.builtin_types import MULTIRANGES, RANGES, builtin_rows
 from walkeeper_replay.database_text import UnknownText, decoded
 from walkeeper_replay.float_text import float_text
+from walkeeper_replay.geometry_text import GEOMETRIC
+from walkeeper_replay.hstore_text import hstore_text
 from walkeeper_replay.jsonb import jsonb_text
 from walkeeper_replay.numerics import numeric_text
+from walkeeper_replay.search_text import tsquery_text, tsvector_text
 from walkeeper_replay.times_text import date_text, interval_text, time_text, timestamp_text
 
+Decode = Callable[[bytes], str]
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _RECORD_HEADER = 23
 
@@ -61,6 +65,9 @@ class Types:
     by_oid: dict[int, Type] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)
     ranges: dict[int, int] = field(default_factory=lambda: dict(RANGES))
+    """A range's subtype."""
+    multiranges: dict[int, int] = field(default_factory=lambda: dict(MULTIRANGES))
+    """A multirange's range."""
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
 
@@ -120,8 +127,10 @@ def _tid(data: bytes) -> str:
     return f"({high << 16 | low},{number})"
 
 
-def _floats(data: bytes) -> list[str]:
-    return [float_text(value) for value in struct.unpack(f"<{len(data) // 8}d", data)]
+def _snapshot(data: bytes) -> str:
+    count, xmin, xmax = struct.unpack_from("<IQQ", data)
+    running = struct.unpack_from(f"<{count}Q", data, 20)
+    return f"{xmin}:{xmax}:{','.join(map(str, running))}"
 
 
 def _uuid(data: bytes) -> str:
@@ -143,7 +152,14 @@ def _timetz(data: bytes) -> str:
 
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194)
-_CHAR, _NAME, _JSONB = 18, 19, 3802
+_CHAR, _NAME = 18, 19
+# What holds text: these take the way from the database's encoding, too.
+_ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
+    3802: jsonb_text, 3614: tsvector_text, 3615: tsquery_text,
+}  # fmt: skip
+_EXTENSIONS: dict[str, Callable[[bytes, Decode], str]] = {
+    "citext": lambda data, decode: decode(data), "hstore": hstore_text,
+}  # fmt: skip
 _PRINTERS: dict[int, Callable[[bytes], str]] = {
     16: lambda d: "t" if d[0] else "f",
     17: lambda d: "\\x" + d.hex(),
@@ -152,7 +168,7 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
     24: _unsigned, 26: _unsigned, 28: _unsigned, 29: _unsigned, 2205: _unsigned,
     4089: _unsigned, 2202: _unsigned, 2206: _unsigned, 5069: _unsigned,
     27: _tid,
-    600: lambda d: "({},{})".format(*_floats(d)),
+    **GEOMETRIC,
     650: lambda d: _inet(d, True), 869: lambda d: _inet(d, False),
     700: lambda d: float_text(struct.unpack("<f", d)[0], 4),
     701: lambda d: float_text(struct.unpack("<d", d)[0]),
@@ -164,6 +180,7 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
     1560: _bits, 1562: _bits,
     1700: numeric_text,
     2950: _uuid,
+    2970: _snapshot, 5038: _snapshot,
     3220: lambda d: "{:X}/{:X}".format(*divmod(int.from_bytes(d, "little"), 1 << 32)),
 }  # fmt: skip
 
@@ -178,8 +195,8 @@ class Printer:
         oid = self.types.base_of(oid)
         if oid in _TEXTS:
             return self._decoded(data)
-        if oid == _JSONB:
-            return jsonb_text(data, self._decoded)
+        if encoded := _ENCODED.get(oid):
+            return encoded(data, self._decoded)
         if oid == _NAME:
             return self._decoded(data.split(b"\0")[0])
         if oid == _CHAR:  # beyond ASCII its text depends on the server's version
@@ -196,12 +213,14 @@ class Printer:
             return self.types.labels[number]
         if known.kind == "r" and oid in self.types.ranges:
             return self._range(data, self.types.ranges[oid])
+        if known.kind == "m" and oid in self.types.multiranges:
+            return self._multirange(data, self.types.multiranges[oid])
         if known.kind == "c" and known.relation in self.types.fields:
             return self._composite(data, self.types.fields[known.relation])
         if known.element and known.length == -1 and known.kind == "b":
             return self._array(data, known.element)
-        if known.name == "citext":
-            return self._decoded(data)
+        if extension := _EXTENSIONS.get(known.name):
+            return extension(data, self._decoded)
         return "\\x" + data.hex()
 
     def _decoded(self, data: bytes) -> str:
@@ -211,18 +230,20 @@ class Printer:
         """Whether `text` is PostgreSQL's, in all parts, and not bytes."""
         oid = self.types.base_of(oid)
         known = self.types.by_oid.get(oid)
-        if oid in (*_TEXTS, _CHAR, _NAME, _JSONB) or oid in _PRINTERS:
+        if oid in (*_TEXTS, _CHAR, _NAME) or oid in _PRINTERS or oid in _ENCODED:
             return True
         if known is None:
             return False
         if known.kind == "r" and oid in self.types.ranges:
             return self.knows(self.types.ranges[oid])
+        if known.kind == "m" and oid in self.types.multiranges:
+            return self.knows(self.types.multiranges[oid])
         if known.kind == "c" and known.relation in self.types.fields:
             fields = self.types.fields[known.relation]
             return all(self.knows(each.type) for each in fields if not each.dropped)
         if known.element and known.length == -1 and known.kind == "b":
             return self.knows(known.element)
-        return known.kind == "e" or known.name == "citext"
+        return known.kind == "e" or known.name in _EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
         """A value at `at` of a datum whose header was 4 bytes: its bytes, and the place behind."""
@@ -231,7 +252,7 @@ class Printer:
         if length == -1 and packed and at < len(data) and data[at] & 1:
             size = data[at] >> 1
             return data[at + 1 : at + size], at + size
-        at = -4 + -(-(at + 4) // alignment) * alignment
+        at = _aligned(at, alignment)
         if length >= 0:
             return data[at : at + length], at + length
         if length == -2:
@@ -271,9 +292,25 @@ class Printer:
         return items[0]
 
     def _range(self, data: bytes, element: int) -> str:
-        flags, at = data[-1], 4
-        if flags & 1:
-            return "empty"
+        return "empty" if data[-1] & 1 else self._bounds(data, 4, data[-1], element)[0]
+
+    def _multirange(self, data: bytes, range_: int) -> str:
+        """How many, offsets of all but the first, flags of each, and then the bounds of each."""
+        element = self.types.ranges[range_]
+        known = self.types.by_oid.get(self.types.base_of(element))
+        alignment = known.alignment if known else 4
+        (count,) = struct.unpack_from("<I", data, 4)
+        at = 4 + 4 * count
+        all_flags, at = data[at : at + count], at + count
+        shown = []
+        for flags in all_flags:
+            at = _aligned(at, alignment)
+            text, at = self._bounds(data, at, flags, element)
+            shown.append(text)
+        return "{" + ",".join(shown) + "}"
+
+    def _bounds(self, data: bytes, at: int, flags: int, element: int) -> tuple[str, int]:
+        """A range that is not empty, and the place behind it."""
         lower = upper = ""
         if not flags & 0x28:
             value, at = self._taken(element, data, at, packed=True)
@@ -282,7 +319,7 @@ class Printer:
             value, at = self._taken(element, data, at, packed=True)
             upper = _quoted_field(self.text(element, value), "[]")
         opening, closing = "[" if flags & 2 else "(", "]" if flags & 4 else ")"
-        return f"{opening}{lower},{upper}{closing}"
+        return f"{opening}{lower},{upper}{closing}", at
 
     def _composite(self, data: bytes, fields: list[Field]) -> str:
         """`data` is a HeapTupleHeader behind its first four bytes."""
@@ -298,6 +335,11 @@ class Printer:
             if not each.dropped:
                 texts.append("" if value is None else _quoted_field(self.text(each.type, value)))
         return "(" + ",".join(texts) + ")"
+
+
+def _aligned(at: int, alignment: int) -> int:
+    """A place in a datum whose header, which is not here, was 4 bytes."""
+    return -4 + -(-(at + 4) // alignment) * alignment
 
 
 def _quoted_item(text: str, delimiter: str) -> str:

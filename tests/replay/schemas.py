@@ -15,6 +15,7 @@ TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 CREATE TYPE pair AS (a int, b text);
 CREATE TYPE floats AS RANGE (subtype = float8);
+CREATE TYPE words AS RANGE (subtype = text);
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 """
 TABLES = ("every_type", "plain", "doomed")
@@ -69,6 +70,34 @@ COLUMNS = (
     ("ps", "positive", "1 + i % 1000"),
     ("pt", "point", "point(i, i / 3.0)"),
     ("lsn", "pg_lsn", "(i || '/2A')::pg_lsn"),
+    ("bx", "box", "box(point(i, i + 2), point(-i / 7.0, 1e30))"),
+    ("bxa", "box[]", "ARRAY[box(point(i, 1), point(2, 3)), NULL, box(point(0, 0), point(1, 1))]"),
+    ("sg", "lseg", "lseg(point(i, 1.5), point(-2, i))"),
+    ("ln", "line", "line(point(i, 1), point(2, i + 0.3))"),
+    ("pth", "path", "CASE i % 2 WHEN 0 THEN '[(1,2),(3.5,4)]' "
+     "ELSE '((0,0),(1,1),(2,0))' END::path"),
+    ("pg", "polygon", "polygon(3 + i % 9, circle(point(i, 2), 1 + i))"),
+    ("cl", "circle", "circle(point(i, -i), i / 3.0)"),
+    ("tv", "tsvector", "CASE i % 5 WHEN 0 THEN '' WHEN 1 THEN $q$'it''s':3A,7B 'b\\s':2C f:1$q$ "
+     "ELSE to_tsvector('simple', md5(i::text) || ' äh the ' || repeat('word' || i || ' ', i % 40)) "
+     "END::tsvector"),
+    ("tq", "tsquery", "(ARRAY['', 'a', 'a & !b | c', $q$(a | b) & 'it''s':*AD$q$, "
+     "'a <-> (b <-> c) <3> !d', '!(a & b) <-> x:B', "
+     "'(a <-> b) <-> c | !(!d)'])[1 + i % 7]::tsquery"),
+    ("sn", "txid_snapshot", "(i || ':' || i + 9 || ':' || i + 1 || ',' || i + 5)::txid_snapshot"),
+    ("ps2", "pg_snapshot", "(i || ':' || i + 9 || ':')::pg_snapshot"),
+)  # fmt: skip
+SINCE_14 = (
+    ("mr", "int4multirange", "int4multirange(int4range(i, i + 2), int4range(i + 5, NULL))"),
+    ("mr8", "int8multirange[]", "ARRAY[int8multirange(int8range(NULL, i)), '{}', NULL]"),
+    ("mrn", "nummultirange", "nummultirange(numrange(i, i + 1.5, '()'), numrange(i + 2.25, 1e30), "
+     "numrange(1e31, 1e32))"),
+    ("mrt", "tstzmultirange", "tstzmultirange(tstzrange('2020-01-01Z', '2020-01-02Z'), "
+     "tstzrange('2021-01-01Z', NULL, '()'))"),
+    ("mrf", "floats_multirange",
+     "floats_multirange(floats(i, i + 0.5), floats(i + 1, i + 2, '[]'))"),
+    ("mrw", "words_multirange",
+     "words_multirange(words('a', 'b' || repeat('b', i % 200)), words('c c', 'd\"'))"),
 )  # fmt: skip
 
 Note = Callable[[], None]
@@ -79,6 +108,8 @@ class Schemas:
 
     def __init__(self, connection: psycopg.Connection[Any], seed: int) -> None:
         self.connection, self.random = connection, random.Random(seed)
+        has_multiranges = connection.info.server_version >= 140000
+        self._columns = COLUMNS + (SINCE_14 if has_multiranges else ())
         self.next_row = 1
         self._extra = 0
 
@@ -91,7 +122,7 @@ class Schemas:
         self.run(
             f"SELECT setseed({seed})",
             TYPES,
-            "CREATE TABLE every_type (" + ", ".join(f"{n} {t}" for n, t, _ in COLUMNS) + ")",
+            "CREATE TABLE every_type (" + ", ".join(f"{n} {t}" for n, t, _ in self._columns) + ")",
             "CREATE TABLE plain (id int PRIMARY KEY, n int, t text) WITH (fillfactor = 80)",
             "CREATE TABLE doomed (id int, t text)",
             "INSERT INTO plain SELECT i, 0, md5(i::text) FROM generate_series(1, 600) i",
@@ -103,9 +134,9 @@ class Schemas:
         """Some values null, others of every shape that their type has."""
         values = ", ".join(
             v if n == "id" else f"CASE WHEN random() < 0.15 THEN NULL ELSE {v} END"
-            for n, _, v in COLUMNS
+            for n, _, v in self._columns
         )
-        names = ", ".join(n for n, _, _ in COLUMNS)
+        names = ", ".join(n for n, _, _ in self._columns)
         first, self.next_row = self.next_row, self.next_row + self.random.randint(20, 60)
         rows = f"generate_series({first}, {self.next_row - 1}) i"
         self.run(f"INSERT INTO every_type ({names}) SELECT {values} FROM {rows}")

@@ -18,12 +18,16 @@ TYPES = (
     "CREATE DOMAIN yes AS bool",
     "CREATE DOMAIN yes_again AS yes CHECK (value IS NOT NULL)",
     "CREATE TYPE pair AS (a int, b inet)",
+    "CREATE EXTENSION citext",
+    "CREATE EXTENSION hstore",
     "CREATE TABLE keyless (met int, i inet, d yes_again, r regclass, j json, p point, c char(5), "
-    "f float8, n numeric(9,3), x pair, a inet[], g int GENERATED ALWAYS AS (met + 1) STORED)",
+    "f float8, n numeric(9,3), x pair, a inet[], h hstore, k citext, v tsvector, q tsquery, "
+    "m int4multirange, b box[], g int GENERATED ALWAYS AS (met + 1) STORED)",
 )
 ROW = (
     "(7, '10.0.0.1', true, 'pg_class', '{\"a\":  1}', '(1,2)', 'c', 0.1, 1.5, "
-    "'(1,10.0.0.2)', '{10.0.0.3}')"
+    r"""'(1,10.0.0.2)', '{10.0.0.3}', '"a\"\\ "=>"", "NULL"=>"=>", no=>NULL, läng=>q', 'It''s', """
+    "$$'it''s':2A the:1$$, $$the & !(a | 'it''s':*A)$$, '{[1,3),(7,)}', '{(1,2),(3,4)}')"
 )
 
 
@@ -75,7 +79,8 @@ def test_rows_are_found_by_values_of_every_type(server: PostgresServer, tmp_path
         inserted = changed(server, f"INSERT INTO {table} VALUES {ROW}")
         before = server.rows(f"SELECT t::text FROM {table} t")
         update = (
-            f"UPDATE {table} SET i = '10.0.0.0/8', d = false, r = 'pg_type', c = NULL, x = NULL"
+            f"UPDATE {table} SET i = '10.0.0.0/8', d = false, r = 'pg_type', c = NULL, x = NULL, "
+            "h = '', k = 'IT''S', v = '', q = '', m = '{}', b = NULL"
         )
         updated = changed(server, update)
         for xid, rows in ((updated, before), (inserted, [])):
@@ -87,8 +92,8 @@ def test_rows_are_found_by_values_of_every_type(server: PostgresServer, tmp_path
 def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:
-    server.sql("CREATE TABLE words (id int, v tsvector, m money[], t text DEFAULT 'x')")
-    first = changed(server, "INSERT INTO words VALUES (1, 'fat cat', '{1}'), (2, NULL, NULL)")
+    server.sql("CREATE TABLE words (id int, v jsonpath, m money[], t text DEFAULT 'x')")
+    first = changed(server, "INSERT INTO words VALUES (1, '$.fat', '{1}'), (2, NULL, NULL)")
     second = changed(server, "INSERT INTO words VALUES (3, NULL, NULL)")
     deleted = changed(server, "DELETE FROM words WHERE id < 3")
     assert undone(server, tmp_path, deleted, code=1).returncode == 0
@@ -96,7 +101,7 @@ def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     assert server.rows("SELECT id, v FROM words ORDER BY id") == [(2, None), (3, None)]
     assert undone(server, tmp_path, second).returncode == 0
     table, where = ["table-at", "words", "--format", "sql"], ["--path", str(server.data / "pg_wal")]
-    server.sql("UPDATE words SET v = 'a rat'")
+    server.sql("UPDATE words SET v = '$.rat'")
     assert run(["history", *table, *where]) == 0
     said = capsys.readouterr()
     assert '("id", "m", "t")' in said.out and "\\x" not in said.out
