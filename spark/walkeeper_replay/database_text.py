@@ -9,6 +9,10 @@ database what is UTF-8. Numbers: pg_wchar.h.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Decode = Callable[[bytes], str]
+"""`decoded`, of one codec."""
 _SQL_ASCII, _UTF8 = 0, 6
 _CODECS = {
     _SQL_ASCII: "utf-8", 1: "euc_jp", 2: "gb2312", 3: "euc_kr", 5: "euc_jis_2004", _UTF8: "utf-8",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
-from walkeeper_replay.database_text import UnknownText
+from walkeeper_replay.database_text import Decode, UnknownText
 
 _COUNT, _HAS_NEW_LAYOUT = 0x0FFFFFFF, 0x80000000
 _END, _IS_NULL = 0x3FFFFFFF, 0x40000000
 
 
-def hstore_text(data: bytes, decode: Callable[[bytes], str]) -> str:
+def hstore_text(data: bytes, decode: Decode) -> str:
     """Of a datum behind its varlena header; `decode` from the database's encoding."""
     (size,) = struct.unpack_from("<I", data)
     count = size & _COUNT

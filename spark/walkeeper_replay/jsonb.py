@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
+from walkeeper_replay.database_text import Decode
 from walkeeper_replay.numerics import numeric_text
 
 _COUNT, _SCALAR, _OBJECT, _ARRAY = 0x0FFFFFFF, 0x10000000, 0x20000000, 0x40000000
@@ -21,7 +21,7 @@ _ESCAPES = {
 }
 
 
-def jsonb_text(data: bytes, decode: Callable[[bytes], str]) -> str:
+def jsonb_text(data: bytes, decode: Decode) -> str:
     """Of a datum behind its varlena header; `decode` from the database's encoding."""
     return _container(data, 0, decode)
 
@@ -37,7 +37,7 @@ def quoted(text: str) -> str:
     )
 
 
-def _container(data: bytes, at: int, decode: Callable[[bytes], str]) -> str:
+def _container(data: bytes, at: int, decode: Decode) -> str:
     header = _u32(data, at)
     count = header & _COUNT
     items = 2 * count if header & _OBJECT else count

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
-Decode = Callable[[bytes], str]
+from walkeeper_replay.database_text import Decode
+
 _VALUE = 1
 _NOT, _AND, _OR, _PHRASE = 1, 2, 3, 4
 _PRIORITIES = {_OR: 1, _AND: 2, _PHRASE: 3, _NOT: 4}
