@@ -38,6 +38,7 @@ from walkeeper_cli.standby_names import (
     requires,
     setting_for,
 )
+from walkeeper_cli.standby_slots import ahead_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.primary_sql import connected
 
@@ -77,17 +78,12 @@ async def attach(settings: AttachSettings, say: Say) -> str:
             say(f"warning: {warning}")
         before = await refuse_unsettable(sql, settings)  # before any waiting
         proposers = await _caught_up_proposers(sql, settings, say)
-        if any(proposer.slot_type != "logical" for proposer in proposers):
-            for warning in await wal_keep_warnings(sql):
-                say(f"warning: {warning}")
+        for warning in await _proposers_warnings(sql, proposers):
+            say(f"warning: {warning}")
         names = tuple(proposer.application_name for proposer in proposers)
         if all(requires(before.setting, name) for name in names):
-            there = {row.application_name.lower() for row in await standbys(sql)}
-            for other in _others(before.setting, names):
-                if not is_proposers(other):
-                    say(f"warning: two standbys that are both called {other} need no {names[0]}")
-                if other.lower() not in there:
-                    say(f"warning: commits wait for {other}, too, which is not connected")
+            for warning in await _others_warnings(sql, before.setting, names):
+                say(f"warning: {warning}")
             await _wait_in_force(sql, names, settings.timeout_s)
             return f"already attached: {configuration_line(before.setting)}"
         await _refuse_unchangeable(sql, before, settings, names)
@@ -98,6 +94,27 @@ async def attach(settings: AttachSettings, say: Say) -> str:
     elif exceeds_its_names(before.setting):
         replaced = f" (replaced {before.setting!r}, which {EXCEEDS})"
     return f"attached: {configuration_line(setting_for(*names))}{replaced}"
+
+
+async def _proposers_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) -> list[str]:
+    found = await ahead_warnings(sql, proposers)
+    if any(proposer.slot_type != "logical" for proposer in proposers):
+        found += await wal_keep_warnings(sql)
+    return found
+
+
+async def _others_warnings(
+    sql: asyncpg.Connection, setting: str, names: Sequence[str]
+) -> list[str]:
+    """For a setting that requires all that it lists, these and others."""
+    found = []
+    connected_names = {row.application_name.lower() for row in await standbys(sql)}
+    for other in _others(setting, names):
+        if not is_proposers(other):
+            found.append(f"two standbys that are both called {other} need no {names[0]}")
+        if other.lower() not in connected_names:
+            found.append(f"commits wait for {other}, too, which is not connected")
+    return found
 
 
 async def refuse_unsettable(sql: asyncpg.Connection, settings: AttachSettings) -> StandbyNames:

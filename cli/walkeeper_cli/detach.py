@@ -27,6 +27,7 @@ from walkeeper_cli.standby_names import (
     is_proposers,
     listed_names,
 )
+from walkeeper_cli.standby_slots import dropped_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.primary_sql import connected
@@ -87,6 +88,8 @@ async def detach(settings: DetachSettings, say: Say) -> None:
             if settings.drop_slot:
                 await _drop(sql, slot, settings.timeout_s)
                 say(f"dropped slot {slot.name}")
+                for warning in await dropped_warnings(sql, slot.name):
+                    say(f"warning: {warning}")
             else:
                 say(f"slot {slot.name} {slot.stays()}; --drop-slot drops it")
         if settings.drop_slot and not slots:

@@ -13,6 +13,7 @@ from tests.installations import Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import create_slot, receive, transactions
+from tests.with_postgres.cluster import Cluster, walkeeper
 from tests.with_postgres.journal import Journal
 from tests.with_postgres.test_logical import (  # noqa: F401
     SETTINGS,
@@ -228,3 +229,40 @@ def test_published_tables_are_those_of_postgresqls_view(
             f"WHERE pubname IN ({listed})"
         )
         assert sorted(primary.rows(published_query(names, version))) == sorted(view), names
+
+
+@pytest.mark.parametrize("primary", [17], indirect=True)
+def test_consumers_are_told_of_nothing_that_no_quorum_of_the_wal_has(
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
+) -> None:
+    """With what attach advises; without it a consumer sees what a restored primary may lack."""
+    physical = Cluster(primary)
+    try:
+        physical.start_safekeepers()
+        physical.make_log()
+        physical.proposer.start()
+        advice = "ALTER SYSTEM SET synchronized_standby_slots = 'walkeeper'"
+        assert advice in walkeeper("attach", "--dsn", primary.dsn()).stderr
+        primary.sql("CREATE TABLE t (v text)", advice)
+        primary.reload()
+        assert advice not in walkeeper("attach", "--dsn", primary.dsn()).stderr
+        create_slot(cluster.ports[0], "feed")
+        for safekeeper in physical.safekeepers[1:]:
+            safekeeper.kill()
+        with primary.psql("-c", "INSERT INTO t VALUES ('held back')") as commit:
+            state = "SELECT wait_event FROM pg_stat_activity WHERE wait_event = '{}'"
+            for waiting in ("SyncRep", "WaitForStandbyConfirmation"):
+                wait_until(lambda name=waiting: primary.sql(state.format(name)) == name)
+            assert not any(
+                b"held back" in file.read_bytes() for file in cluster.wal_dir(1).iterdir()
+            )
+            physical.safekeepers[1].start()
+            assert commit.wait(30) == 0
+        found = transactions(receive(cluster.ports[0], "feed", cluster.end_lsn()))
+        assert [row["v"] for row in inserts(found, "public.t")] == ["held back"]
+        physical.proposer.terminate()
+        dropped = walkeeper("detach", "--dsn", primary.dsn(), "--drop-slot")
+        assert "synchronized_standby_slots lists walkeeper: " in dropped.stdout + dropped.stderr
+    finally:
+        physical.close()

@@ -1,0 +1,49 @@
+"""synchronized_standby_slots (PostgreSQL 17): whom decoded changes wait for.
+
+A logical walsender sends what is flushed at the primary, whoever else has it: the consumers of a
+logical log may know of a commit that no quorum of the physical log has, and that a primary which is
+restored from there lacks. With the physical proposer's slot in this list they are told later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from walkeeper_cli.primary_settings import Standby
+from walkeeper_cli.standby_names import string_literal
+
+PARAMETER = "synchronized_standby_slots"
+
+
+async def ahead_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) -> list[str]:
+    """For a physical and a logical proposer of one server, where it can be helped."""
+    kinds = {proposer.slot_type: proposer for proposer in proposers}
+    listed = await _listed(sql)
+    if listed is None or not {"physical", "logical"} <= kinds.keys():
+        return []
+    physical, logical = kinds["physical"], kinds["logical"]
+    if physical.slot_name in listed:
+        return []
+    value = ", ".join([*listed, str(physical.slot_name)])
+    return [
+        f"consumers of {logical.application_name} may be told of a commit that no quorum of "
+        f"{physical.application_name} has, and that a primary restored from there lacks; to hold "
+        f"it back until then: ALTER SYSTEM SET {PARAMETER} = {string_literal(value)} and reload"
+    ]
+
+
+async def dropped_warnings(sql: asyncpg.Connection, slot: str) -> list[str]:
+    """For a slot that is gone."""
+    if slot not in (await _listed(sql) or ()):
+        return []
+    return [f"{PARAMETER} lists {slot}: logical replication waits for it; take it out and reload"]
+
+
+async def _listed(sql: asyncpg.Connection) -> list[str] | None:
+    """None before 17. Slots' names need no quotes, but may have them."""
+    value = await sql.fetchval("SELECT current_setting($1, true)", PARAMETER)
+    if value is None:
+        return None
+    return [name for each in value.split(",") if (name := each.strip().strip('"'))]
