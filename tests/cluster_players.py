@@ -24,7 +24,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import ProposerElected, Reject
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_proposer import proposer_events as p
-from walkeeper_proposer.campaign import Campaign, Purpose
+from walkeeper_proposer.campaign import TERMS_MAX, Campaign, Purpose
 from walkeeper_proposer.consensus import Proposer
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.acceptor import Acceptor
@@ -186,6 +186,7 @@ class PlayedProposer:
         take_over: bool = True,
         window_bytes: int | None = None,
         linger_ticks: int = 0,
+        terms_max: int = TERMS_MAX,
     ) -> None:
         self.stage, self.name, self.wal = stage, name, bytearray(wal)
         self.reported = CREATION_LSN
@@ -203,6 +204,7 @@ class PlayedProposer:
                 purpose=purpose,
                 take_over=take_over,
                 linger_ticks=linger_ticks,
+                terms_max=terms_max,
                 **bounds,
             )
         )

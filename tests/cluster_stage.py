@@ -2,7 +2,8 @@
 
     cluster N [ack=K] [wal=W,W] [history=H]    N safekeepers, without WAL or with what is given
     safekeeper N wal=W [history=H] [promised=B]   what it has from before, acknowledged by nobody
-    attach B wal=W reach=N,N [window=BYTES] [take_over=no]    proposer B, whose primary has W
+    attach B wal=W reach=N,N [window=BYTES] [take_over=no] [terms=N]   proposer B, whose primary has
+                                          W; it folds a history of more than N terms
     settle B reach=N,N [linger=TICKS] | seal B reach=N,N          an election without a primary
     write B W | half B R                  B's primary writes more; the first half of a record
     reach B N,N | kill B | tick B | back B         back: a candidate that lost tries again
@@ -57,7 +58,7 @@ from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import VoteRequest
 from walkeeper_proposer import proposer_events as p
-from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.campaign import TERMS_MAX, Purpose
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.durable import Durable
 
@@ -213,6 +214,7 @@ class ClusterStage:
             purpose,
             take_over=named.get("take_over") != "no",
             window_bytes=int(named["window"]) if "window" in named else None,
+            terms_max=int(named.get("terms", TERMS_MAX)),
             linger_ticks=int(named.get("linger", "0")),
         )
         if purpose is Purpose.ATTACH:
@@ -360,8 +362,9 @@ class ClusterStage:
                 continue
             history = cut(acceptor.durable.history, acceptor.flush_lsn)
             terms = ",".join(f"{shown(e.ballot)}@{end_of(e.start_lsn)}" for e in history[1:])
+            folded = f"..{end_of(history[0].folded_lsn)}," if history[0].folded_lsn else ""
             promised, commit = shown(acceptor.durable.ballot), end_of(acceptor.commit_lsn)
-            facts = f"promised={promised} history={terms} commit={commit}"
+            facts = f"promised={promised} history={folded}{terms} commit={commit}"
             lines.append(f"sk{node.number} {letters_of(bytes(node.wal)):<6} {facts}")
         return "\n".join(lines)
 

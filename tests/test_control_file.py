@@ -35,7 +35,7 @@ FULL = replace(
     ),
     ballot=Ballot(2**64 - 1, b"\xff" * 16),
     history=(
-        Fragment(NO_BALLOT, Lsn(1 << 30), 1, False, MEMBERS, 2),
+        Fragment(NO_BALLOT, Lsn(1 << 30), 1, False, MEMBERS, 2, folded_lsn=Lsn(5 << 30)),
         Fragment(Ballot(7, b"p" * 16), Lsn(5 << 30), 2, True, (), 0),
     ),
     commit_lsn=Lsn(6 << 30),

@@ -1,12 +1,13 @@
 """Histories in logs that really are written: the naive twin keeps the author of every byte.
 
 Random elections over three or five logs, byte by byte, by rules 4 to 7 and 10. The history's
-arithmetic decides where logs part; the twin, which sees all bytes at once, judges it.
+arithmetic decides where logs part; the twin, which sees all bytes at once, judges it. Some leaders
+fold the history that they go on from, others do not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
 
@@ -14,8 +15,9 @@ from walkeeper_common import history as h
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import acknowledged_lsn
+from walkeeper_common.timelines import Timelines
 
-RUNS, TERMS, WRITES = 400, 8, 6
+RUNS, TERMS, WRITES = 1000, 16, 8
 
 Byte = tuple[Ballot, int]  # who wrote it, and that one's how many-th
 
@@ -30,6 +32,8 @@ class Log:
 
     wal: list[Byte] = field(default_factory=list)
     history: History = (entry(NO_BALLOT, 0),)
+    restart: int = 0
+    """What it has heard that all logs have."""
 
     @property
     def cut(self) -> History:
@@ -54,7 +58,7 @@ class Run:
         self.ack_quorum = self.random.randrange(2, members + 1)
         self.logs = [Log() for _ in range(members)]
         self.committed: list[Byte] = []
-        self.cuts = 0
+        self.cuts = self.folds = 0
 
     def term(self, number: int) -> None:
         random = self.random
@@ -63,16 +67,16 @@ class Run:
         donor = max(voters, key=lambda log: (log.cut[-1].ballot, len(log.wal)))
         # A may lie before C, inside a record: but never before what is committed.
         start = len(donor.wal) - random.randrange(2)
-        start = max(start, min(len(donor.wal), len(self.committed)))
+        start = max(start, min(len(donor.wal), len(self.committed)), donor.cut[-1].start_lsn)
         wal = donor.wal[:start]
         assert wal[: len(self.committed)] == self.committed, "a leader lacks what was committed"
-        history = h.extended(donor.cut, entry(ballot, start))
+        history = h.extended(self.shortened(donor, start), entry(ballot, start))
         attached: list[Log] = []
         waiting = list(voters)
         for write in range(random.randrange(WRITES)):
             if waiting and random.random() < 0.7:
                 attached.append(self.attach(waiting.pop(), history, wal))
-            elif random.random() < 0.2:
+            elif random.random() < 0.3:
                 late = [log for log in self.logs if log not in attached and log not in waiting]
                 waiting += late[:1]
             wal.append((ballot, write))
@@ -82,9 +86,18 @@ class Run:
             flushed = [
                 len(x.wal) if x in attached and len(x.wal) >= start else 0 for x in self.logs
             ]
+            for log in random.sample(attached, random.randint(0, len(attached))):
+                log.restart = max(log.restart, min(flushed))
             commit = acknowledged_lsn(map(Lsn, flushed), self.ack_quorum)
             if commit > len(self.committed):
                 self.committed = wal[:commit]
+
+    def shortened(self, donor: Log, start: int) -> History:
+        if self.random.random() < 0.5:
+            return donor.cut
+        short = h.folded(donor.cut, h.foldable_lsn(donor.cut, Lsn(min(donor.restart, start))))
+        self.folds += len(short) < len(donor.cut)
+        return short
 
     def attach(self, log: Log, history: History, wal: list[Byte]) -> Log:
         part = h.divergence(history, log.cut, Lsn(len(log.wal)))
@@ -96,18 +109,41 @@ class Run:
         self.cuts += part < len(log.wal)
         del log.wal[part:]
         log.history = history
+        log.restart = min(log.restart, history[-1].start_lsn)
         return log
 
 
 def test_no_run_keeps_a_foreign_byte_or_cuts_a_committed_one() -> None:
-    cuts = committed = 0
+    cuts = committed = folds = 0
     for seed in range(RUNS):
         run = Run(seed)
         for number in range(1, TERMS):
             run.term(number)
         cuts += run.cuts
+        folds += run.folds
         committed += len(run.committed)
-    assert cuts > RUNS and committed > RUNS, f"the runs were too quiet: {cuts=} {committed=}"
+    quiet = f"the runs were too quiet: {cuts=} {committed=} {folds=}"
+    assert cuts > RUNS and committed > RUNS and folds > RUNS / 5, quiet
+
+
+def test_a_folded_history_says_the_rest_as_before() -> None:
+    """Timelines, members and quorums stay; only who wrote what all have is left out."""
+    ballots = [Ballot(term, b"p" * 16) for term in range(9)]
+    whole = (
+        entry(NO_BALLOT, 0), entry(ballots[1], 2), entry(ballots[2], 4, 2), entry(ballots[3], 6, 2),
+        replace(entry(ballots[4], 6, 2), members=("4#",)), entry(ballots[5], 8, 2),
+        entry(ballots[6], 9, 2),
+    )  # fmt: skip
+    assert h.folded(whole, Lsn(0)) == whole
+    assert h.foldable_lsn(whole, Lsn(7)) == 6
+    short = h.folded(whole, Lsn(8))
+    assert short[0].folded_lsn == 8 and h.is_well_formed(short)
+    assert [e.ballot.term for e in short] == [0, 2, 4, 5, 6]
+    assert Timelines(short).ends() == Timelines(whole).ends()
+    assert h.folded(h.folded(whole, Lsn(6)), Lsn(8)) == short == h.folded(short, Lsn(4))
+    assert not h.is_well_formed((whole[0], replace(whole[1], folded_lsn=Lsn(1))))
+    for end in range(1, 12):
+        assert h.divergence(short, whole, Lsn(end)) == h.divergence(whole, short, Lsn(end)) == end
 
 
 def test_entries_of_one_ballot_on_two_timelines_are_told_apart() -> None:

@@ -24,7 +24,7 @@ from walkeeper_common.history import (
     Fragment,
     History,
 )
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import MEMBERS_MAX, Configuration, LogKind
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -33,7 +33,11 @@ TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
 _IS_CHANGED = 0x80  # with an ack quorum, which is at most MEMBERS_MAX: a change of members follows
-_SEALED, _HAS_FILE = 1, 2  # a fragment's flags; the seal was a boolean before there were files
+_SEALED, _HAS_FILE, _FOLDED = (
+    1,
+    2,
+    4,
+)  # a fragment's flags; the seal was a boolean before there were files
 
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 
@@ -116,11 +120,17 @@ class Writer:
         self.ballot(value.ballot)
         self.lsn(value.start_lsn)
         self.u32(value.timeline)
-        self.u8((_SEALED if value.sealed else 0) | (_HAS_FILE if value.timeline_file else 0))
+        self.u8(
+            (_SEALED if value.sealed else 0)
+            | (_HAS_FILE if value.timeline_file else 0)
+            | (_FOLDED if value.folded_lsn else 0)
+        )
         self.members(value.members)
         self.u8(value.ack_quorum)
         if value.timeline_file:
             self.blob(value.timeline_file)
+        if value.folded_lsn:
+            self.lsn(value.folded_lsn)
 
     def history(self, value: History) -> None:
         assert len(value) <= HISTORY_ENTRIES_MAX, f"{len(value)=} {HISTORY_ENTRIES_MAX=}"
@@ -234,12 +244,15 @@ class Reader:
 
     def fragment(self) -> Fragment:
         ballot, start_lsn, timeline, flags = self.ballot(), self.lsn(), self.u32(), self.u8()
-        if flags & ~(_SEALED | _HAS_FILE):
+        if flags & ~(_SEALED | _HAS_FILE | _FOLDED):
             raise self._error(f"the flags of a fragment are {flags}")
         members, ack_quorum = self.members(), self.u8()
         file = self.blob(TIMELINE_FILE_BYTES_MAX) if flags & _HAS_FILE else b""
         if flags & _HAS_FILE and not file:
             raise self._error("an empty history file")
+        folded_lsn = self.lsn() if flags & _FOLDED else ZERO_LSN
+        if flags & _FOLDED and not folded_lsn:
+            raise self._error("a history that is folded below 0/0")
         return Fragment(
             ballot=ballot,
             start_lsn=start_lsn,
@@ -248,6 +261,7 @@ class Reader:
             members=members,
             ack_quorum=ack_quorum,
             timeline_file=file,
+            folded_lsn=folded_lsn,
         )
 
     def history(self) -> History:

@@ -49,7 +49,7 @@ from walkeeper_common.requests import (
 )
 
 PREFACE = b"WALKEEP\x01"
-FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (8 << 20)  # a history of the most entries fits as well
+FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (16 << 20)  # a history of the most terms fits as well
 
 Fielded: TypeAlias = (
     ProposerGreeting

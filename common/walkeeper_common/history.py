@@ -7,16 +7,20 @@ Neon's term history, BookKeeper's list of fragments and Delos's chain of loglets
 Neighbours may share a ballot, one entry per timeline; such a run is a *term* and starts at its
 first entry. `start_lsn` never decreases. On disk a history may run past the WAL, because it is
 adopted before the WAL arrives, so it is always `cut` to flush_lsn before it is used.
+
+A history of many terms is `folded` below an LSN up to which all members have the same WAL: no two
+logs part there any more, so who wrote it matters no more. The creation entry says how far. One of
+two histories may be folded and the other not; where they part is found with both folded alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 
 PROPOSER_ID_BYTES = 16
 HISTORY_ENTRIES_MAX = 65536
@@ -47,7 +51,8 @@ class Fragment:
 
     `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
     `settle`: nobody writes on this timeline any more (PROTOCOL.md section 5). The entry that begins
-    a timeline carries its `.history` file, so that whoever has its WAL has that, too.
+    a timeline carries its `.history` file, so that whoever has its WAL has that, too. Below
+    `folded_lsn`, of the creation entry, entries that differ in their ballot alone are one.
     """
 
     ballot: Ballot
@@ -57,6 +62,7 @@ class Fragment:
     members: tuple[str, ...]
     ack_quorum: int
     timeline_file: bytes = b""
+    folded_lsn: Lsn = ZERO_LSN
 
     def __str__(self) -> str:
         seal = " sealed" if self.sealed else ""
@@ -69,6 +75,8 @@ History: TypeAlias = tuple[Fragment, ...]
 def is_well_formed(history: Sequence[Fragment]) -> bool:
     """Starts never decrease, ballots neither; the first entry is the creation entry."""
     if not history or history[0].ballot != NO_BALLOT:
+        return False
+    if any(entry.folded_lsn for entry in history[1:]):
         return False
     return all(
         a.start_lsn <= b.start_lsn and a.ballot <= b.ballot and a.timeline <= b.timeline
@@ -88,6 +96,37 @@ def extended(donor: History, entry: Fragment) -> History:
     return (*creation, *(e for e in later if e.start_lsn < entry.start_lsn), entry)
 
 
+def folded(history: History, below_lsn: Lsn) -> History:
+    """The same history, folded up to `below_lsn` or further; 0 folds nothing.
+
+    Of neighbours that end below it and differ in their ballot alone, the first is left.
+    """
+    if below_lsn <= history[0].folded_lsn:
+        return history
+    kept = [replace(history[0], folded_lsn=below_lsn)]
+    for entry in history[1:]:
+        if entry.start_lsn >= below_lsn or not _goes_on(kept[-1], entry):
+            kept.append(entry)
+    return tuple(kept)
+
+
+def _goes_on(one: Fragment, other: Fragment) -> bool:
+    """Whether they say the same of WAL but for who wrote it."""
+    return (one.timeline, one.members, one.ack_quorum) == (
+        other.timeline,
+        other.members,
+        other.ack_quorum,
+    )
+
+
+def foldable_lsn(history: History, restart_lsn: Lsn) -> Lsn:
+    """How far a history may be folded by whoever knows that all members have the WAL up to
+    `restart_lsn`: where its last term up to there starts. A term starts at a record's end, which no
+    later one cuts; behind it there may be half a record, which the next term cuts (rule 5)."""
+    starts = (entry.start_lsn for entry in history if entry.start_lsn <= restart_lsn)
+    return max(starts, default=ZERO_LSN)
+
+
 def term_start(history: History, ballot: Ballot) -> Lsn:
     """Where the run of entries of `ballot` begins. KeyError if it has none."""
     for entry in history:
@@ -103,6 +142,8 @@ def divergence(proposer: History, acceptor: History, flush_lsn: Lsn) -> Lsn:
     term never ends), where it ends in the acceptor's (its last ends at flush_lsn), and flush_lsn.
     Raises Corrupt if there is no common entry, or one ballot starts at two places.
     """
+    folded_lsn = max(proposer[0].folded_lsn, acceptor[0].folded_lsn)
+    proposer, acceptor = folded(proposer, folded_lsn), folded(acceptor, folded_lsn)
     acceptor = cut(acceptor, flush_lsn)
     starts = {(entry.ballot, entry.timeline): entry.start_lsn for entry in proposer}
     for entry in acceptor:

@@ -11,6 +11,7 @@ from walkeeper_proposer.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
 
 CAMPAIGN_TICKS_MAX = 10
+TERMS_MAX = 1000
 ABSENT_TICKS = 1  # a settle waits so long for members that are not heard of
 
 
@@ -44,6 +45,7 @@ class Campaign:
     waivers: Waivers = field(default_factory=Waivers)
     take_over: bool = False
     window_bytes_max: int = WINDOW_BYTES_MAX
+    terms_max: int = TERMS_MAX  # more of them in a history are folded
     kind: LogKind = LogKind.PHYSICAL
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.history import Ballot, Fragment, cut, divergence
+from walkeeper_common.history import (
+    Ballot,
+    Fragment,
+    History,
+    cut,
+    divergence,
+    foldable_lsn,
+    folded,
+)
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
@@ -57,6 +65,7 @@ class Leader:
         campaign: Campaign,
         primary: PrimaryIdentity | None = None,
     ) -> None:
+        self.configuration, self.ballot, self.members = configuration, ballot, members
         self._knows_timelines = campaign.kind is LogKind.PHYSICAL
         if not self._knows_timelines:
             primary = None  # positions are no LSNs; the forks are inside the entries
@@ -70,11 +79,10 @@ class Leader:
             members=configuration.members,
             ack_quorum=configuration.ack_quorum,
         )
-        self.configuration, self.ballot, self.members = configuration, ballot, members
         self._member_sets = configuration.member_sets
         self.purpose = campaign.purpose
         self.history = extended_over(
-            donor.history,
+            self._shortened(donor, campaign),
             entry,
             successors(primary, last.timeline) if primary is not None else [],
             primary.timeline if primary is not None else last.timeline,
@@ -95,6 +103,17 @@ class Leader:
         self._is_announcing = False
         self._starved_ticks = self._lingered_ticks = 0
         self.linger_ticks = campaign.linger_ticks
+
+    def _shortened(self, donor: VoteResponse, campaign: Campaign) -> History:
+        """The donor's history, folded if it has become long. What the donor knows is of its own
+        last term: another voter may know of more that all had, and that a term it has not seen has
+        cut (scenarios/long_history_is_folded.txt)."""
+        is_kept = campaign.purpose is not Purpose.ATTACH or self.configuration.joining
+        if is_kept or len(donor.history) <= campaign.terms_max:
+            return donor.history
+        reached_lsn = min(donor.restart_lsn, donor.record_lsn)
+        short = folded(donor.history, foldable_lsn(donor.history, reached_lsn))
+        return short if len(short) < len(donor.history) else donor.history
 
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.

@@ -46,6 +46,42 @@ ELECTING = (
         ),
     ),
     Mutant(
+        "folded-past-what-all-have",
+        "6",
+        "a history is folded only as far as the election's donor knows that all members have it",
+        (
+            Edit(
+                LEADERSHIP,
+                "        reached_lsn = min(donor.restart_lsn, donor.record_lsn)",
+                "        reached_lsn = donor.record_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "folded-inside-a-term",
+        "6",
+        "a history is folded up to where a term starts: half a record behind it may be cut",
+        (
+            Edit(
+                HISTORY,
+                "    return max(starts, default=ZERO_LSN)",
+                "    return restart_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-of-two-is-folded",
+        "6",
+        "logs part where they part with both histories folded alike",
+        (
+            Edit(
+                HISTORY,
+                "    proposer, acceptor = folded(proposer, folded_lsn), "
+                "folded(acceptor, folded_lsn)\n",
+            ),
+        ),
+    ),
+    Mutant(
         "point-of-divergence-is-believed",
         "6",
         "the acceptor computes the point of divergence as well",

@@ -67,6 +67,7 @@ class Options:
     is_busy: bool = (
         False  # asked for, not drawn: what arrives meanwhile is received at once (inbox.py)
     )
+    terms_max: int = 1000  # more of them in a history are folded
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod
@@ -121,6 +122,7 @@ class Options:
             starts_inside_record=random.random() < 0.5,
             safety_s=random.choice((30, 60)) + (20 if plots else 0),
             quick_disks=_aside(random).choice((0.0, 0.0, 0.0, 0.8)),
+            terms_max=Random(_aside(random).random()).choice((1, 1, 3, 1000)),
         )
 
 

@@ -19,12 +19,12 @@ is demanded in healing.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from walkeeper_common.errors import StorageError
-from walkeeper_common.history import Ballot, Fragment, cut
+from walkeeper_common.history import Ballot, Fragment, History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Ends
 from walkeeper_safekeeper.wal_store import WalStore
@@ -157,6 +157,7 @@ class Authorship(Oracle):
 
     def __init__(self) -> None:
         self._written: dict[Ballot, tuple[Lsn, bytearray]] = {}
+        self._folded = b""  # of the log that all share, up to where a history was folded
 
     def begins(self, ballot: Ballot, start_lsn: Lsn) -> None:
         self._written[ballot] = (start_lsn, bytearray())
@@ -167,27 +168,27 @@ class Authorship(Oracle):
             self.fail(f"{ballot} took WAL at {begin_lsn}, it had {len(written)} from {start_lsn}")
         written += wal
 
-    def log_of(self, history: Sequence[Fragment], end_lsn: Lsn) -> bytes:
-        """What a log with this history has below end_lsn."""
-        fragments = cut(tuple(history), end_lsn)
-        ends = [*(fragment.start_lsn for fragment in fragments[1:]), end_lsn]
-        data = b""
-        for fragment, end in zip(fragments, ends, strict=True):
-            start_lsn, written = self._written.get(fragment.ballot, (fragment.start_lsn, b""))
-            data += bytes(written[fragment.start_lsn - start_lsn : end - start_lsn])
-        return data
+    def folds(self, who: str, history: History, folded_lsn: Lsn) -> None:
+        """A leader folds its donor's history: there is one log below, whoever folds it."""
+        data = self.log_of(history, folded_lsn) if folded_lsn else b""
+        same = min(len(data), len(self._folded))
+        if data[:same] != self._folded[:same]:
+            self.fail(f"{who} folds below {folded_lsn} another log than was folded before")
+        self._folded = max(data, self._folded, key=len)
 
-    def check(self, who: str, history: Sequence[Fragment], begin_lsn: Lsn, wal: bytes) -> None:
+    def log_of(self, history: History, end_lsn: Lsn) -> bytes:
+        """What a log with this history has below end_lsn."""
+        spans = self._spans(history, end_lsn)
+        return b"".join(bytes(data[begin - at : end - at]) for _, begin, end, at, data in spans)
+
+    def check(self, who: str, history: History, begin_lsn: Lsn, wal: bytes) -> None:
         """`wal` stands in a log with this history."""
-        end_lsn = begin_lsn + len(wal)
-        fragments = cut(tuple(history), end_lsn)
-        for i, fragment in enumerate(fragments):
-            is_last = i + 1 == len(fragments)
-            begin = max(begin_lsn, fragment.start_lsn)
-            end = end_lsn if is_last else min(end_lsn, fragments[i + 1].start_lsn)
+        for fragment, begins, end, start_lsn, written in self._spans(
+            history, Lsn(begin_lsn + len(wal))
+        ):
+            begin = max(begin_lsn, begins)
             if begin >= end:
                 continue
-            start_lsn, written = self._written.get(fragment.ballot, (fragment.start_lsn, b""))
             wanted = written[begin - start_lsn : end - start_lsn]
             found = wal[begin - begin_lsn : end - begin_lsn]
             if begin < start_lsn or found != wanted:
@@ -196,6 +197,21 @@ class Authorship(Oracle):
                     min(len(found), len(wanted)),
                 )
                 self.fail(f"{who} has bytes at {begin + at} that {fragment} never had there")
+
+    def _spans(
+        self, history: History, end_lsn: Lsn
+    ) -> Iterator[tuple[Fragment, int, int, int, bytes | bytearray]]:
+        """Fragment, begin and end; and what its author wrote, from which LSN on."""
+        fragments, folded_lsn = cut(history, end_lsn), min(history[0].folded_lsn, end_lsn)
+        first_lsn = history[0].start_lsn
+        if folded_lsn:
+            yield fragments[0], first_lsn, folded_lsn, first_lsn, self._folded
+        ends = [*(fragment.start_lsn for fragment in fragments[1:]), end_lsn]
+        for fragment, end in zip(fragments, ends, strict=True):
+            written = self._written.get(fragment.ballot, (fragment.start_lsn, b""))
+            begin = max(fragment.start_lsn, folded_lsn)
+            if begin < end:
+                yield fragment, begin, end, *written
 
 
 class Durability(Oracle):

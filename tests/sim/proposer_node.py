@@ -88,6 +88,7 @@ class ProposerNode:
             application_name=name,
             waivers=Waivers(resume=resumes),
             take_over=take_over,
+            terms_max=self.world.options.terms_max,
             window_bytes_max=self.world.random.choice(WINDOW_BYTES),
             linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
             **self.campaign_options(),
@@ -341,6 +342,7 @@ class ProposerNode:
         self.has_led = True
         self.world.facts["elections"] += 1
         oracles.leaders.elected(leader.ballot, self.name)
+        oracles.authorship.folds(self.name, vote.history, leader.history[0].folded_lsn)
         oracles.authorship.begins(leader.ballot, leader.start_lsn)
         oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
         if self.purpose is Purpose.ATTACH:
