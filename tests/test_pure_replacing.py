@@ -391,3 +391,12 @@ def test_one_at_a_time_unless_the_newcomer_is_lost() -> None:
         run(few, command(few, goal_of(3, 4), numbers))
     with pytest.raises(Refused, match="holds a log of cluster 'main' as 4#"):
         run(few, command(few, goal_of(2, 4), numbers))
+
+
+def test_a_cluster_that_nobody_knows_is_told_with_what_they_have() -> None:
+    """As of a name that was typed wrong."""
+    steps = replace_member(goal_of(3, 4), [1, 2], lambda: bytes(16))
+    next(steps)
+    answer = Reject(RejectCode.UNKNOWN_LOG, "no log of cluster 'mian' (it has: main)", NO_BALLOT)
+    asked = steps.send({1: answer})
+    assert asked.text == f"no safekeeper with this log answers; {answer.text}"

@@ -83,10 +83,11 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
     """
     known_lsn = ZERO_LSN
     while True:
-        states = _states((yield Batch(dict.fromkeys(places, MembersQuery(goal.cluster)))))
+        answers = yield Batch(dict.fromkeys(places, MembersQuery(goal.cluster)))
+        states = _states(answers)
         current = _newest(states)
         if current is None:
-            yield Batch(text="no safekeeper with this log answers")
+            yield Batch(text=_no_log(answers))
             continue
         _check_ids(goal, current)
         newcomer = _newcomer(goal, current, (yield Batch({goal.at: LogQuery(goal.cluster)})))
@@ -126,6 +127,12 @@ def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes])
 
 def _states(answers: Answers) -> dict[int, MembersState]:
     return {p: answer for p, answer in answers.items() if isinstance(answer, MembersState)}
+
+
+def _no_log(answers: Answers) -> str:
+    """With what those say who have another one, or none."""
+    said = [answer.text for _, answer in sorted(answers.items()) if isinstance(answer, Reject)]
+    return "; ".join(["no safekeeper with this log answers", *said])
 
 
 def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
