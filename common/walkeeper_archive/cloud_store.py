@@ -32,6 +32,11 @@ _ENDPOINTS = (
 )
 
 
+def has_plain_endpoint() -> bool:
+    """Whether the environment names one; obstore refuses it unless it is told so."""
+    return any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
+
+
 class CloudStore:
     """`url` with a scheme that obstore knows."""
 
@@ -47,14 +52,13 @@ class CloudStore:
         self._api: Any = obstore
         self._errors = (obstore.exceptions.BaseError, OSError)
         self.url = url.rstrip("/")
-        is_plain = any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
         try:
             self._store: Any = obstore.store.from_url(
                 self.url,
                 client_options={
                     "timeout": f"{REQUEST_TIMEOUT_S}s",
                     "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
-                    "allow_http": is_plain,
+                    "allow_http": has_plain_endpoint(),
                 },
                 retry_config={
                     "max_retries": RETRIES_MAX,

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.segment import Bytes
 
@@ -151,7 +152,9 @@ class ObjectFiles:
         self._url = url.rstrip("/")
         self._api: Any = obstore
         with self._asked(""):
-            self._store: Any = obstore.store.from_url(self._url)
+            self._store: Any = obstore.store.from_url(
+                self._url, client_options={"allow_http": has_plain_endpoint()}
+            )
 
     @contextmanager
     def _asked(self, path: str) -> Iterator[None]:

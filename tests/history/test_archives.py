@@ -14,8 +14,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from tests.archive.s3_server import BUCKET, s3_server
 from tests.history.reading_whole import stats_of_segment, whole_stats
 from tests.wal_maker import WalMaker
+from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import DamagedWal, HistoryError
@@ -300,6 +302,18 @@ def test_an_object_store_is_read_like_a_directory(tmp_path: Path, layout: str) -
         stats.add(part)
     assert int(stats.counts.sum()) == len(maker.records)
     assert stats.counts.tolist() == whole_stats(tmp_path)[0].counts.tolist()
+
+
+def test_an_endpoint_without_tls_is_read_as_safekeepers_write_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with s3_server() as served:
+        for name, value in served.environment.items():
+            monkeypatch.setenv(name, value)
+        url = f"s3://{BUCKET}/main"
+        CloudStore(url).put_new(FIRST, b"x")
+        files = ObjectFiles(url)
+        assert files.list_files() == [(FIRST, 1)] and files.read(FIRST).tobytes() == b"x"
 
 
 def test_what_an_object_store_says_is_an_error_of_the_archive(tmp_path: Path) -> None:
