@@ -26,6 +26,11 @@ from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_proposer.primary_check import HeldWal, Range, Verdict
 from walkeeper_proposer.proposer_events import Effect, PrimaryIdentity, Send
 
+NEW_LOG = (
+    "make a new log (`walkeeper create --logical` under another --cluster) and copy the tables "
+    "anew for its consumers"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LogicalIdentity(PrimaryIdentity):
@@ -81,8 +86,9 @@ def refusal(
     if primary.missing_publications:
         names = ", ".join(primary.missing_publications)
         return (
-            f"database {primary.database} has no publication {names}; CREATE PUBLICATION first, "
-            "and then a new slot: what was written before it cannot be decoded for it"
+            f"database {primary.database} has no publication {names}, and what was written "
+            "without it cannot be decoded for it: CREATE PUBLICATION (`walkeeper detach` first, if "
+            f"commits wait for this log), and then {NEW_LOG}"
         )
     flaw = flaw_of_encoding(primary.database, primary.encoding)
     return flaw or _other_branch(primary, end) or _unfit_slot(primary, end)
@@ -116,7 +122,8 @@ def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
     if primary.timeline > end.timeline:
         return (
             f"the primary left timeline {end.timeline} at {reach_lsn}, and the log has changes up "
-            f"to {end.end_lsn}: the promotion left out acknowledged transactions"
+            f"to {end.end_lsn}, which this server lacks. (If it was promoted where a physical log "
+            f"ends, nobody was promised them.) Consumers may have them: {NEW_LOG}"
         )
     return (
         f"the primary's WAL ends at {reach_lsn}, the log at {end.end_lsn}: this primary lost WAL "
@@ -126,10 +133,7 @@ def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
 
 def _unfit_slot(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
     slot, confirmed_lsn = primary.slot, primary.confirmed_lsn
-    new_log = (
-        "the changes in between are in no log. Make a new log (`walkeeper create --logical` under "
-        "another --cluster) and copy the tables anew for its consumers"
-    )
+    new_log = f"the changes in between are in no log: {NEW_LOG}"
     if primary.unusable:
         return f"slot {slot} {primary.unusable}; {new_log}"
     if end.end_lsn == ZERO_LSN:
