@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
-from tests.entry_maker import LogBytes, begin, commit, insert, new_stream, relation
+from tests.entry_maker import (
+    LogBytes,
+    begin,
+    commit,
+    emitted,
+    insert,
+    keepalive,
+    new_stream,
+    relation,
+)
 from tests.sound_server import SOUND_SERVER
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_proposer import entry_writer
+from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_proposer.gate import LogEnd, Waivers
 from walkeeper_proposer.logical_check import LogicalCheck, LogicalEnd, LogicalIdentity
+from walkeeper_proposer.overlap import Overlap
 from walkeeper_proposer.primary_check import Range, Verdict
 from walkeeper_proposer.proposer_events import Send
 
@@ -37,6 +50,7 @@ PRIMARY = LogicalIdentity(
     slot="walkeeper",
     confirmed_lsn=Lsn(0x120),
     unusable="",
+    publications=("p",),
     missing_publications=(),
 )
 
@@ -61,12 +75,13 @@ def check(
     waivers: Waivers | None = None,
     sealed: bool = False,
     piece: int = 1 << 20,
+    configuration: Configuration = CONFIGURATION,
 ) -> LogicalCheck:
     """The whole examination; the donor answers with pieces of `piece` bytes."""
-    history = (Fragment(NO_BALLOT, START, 1, sealed, MEMBERS, 1),)
-    log_end = LogEnd(CONFIGURATION, history, record_lsn or log.end, log.end)
+    history = (Fragment(NO_BALLOT, log.begin, 1, sealed, MEMBERS, 1),)
+    log_end = LogEnd(configuration, history, record_lsn or log.end, log.end)
     examination = (end or LogicalEnd()).examine(
-        primary, log_end, waivers or Waivers(), Range(START, log.end, 4, ballot), None
+        primary, log_end, waivers or Waivers(), Range(log.begin, log.end, 4, ballot), None
     )
     effects = examination.start()
     while effects:
@@ -102,6 +117,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"in_recovery": True}, "in recovery"),
     ({"fsync": False}, "fsync off"),
     ({"missing_publications": ("orders",)}, "has no publication orders"),
+    ({"publications": ("q",)}, "keeps publication p, and not publication q; .* --publication p. "),
+    ({"publications": ("p", "q")}, "keeps publication p, and not publications p, q"),
     ({"unusable": "was invalidated by the server (wal_removed)"}, "was invalidated.*new log"),
     ({"encoding": "SQL_ASCII"}, "is SQL_ASCII.*only a physical log"),
     ({"confirmed_lsn": None}, "slot walkeeper is gone.*0/140.*new log"),
@@ -171,3 +188,70 @@ def test_a_damaged_answer_is_asked_for_again_and_a_damaged_log_is_refused() -> N
     log.data[70] ^= 1
     found = check(PRIMARY, log)
     assert found.verdict is Verdict.REFUSED and "cannot be read" in found.text
+
+
+SMALL = 4096
+EMPTY, PLAIN, LARGE, PROGRESS, MESSAGE = range(5)
+
+
+def log_of(kinds: list[int]) -> tuple[ChangeStream, LogBytes]:
+    """In segments of 4 kB; each entry's commit is 0x10 behind the end of the one before it."""
+    stream, log = new_stream(Lsn(SMALL), SMALL), LogBytes(Lsn(SMALL))
+    stream.on_connected()
+    for kind in kinds:
+        lsn = stream.end_lsn + 0x10
+        rows = [insert(9, b"v" * 900)] * {EMPTY: 0, PLAIN: 1, LARGE: 12}.get(kind, 0)
+        described = [relation(9)] if rows else []
+        if kind == PROGRESS:
+            payloads = [keepalive(lsn)]
+        elif kind == MESSAGE:
+            payloads = [emitted(lsn)]
+        else:
+            payloads = [begin(lsn), *described, *rows, commit(lsn, lsn + 8)]
+        for payload in payloads:
+            stream.on_copy_data(payload)
+        log.take(stream)
+        stream.on_committed(stream.writer.position)
+    return stream, log
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(entry_writer, "FRAME_BYTES_MAX", random.choice([2000, 1 << 18]))
+    weights = random.choice([(1, 1, 1, 1, 1), (5, 1, 1, 100, 5), (0, 0, 0, 1, 0)])
+    kinds = random.choices(range(5), weights, k=random.choice([3, 30, 300]))
+    stream, log = log_of(kinds)
+    configuration = replace(CONFIGURATION, segment_bytes=SMALL, creation_lsn=Lsn(SMALL))
+    lag = random.randint(0, random.choice([0x20, stream.end_lsn - Lsn(0x100)]))
+    confirmed_lsn = Lsn(max(0x100, stream.end_lsn - lag))
+    primary = replace(PRIMARY, flush_lsn=stream.end_lsn, confirmed_lsn=confirmed_lsn)
+    end, piece = LogicalEnd(), random.choice([99, SMALL])
+    found = check(primary, log, end=end, configuration=configuration, piece=piece)
+    assert found.verdict is Verdict.PASSED and end.found is not None
+    assert end.found.end_lsn == stream.end_lsn
+    wanted, made = (
+        Overlap(tail, stream.end_lsn, confirmed_lsn) for tail in (stream.tail, end.found.tail)
+    )
+    assert (made.begin_lsn, made.expected) == (wanted.begin_lsn, wanted.expected)
+
+
+def test_of_a_transaction_that_began_a_segment_before_the_last_bytes_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever the segment starts in it: its frames, its Commit, its last byte."""
+    monkeypatch.setattr(entry_writer, "FRAME_BYTES_MAX", 100)
+    configuration = replace(CONFIGURATION, segment_bytes=SMALL, creation_lsn=Lsn(SMALL))
+    primary = replace(PRIMARY, confirmed_lsn=Lsn(0x108))
+    for size in range(2400, 3000, 7):
+        stream, log = new_stream(Lsn(SMALL), SMALL), LogBytes(Lsn(SMALL))
+        stream.on_connected()
+        large = (begin(0x110), relation(9), insert(9, b"v" * size), commit(0x110, 0x118))
+        for payload in (*large, keepalive(0x200)):
+            stream.on_copy_data(payload)
+        log.take(stream)
+        end = LogicalEnd()
+        check(primary, log, end=end, configuration=configuration)
+        assert end.found is not None and end.found.tail.last == stream.tail.last, f"{size=}"

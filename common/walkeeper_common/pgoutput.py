@@ -38,6 +38,7 @@ _STREAM_ABORT = Struct("!cII")  # from version 4 on an LSN and a time may follow
 _XID = Struct("!cI")
 _XLOG_DATA = Struct("!cIcQQq")  # the CopyData header and XLogData's
 COPY_HEADER_BYTES = _XLOG_DATA.size
+BEGIN_BYTES, COMMIT_BYTES = COPY_HEADER_BYTES + _BEGIN.size, COPY_HEADER_BYTES + _COMMIT.size
 _COPY_DATA = Struct("!cI")  # the size counts itself
 XLOG_DATA, XLOG_DATA_BYTES = ord("w"), COPY_HEADER_BYTES - 5
 
@@ -81,6 +82,13 @@ class Commit:
     def unpack(cls, message: memoryview) -> Commit:
         _, commit_lsn, end_lsn, at_us = _unpack(_COMMIT, message, "Commit", exactly=True)
         return cls(Lsn(commit_lsn), Lsn(end_lsn), at_us)
+
+    @classmethod
+    def ending(cls, data: bytes) -> Commit | None:
+        """The one whose CopyData message is the last of these; None: it is something else's."""
+        message = memoryview(data)[-_COMMIT.size :]
+        is_commit = len(data) >= COMMIT_BYTES and data[-COMMIT_BYTES] == ord("d")
+        return cls.unpack(message) if is_commit and message[0] == COMMIT else None
 
     def pack(self) -> bytes:
         return _COMMIT.pack(b"C", 0, self.commit_lsn, self.end_lsn, self.committed_at_us)

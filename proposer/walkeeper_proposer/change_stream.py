@@ -6,9 +6,9 @@
     on_committed(position)   -> the LSN that PostgreSQL may be told, or None: nothing new
 
 What the log has already is dropped by its commit LSN, because PostgreSQL sends transactions again
-whenever a proposer connects. A keepalive beyond the last entry becomes a progress entry, so that
-commits that publish nothing are released by the quorum as others are; while one is under way, the
-next waits and takes in what comes (docs/logical.md).
+whenever a proposer connects; whether they are the same is overlap.py's. A keepalive beyond the last
+entry becomes a progress entry, so that commits that publish nothing are released by the quorum as
+others are; while one is under way, the next waits and takes in what comes (docs/logical.md).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from walkeeper_common.pgoutput import (
     STREAM_ABORT,
     STREAM_START,
     STREAM_STOP,
+    TRUNCATE,
     TYPE,
     XLOG_DATA,
     XLOG_DATA_BYTES,
@@ -53,6 +54,7 @@ from walkeeper_proposer.open_transactions import (
     OpenTransactions,
     Spool,
 )
+from walkeeper_proposer.overlap import LoggedTail, Overlap
 
 
 class ChangeStream:
@@ -70,10 +72,12 @@ class ChangeStream:
         spool_bytes_max: int,
         slots: Mapping[str, Lsn] | None = None,
         tables: Iterable[tuple[str, str]] = (),
+        tail: LoggedTail | None = None,
     ) -> None:
         self.writer = EntryWriter(
             position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
         )
+        self.tail = tail or LoggedTail(since_lsn=end_lsn)
         self.transactions = 0  # how many have come whole
         self._settings = dict(settings)
         self._tables = set(tables)  # (schema, name) of what is published, as far as it is known
@@ -87,19 +91,35 @@ class ChangeStream:
         self._replaying: tuple[OpenTransaction, Commit, bytes] | None = None
         self._settled_segment: Lsn | None = None  # whose first entries repeat the settings
         self._is_dropping = False  # inside a transaction that the log has
-        self._is_inside = False
+        self._is_inside = self._has_rows = False
+        self._overlap: Overlap | None = None  # of this connection
         self._is_connected = self._streams = False
         self._progress_lsn = ZERO_LSN  # the last keepalive's, if it is beyond the log's end
         self._progress_position: Lsn | None = None  # of the progress entry under way
 
     @property
     def end_lsn(self) -> Lsn:
-        """PostgreSQL is to send what committed from here on."""
+        """All that committed below is in the log, or on its way there."""
         return self.writer.end_lsn
 
-    def on_connected(self, *, streams: bool = False) -> None:
-        """A new connection, asked to send from end_lsn on: it describes every relation anew.
-        `streams`: and to send transactions while they are open.
+    @property
+    def is_comparing(self) -> bool:
+        return self._overlap is not None and not self._overlap.is_over
+
+    @property
+    def received_lsn(self) -> Lsn:
+        """No more may be confirmed to the connected primary, whoever has it."""
+        if self._overlap is not None and self.is_comparing:
+            return self._overlap.confirmed_lsn
+        return self.end_lsn
+
+    def overlap(self, confirmed_lsn: Lsn) -> Overlap:
+        """With a primary whose slot has confirmed so much, for its connection."""
+        return Overlap(self.tail, self.end_lsn, confirmed_lsn)
+
+    def on_connected(self, overlap: Overlap | None = None, *, streams: bool = False) -> None:
+        """A new connection, asked to send from overlap.begin_lsn on: it describes every relation
+        anew. `streams`: and to send transactions while they are open.
 
         Of a transaction that was cut off by the loss of the one before, frames may be in the log
         already. They are abandoned: the new connection sends the transaction from its start.
@@ -109,6 +129,7 @@ class ChangeStream:
         self._descriptions = Descriptions(self._arrivals)
         self._forget_open()
         self._is_inside = self._is_dropping = False
+        self._overlap = overlap
         self._is_connected, self._streams = True, streams
         self._progress_lsn = ZERO_LSN
         self._settled_segment = None
@@ -148,6 +169,7 @@ class ChangeStream:
         if self._open.add_plain(payload):
             return False
         if self._is_plain_change(payload):
+            self._has_rows = True
             if not self._is_dropping:
                 self.writer.add(pack_copy_data(payload))
             return False
@@ -207,6 +229,7 @@ class ChangeStream:
             return
         elif not self._is_inside:
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} outside a transaction")
+        self._has_rows |= kind in CHANGES or kind == TRUNCATE
         copy_data = pack_copy_data(payload)
         if self._is_dropping:
             if kind in (RELATION, TYPE):
@@ -226,19 +249,32 @@ class ChangeStream:
     def _on_begin(self, message: memoryview) -> None:
         if self._is_inside:
             raise RemoteProtocolError("pgoutput began a transaction inside another one")
-        self._is_inside = True
+        final_lsn = Begin.unpack(message).final_lsn
+        self._is_inside, self._has_rows = True, False
         # final_lsn is where the commit record starts, end_lsn a record's end: below it, we have it.
-        self._is_dropping = Begin.unpack(message).final_lsn < self.end_lsn
+        self._is_dropping = final_lsn < self.end_lsn
         if not self._is_dropping:
+            self._reach(final_lsn)
             self._settle_segment()
             self.writer.begin(EntryKind.TRANSACTION)
 
     def _on_commit(self, commit: Commit) -> None:
         dropped, self._is_inside, self._is_dropping = self._is_dropping, False, False
         if dropped:
+            self._compare(commit, has_rows=self._has_rows)
             return
         self._check_order(commit)
+        if self._has_rows:
+            self.tail = LoggedTail(commit)
         self._end_transaction(commit.end_lsn)
+
+    def _compare(self, commit: Commit, *, has_rows: bool) -> None:
+        if self._overlap is not None:
+            self._overlap.on_transaction(commit, has_rows=has_rows)
+
+    def _reach(self, lsn: Lsn) -> None:
+        if self._overlap is not None:
+            self._overlap.on_reached(lsn)
 
     def _check_order(self, commit: Commit) -> None:
         if commit.end_lsn <= self.end_lsn:
@@ -275,11 +311,13 @@ class ChangeStream:
         one, ended = self._open.commit(message)
         commit = ended.commit
         if commit.commit_lsn < self.end_lsn:  # the log has it
+            self._compare(commit, has_rows=not one.is_empty)
             self._descriptions.take_in(one.descriptions)
             one.close()
             return
         self._check_order(commit)
-        self._is_inside = True
+        self._reach(commit.commit_lsn)
+        self._is_inside, self._has_rows = True, not one.is_empty
         self._settle_segment()
         self.writer.begin(EntryKind.TRANSACTION)
         self.writer.add(pack_copy_data(one.header + ended.begin.pack()))
@@ -301,6 +339,8 @@ class ChangeStream:
         self.writer.add(pack_copy_data(header + commit.pack()))
         one.close()
         self._replaying, self._is_inside = None, False
+        if self._has_rows:
+            self.tail = LoggedTail(commit)
         self._descriptions.take_in(one.descriptions)
         if not one.tables <= self._tables:
             self._tables |= one.tables
@@ -314,6 +354,7 @@ class ChangeStream:
             raise RemoteProtocolError("pgoutput sent a transactional message outside of one")
         if emitted.end_lsn <= self.end_lsn:
             return
+        self._reach(emitted.end_lsn)
         self._settle_segment()
         self.writer.begin(EntryKind.TRANSACTION)
         self.writer.add(pack_copy_data(payload))
@@ -375,6 +416,7 @@ class ChangeStream:
     # Keepalives
 
     def _on_keepalive(self, wal_end_lsn: Lsn) -> None:
+        self._reach(wal_end_lsn)
         self._progress_lsn = max(self._progress_lsn, wal_end_lsn)
         if not self._is_inside and self._progress_position is None:
             self._write_progress()

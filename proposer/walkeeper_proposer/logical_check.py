@@ -2,34 +2,35 @@
 
     start() -> effects, then feed it what comes; `verdict` is set when it is over
 
-The logical counterpart of primary_check.py and gate.py. There are no bytes to compare, as decoding
-the same WAL again need not give the same bytes; the log's end LSN E, read from the donor, is held
-against the primary's slot and timeline instead (docs/logical.md). The slot's confirmed_flush_lsn
-never passes E, because the proposer reports only what a quorum has; so a slot beyond E was moved or
-recreated by somebody, and what was decoded in between is in no log.
+The logical counterpart of primary_check.py and gate.py. There are no bytes to compare; the log's
+end LSN E, read from the donor, is held against the primary's slot and timeline instead
+(docs/logical.md), and its last transaction against what the slot sends again (overlap.py). The
+slot's confirmed_flush_lsn never passes E, because the proposer reports only what a quorum has; so a
+slot beyond E was moved or recreated by somebody, and what was decoded in between is in no log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from walkeeper_common.entries import EntryKind, EntryWalk
+from walkeeper_common.entries import EntryKind, EntryWalk, Frame
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
+from walkeeper_common.pgoutput import BEGIN_BYTES, COMMIT_BYTES, Commit
 from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_proposer import gate
 from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.overlap import NEW_LOG, LoggedTail
 from walkeeper_proposer.primary_check import HeldWal, Range, Verdict
 from walkeeper_proposer.proposer_events import Effect, PrimaryIdentity, Send
 
-NEW_LOG = (
-    "make a new log (`walkeeper create --logical` under another --cluster) and copy the tables "
-    "anew for its consumers"
-)
+EMPTY_BYTES = BEGIN_BYTES + COMMIT_BYTES  # a transaction that publishes nothing, before 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class LogicalIdentity(PrimaryIdentity):
     slot: str = ""
     confirmed_lsn: Lsn | None = None
     unusable: str = ""
+    publications: tuple[str, ...] = ()  # that the proposer was told
     missing_publications: tuple[str, ...] = ()
     tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
     has_origins: bool = False  # some of what it commits was replicated to it
@@ -60,6 +62,7 @@ class LogEndLsn:
     end_lsn: Lsn
     timeline: int
     settings: bytes = b""  # the last that the log has, with its consumers' slots
+    tail: LoggedTail = field(default_factory=LoggedTail)
 
 
 def refusal(
@@ -90,8 +93,30 @@ def refusal(
             "without it cannot be decoded for it: CREATE PUBLICATION (`walkeeper detach` first, if "
             f"commits wait for this log), and then {NEW_LOG}"
         )
-    flaw = flaw_of_encoding(primary.database, primary.encoding)
-    return flaw or _other_branch(primary, end) or _unfit_slot(primary, end)
+    return (
+        _other_publications(primary, end)
+        or flaw_of_encoding(primary.database, primary.encoding)
+        or _other_branch(primary, end)
+        or _unfit_slot(primary, end)
+    )
+
+
+def _other_publications(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
+    """A consumer asks for exactly those of the log: it would be given other tables' rows, and lack
+    what its own have published meanwhile."""
+    kept = json.loads(end.settings).get("publications", []) if end.settings else []
+    if not kept or set(kept) == set(primary.publications):
+        return None
+    options = " ".join(f"--publication {shlex.quote(name)}" for name in kept)
+    return (
+        f"the log keeps {_listed(kept)}, and not {_listed(primary.publications)}; start the "
+        f"proposer with {options}. For others make a log of their own (`walkeeper create --logical`"
+        " under another --cluster), or change what a publication has: ALTER PUBLICATION"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"publication{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def flaw_of_encoding(database: str, encoding: str) -> str | None:
@@ -164,7 +189,9 @@ class LogicalCheck:
         self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
         self.verdict: Verdict | None = None
         self.text = ""
-        self._known = known if known is not None and known.position == scope.end_lsn else None
+        self._known: LogEndLsn | None = None
+        if known is not None and known.position == scope.end_lsn:
+            self._known = known if known.tail.is_enough(primary.confirmed_lsn) else None
         self._on_passed = on_passed
         self._begin_at(self._segment_before(scope.end_lsn))
 
@@ -172,6 +199,10 @@ class LogicalCheck:
         self._segment = self._begin = segment
         self._wal = b""  # from _begin on: what was read and not walked
         self._settings = b""
+        self._last: Commit | None = None  # of the log, with rows
+        self._since_lsn: Lsn | None = None  # where the walk began
+        self._entry_bytes: int | None = None  # of one that began before the walk: not known
+        self._ending = b""
         segment_bytes = self.log.configuration.segment_bytes
         self._walk = EntryWalk(self, segment, segment, segment_bytes)
 
@@ -210,9 +241,7 @@ class LogicalCheck:
         walk.limit = min(self._begin + len(self._wal), self.scope.end_lsn)
         try:
             for frame in walk:
-                if frame.kind is EntryKind.SETTINGS:
-                    self._settings = b"" if frame.is_first else self._settings
-                    self._settings += bytes(frame.payload)
+                self._see(frame)
         except CorruptWal as error:
             self.verdict, self.text = Verdict.REFUSED, f"the log cannot be read: {error}"
             return []
@@ -222,14 +251,42 @@ class LogicalCheck:
             return self._read_log()
         return self._walked()
 
+    def _see(self, frame: Frame) -> None:
+        if self._since_lsn is None:
+            self._since_lsn = frame.begin_lsn
+        if frame.kind is EntryKind.SETTINGS:
+            self._settings = b"" if frame.is_first else self._settings
+            self._settings += bytes(frame.payload)
+        elif frame.kind is EntryKind.TRANSACTION:
+            self._see_transaction(frame)
+
+    def _see_transaction(self, frame: Frame) -> None:
+        if frame.is_first:
+            self._entry_bytes, self._ending = 0, b""
+        if self._entry_bytes is not None:
+            self._entry_bytes += len(frame.payload)
+        self._ending = (self._ending + bytes(frame.payload[-COMMIT_BYTES:]))[-COMMIT_BYTES:]
+        if not frame.is_last:
+            return
+        commit = Commit.ending(self._ending)
+        if commit is not None and (self._entry_bytes is None or self._entry_bytes > EMPTY_BYTES):
+            self._last = commit
+        elif self._entry_bytes is None:  # its Commit began before the walk
+            self._since_lsn = frame.end_lsn
+
     def _walked(self) -> list[Effect]:
-        """To the end. An entry is preceded by settings in the segment where it starts."""
+        """To the end. An entry is preceded by settings in the segment where it starts; its last
+        transaction may be further back, behind much that the slot has not confirmed."""
         walk = self._walk
-        if not self._settings and self._segment > self.scope.first_lsn:
+        tail = LoggedTail(self._last, walk.end_lsn if self._since_lsn is None else self._since_lsn)
+        is_enough = tail.is_enough(self.primary.confirmed_lsn)
+        if self._segment > self.scope.first_lsn and not (self._settings and is_enough):
             start = walk.entry_start or (walk.record.start_lsn if walk.record else None)
+            if self._settings:  # twice as much each time
+                start = Lsn(max(0, 2 * self._segment - self.scope.end_lsn))
             self._begin_at(self._segment_before(start or self._segment))
             return self._read_log()
-        end = LogEndLsn(self.scope.end_lsn, walk.end_lsn, walk.timeline, self._settings)
+        end = LogEndLsn(self.scope.end_lsn, walk.end_lsn, walk.timeline, self._settings, tail)
         return self._judge(end)
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
@@ -279,8 +336,12 @@ class LogicalEnd:
         known = self.found
         if self.stream is not None:
             writer = self.stream.writer
-            known = LogEndLsn(writer.position, writer.end_lsn, writer.timeline)
+            known = LogEndLsn(
+                writer.position, writer.end_lsn, writer.timeline, tail=self.stream.tail
+            )
         return LogicalCheck(primary, log, waivers, scope, known, self._on_passed)
 
     def _on_passed(self, end: LogEndLsn) -> None:
         self.found = end
+        if self.stream is not None and self.stream.writer.position == end.position:
+            self.stream.tail = end.tail

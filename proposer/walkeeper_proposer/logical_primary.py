@@ -21,6 +21,7 @@ from walkeeper_common.messages import Feedback
 from walkeeper_proposer.change_stream import ChangeStream
 from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.open_transactions import CannotStream, Spool
+from walkeeper_proposer.overlap import NEW_LOG, DiffersFromLog
 from walkeeper_proposer.primary import Primary, identify
 from walkeeper_proposer.proposer_events import PrimaryIdentity, WalArrived
 from walkeeper_proposer.replication_connection import (
@@ -155,6 +156,7 @@ async def _identify_slot(
         slot=slot,
         confirmed_lsn=confirmed_lsn,
         unusable=unusable,
+        publications=tuple(publications),
         missing_publications=tuple(name for name in publications if name not in known),
         tables=await published(connection, publications),
         has_origins=bool(origins),
@@ -223,6 +225,7 @@ class LogicalPrimary(Primary):
         self._may_stream = True  # open transactions, on the next connection
         self._streams = False  # on this one
         self._is_replay_due = False
+        self._differed_lsn: Lsn | None = None  # what the slot had confirmed when it differed last
         self._identity: LogicalIdentity
 
     @property
@@ -268,18 +271,24 @@ class LogicalPrimary(Primary):
         if self._streams:
             options["streaming"] = "on"
         listed = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
-        command = f'START_REPLICATION SLOT "{self._slot}" LOGICAL {stream.end_lsn} ({listed})'
+        overlap = stream.overlap(self._confirmed_lsn(stream))
+        command = f'START_REPLICATION SLOT "{self._slot}" LOGICAL {overlap.begin_lsn} ({listed})'
         if not await self._start_copy(connection, command):
             return
         self._end.stream = stream
         stream.on_published(self._identity.tables)
         if stream.writer.is_inside:
             logger.info("a transaction after %s was cut off; it comes again", stream.end_lsn)
-        stream.on_connected(streams=self._streams)
+        stream.on_connected(overlap, streams=self._streams)
         self._hand_over()
         self._started(connection, stream.end_lsn, self._identity.timeline)
         following = self._follow_tables(connection, stream)
         self._group.create_task(following, name="published tables")
+
+    def _confirmed_lsn(self, stream: ChangeStream) -> Lsn:
+        """A slot that we have just made begins where the log does."""
+        confirmed_lsn = self._identity.confirmed_lsn
+        return stream.end_lsn if confirmed_lsn is None else confirmed_lsn
 
     async def _follow_tables(self, connection: ReplicationConnection, stream: ChangeStream) -> None:
         """Renamed and dropped tables are not in the stream. So the catalogs are asked again, while
@@ -335,6 +344,7 @@ class LogicalPrimary(Primary):
             spool_bytes_max=self._spooling.bytes_max,
             slots=_slots_of(found.settings),
             tables=identity.tables,
+            tail=found.tail if found.end_lsn else None,
         )
 
     async def _create_slot(self, connection: ReplicationConnection) -> Lsn:
@@ -371,6 +381,7 @@ class LogicalPrimary(Primary):
         if connection is None or stream is None:
             return
         wants_status, transactions = False, stream.transactions
+        was_comparing = stream.is_comparing
         try:
             if stream.is_replaying:
                 stream.replay(BATCH_BYTES_MAX)
@@ -379,6 +390,8 @@ class LogicalPrimary(Primary):
             self._hand_over()
         except (WalkeeperError, RemoteProtocolError) as error:
             self._hand_over()
+            if isinstance(error, DiffersFromLog):
+                error = self._on_other_branch(error, stream)
             self._lose(self._without_streaming(error))
             return
         if stream.transactions != transactions:
@@ -386,8 +399,21 @@ class LogicalPrimary(Primary):
         if stream.is_replaying and connection.is_reading and not self._is_replay_due:
             self._is_replay_due = True
             asyncio.get_running_loop().call_soon(self._replay_on, connection)
-        if wants_status:
+        if wants_status or (was_comparing and not stream.is_comparing):
             self._send_status()
+
+    def _on_other_branch(self, error: DiffersFromLog, stream: ChangeStream) -> WalkeeperError:
+        """What a connection that was just ending confirmed after we had asked is not sent to the
+        next. So it counts when it is found again, with the slot where it was."""
+        confirmed_lsn = self._confirmed_lsn(stream)
+        if self._differed_lsn != confirmed_lsn:
+            self._differed_lsn = confirmed_lsn
+            return Unavailable(f"{error}; asking it once more")
+        return Refused(
+            f"{error}: it is on another branch of the history, or was set back to an older state "
+            "of its disk. Consumers may have what the log has, and acknowledged commits may be in "
+            f"the log alone: {NEW_LOG}"
+        )
 
     def _on_silence(self) -> str:
         said = super()._on_silence()
@@ -422,7 +448,7 @@ class LogicalPrimary(Primary):
         stream = self._end.stream
         assert stream is not None
         position, data = stream.take()
-        self._received_lsn = stream.end_lsn
+        self._received_lsn = stream.received_lsn
         if data:
             self._post(WalArrived(position, data))
 

@@ -85,6 +85,11 @@ class OpenTransaction:
         return self._written_bytes + self._unwritten_bytes + subtransactions
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing was done that was not rolled back."""
+        return not self._written_bytes + self._unwritten_bytes
+
+    @property
     def tables(self) -> set[tuple[str, str]]:
         """(schema, name) of what it has changed."""
         return set(self._table_bytes)

@@ -254,6 +254,7 @@ class Primary:
     ) -> None:
         command = f'START_REPLICATION SLOT "{self._slot}" PHYSICAL {start_lsn} TIMELINE {timeline}'
         if await self._start_copy(connection, command):
+            self._received_lsn = start_lsn
             self._started(connection, start_lsn, timeline)
 
     async def _start_copy(self, connection: ReplicationConnection, command: str) -> bool:
@@ -298,7 +299,6 @@ class Primary:
         logger.warning("dropped the replication slot %s, which was lost: %s", self._slot, error)
 
     def _started(self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int) -> None:
-        self._received_lsn = start_lsn
         # Kept as far as it is this stream's: a commit may wait for just what was reported while
         # there was no connection, and nothing new may come.
         self._flush_lsn = min(self._flush_lsn, start_lsn)

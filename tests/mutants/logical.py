@@ -10,6 +10,8 @@ from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 CHANGE_STREAM = PROPOSER + "change_stream.py"
 OPEN_TRANSACTIONS = PROPOSER + "open_transactions.py"
 ENTRIES = COMMON + "entries.py"
+OVERLAP = PROPOSER + "overlap.py"
+LOGICAL_CHECK = PROPOSER + "logical_check.py"
 LOGICAL_PRIMARY = PROPOSER + "logical_primary.py"
 LOGICAL_LOG = SAFEKEEPER + "logical_log.py"
 LOGICAL_STREAM = SAFEKEEPER + "logical_stream.py"
@@ -18,6 +20,7 @@ STREAM_TEST = "tests/test_change_stream.py::"
 STREAMED_TEST = "tests/test_streamed_transactions.py::test_"
 ENTRIES_TEST = "tests/test_entries.py::"
 CHECK_TEST = "tests/test_logical_check.py::"
+OVERLAP_TEST = "tests/test_overlap.py::test_"
 CONSUMER_TEST = "tests/test_logical_stream.py::"
 POSITIONS_TEST = "tests/test_consumer_positions.py::"
 
@@ -49,8 +52,8 @@ LOGICAL = (
         "what-the-log-has-comes-again",
         "a transaction that the log has is dropped when PostgreSQL sends it again",
         CHANGE_STREAM,
-        "Begin.unpack(message).final_lsn < self.end_lsn",
-        "Begin.unpack(message).final_lsn < ZERO_LSN",
+        "self._is_dropping = final_lsn < self.end_lsn",
+        "self._is_dropping = final_lsn < ZERO_LSN",
         STREAM_TEST + "test_what_the_log_has_is_dropped_but_its_relations_are_remembered",
     ),
     _mutant(
@@ -113,10 +116,51 @@ LOGICAL = (
     _mutant(
         "moved-slot-is-accepted",
         "a slot beyond the log's end was moved, and what lies between is in no log",
-        PROPOSER + "logical_check.py",
+        LOGICAL_CHECK,
         "    if confirmed_lsn > end.end_lsn:\n",
         "    if confirmed_lsn > end.end_lsn + (1 << 40):\n",
         CHECK_TEST + "test_it_is_refused_with_what_to_do[begins at 0/141, the log ends at 0/140]",
+    ),
+    _mutant(
+        "set-back-is-accepted",
+        "what the slot decodes below the log's end is in the log",
+        OVERLAP,
+        "        elif has_rows:\n",
+        "        elif has_rows and commit.commit_lsn > self._end_lsn:\n",
+        OVERLAP_TEST + "where_the_log_has_no_transaction_there_must_be_none",
+    ),
+    _mutant(
+        "last-one-is-missing",
+        "the log's last transaction is in the primary's WAL",
+        OVERLAP,
+        "        if self.expected is not None:\n",
+        "        if self.expected is not None and lsn < self._end_lsn:\n",
+        OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
+    ),
+    _mutant(
+        "confirmed-before-it-is-compared",
+        "nothing is confirmed to a primary before its past is known to be the log's",
+        CHANGE_STREAM,
+        "            return self._overlap.confirmed_lsn\n",
+        "            return self.end_lsn\n",
+        OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
+    ),
+    _mutant(
+        "compared-from-too-late-on",
+        "the log's last transaction is looked for as far back as the slot may not have confirmed",
+        LOGICAL_CHECK,
+        "        is_enough = tail.is_enough(self.primary.confirmed_lsn)\n",
+        "        is_enough = tail is not None\n",
+        CHECK_TEST + "test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs",
+    ),
+    _mutant(
+        "other-publications",
+        "a log keeps the same publications from its beginning on",
+        LOGICAL_CHECK,
+        "    if not kept or set(kept) == set(primary.publications):\n",
+        "    if primary.publications:\n",
+        CHECK_TEST
+        + "test_it_is_refused_with_what_to_do[keeps publication p, and not publications p, q]",
     ),
     _mutant(
         "parts-are-sent-at-once",

@@ -143,6 +143,7 @@ class ChangingPrimary:
             timeline_file=b"",
             database="shop",
             slot="s",
+            publications=("p",),
             confirmed_lsn=Lsn(self.confirmed_lsn),
         )
 
@@ -227,12 +228,14 @@ class ChangingPrimary:
             self.world.facts["transactions that were streamed"] += one.is_streamed
 
     def stream(self, standby: ChangesNode, start_lsn: Lsn) -> None:
-        """START_REPLICATION … LOGICAL: whoever had the slot before is ended."""
+        """START_REPLICATION … LOGICAL: whoever had the slot before is ended. A transaction comes
+        if its commit record starts there or behind it."""
         if self._standby is not None and self._standby is not standby:
             self._standby.primary_lost("the slot was taken")
         self._standby, self._decoding, self._next = standby, Decoding(), 0
         from_lsn = max(start_lsn, self.confirmed_lsn)
-        self._skipped = {step.of for step in self._steps if 0 < step.of.end_lsn <= from_lsn}
+        ended = {step.of for step in self._steps if step.of.end_lsn}
+        self._skipped = {of for of in ended if (of.commit_lsn or of.end_lsn - 1) < from_lsn}
         had = [one for one in self.transactions if one in self._skipped]
         if had and self.world.random.random() < 0.3:
             self._skipped.discard(had[-1])  # a proposer has to drop what it has

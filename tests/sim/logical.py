@@ -38,7 +38,8 @@ from walkeeper_common.quorum import LogKind
 from walkeeper_proposer import entry_writer
 from walkeeper_proposer.campaign import Purpose
 from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.logical_check import LogicalEnd
+from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.overlap import DiffersFromLog
 from walkeeper_proposer.proposer_events import WalArrived
 
 SPOOL_BYTES_MAX = 1 << 20
@@ -49,6 +50,8 @@ FACTS = (
     "transactions that were streamed",
     "subtransactions that were rolled back",
     "elections",
+    "comparisons",
+    "comparisons made again",
 )
 FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log before its commit
 
@@ -62,6 +65,8 @@ class ChangesNode(ProposerNode):
         self.log_end = LogicalEnd()
         self._payloads: list[bytes] = []
         self._log = LogBytes(Lsn(0))  # all of it, as this leader has it
+        self._flushed: tuple[Lsn, Lsn] | None = None  # (LSN, position), not reported yet
+        self._differed_lsn: Lsn | None = None
         super().__init__(*arguments, **options)
 
     def campaign_options(self) -> dict[str, Any]:
@@ -91,11 +96,20 @@ class ChangesNode(ProposerNode):
         def start() -> None:
             if self._reaches_primary(serial):
                 stream = self.log_end.stream = self._stream_at(start_lsn)
-                stream.on_connected(streams=True)
+                overlap = stream.overlap(self._confirmed_lsn)
+                stream.on_connected(overlap, streams=True)
+                self.world.facts["comparisons"] += stream.is_comparing
                 self._hand_over()
-                self.primary.stream(self, stream.end_lsn)
+                self.primary.stream(self, overlap.begin_lsn)
 
         self._later(self.world.delay_ms(), start)
+
+    @property
+    def _confirmed_lsn(self) -> Lsn:
+        """Of the slot, as it was asked when this node connected."""
+        identity = self.core.primary
+        assert isinstance(identity, LogicalIdentity) and identity.confirmed_lsn is not None
+        return identity.confirmed_lsn
 
     def _stream_at(self, position: Lsn) -> ChangeStream:
         stream, found = self.log_end.stream, self.log_end.found
@@ -126,13 +140,27 @@ class ChangesNode(ProposerNode):
         for _ in range(self.world.random.randint(1, 4)):
             if self._is_paused or not self._has_primary:
                 return
-            if stream.is_replaying:
-                stream.replay(REPLAY_BYTES)
-            elif self._payloads:
-                stream.on_copy_data(self._payloads.pop(0))
+            try:
+                if stream.is_replaying:
+                    stream.replay(REPLAY_BYTES)
+                elif self._payloads:
+                    stream.on_copy_data(self._payloads.pop(0))
+            except DiffersFromLog as error:
+                self._on_other_branch(error)
+                return
             self._hand_over()
+            self._report_flushed(stream)
         if self._payloads or stream.is_replaying:
             self._later(self.world.delay_ms(), self._take_arrived)
+
+    def _on_other_branch(self, error: DiffersFromLog) -> None:
+        """There is none. The slot may have been moved since it was asked; not twice."""
+        self.world.facts["comparisons made again"] += 1
+        if self._differed_lsn == self._confirmed_lsn:
+            self.oracles.durability.fail(f"{self.name}: {error}")
+        self._differed_lsn = self._confirmed_lsn
+        self.primary.leave(self)
+        self.primary_lost(str(error))
 
     def primary_lost(self, text: str) -> None:
         self._payloads.clear()
@@ -156,8 +184,15 @@ class ChangesNode(ProposerNode):
         self._judge_report(commit_lsn)
         lsn = stream.on_committed(commit_lsn)
         if lsn is not None:
-            self.primary.report(self, lsn, self._log, self._whole_end(commit_lsn))
+            self._flushed = lsn, self._whole_end(commit_lsn)
+        self._report_flushed(stream)
         self._hand_over()  # a progress entry may have waited for this one
+
+    def _report_flushed(self, stream: ChangeStream) -> None:
+        if self._flushed is not None and not stream.is_comparing:
+            lsn, position = self._flushed
+            self._flushed = None
+            self.primary.report(self, lsn, self._log, position)
 
     def _whole_end(self, position: Lsn) -> Lsn:
         first = self._log.begin
