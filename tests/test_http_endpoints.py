@@ -80,6 +80,76 @@ async def _answered(port: int) -> bytes:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("half", [b"", b"GET /metrics HTTP/1.1\r\nHost", ASK[:-2]])
+def test_who_sends_no_whole_request_is_let_go_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch, half: bytes
+) -> None:
+    monkeypatch.setattr("walkeeper_common.http_endpoints.HEAD_TIMEOUT_S", 1.0)
+
+    async def body() -> None:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(ASK)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            silent = []
+            for _ in range(connections_allowed(CONNECTIONS_MAX) - 1):
+                silent.append(await asyncio.open_connection("127.0.0.1", port))
+                silent[-1][1].write(half)
+            assert await asyncio.wait_for(_answered(port), 10) == b"HTTP/1.1 200 OK\r\n"
+            for other, _ in silent:
+                assert await asyncio.wait_for(other.read(), 10) == b""
+            writer.write(ASK)  # who has asked once may be silent for longer
+            await asyncio.wait_for(reader.readuntil(b"200 OK"), 10)
+            for _, each in [(reader, writer), *silent]:
+                each.close()
+
+    uvloop.run(body())
+
+
+def test_a_request_that_trickles_in_is_let_go_and_a_long_answer_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("walkeeper_common.http_endpoints.HEAD_TIMEOUT_S", 0.4)
+
+    async def wait(_: web.Request) -> web.Response:
+        await asyncio.sleep(1.2)
+        return web.Response(text="at last")
+
+    async def body() -> None:
+        async with serving(wait=wait) as port:
+            patient, asks = await asyncio.open_connection("127.0.0.1", port)
+            asks.write(ASK.replace(b"/health", b"/wait"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for byte in ASK[:-1]:
+                if reader.at_eof():
+                    break
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.05)
+            assert reader.at_eof()
+            await asyncio.wait_for(patient.readuntil(b"at last"), 10)
+            asks.close()
+            writer.close()
+
+    uvloop.run(body())
+
+
+def test_who_has_asked_and_then_stays_silent_is_let_go_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("walkeeper_common.http_endpoints.KEEP_ALIVE_S", 0.5)
+
+    async def body() -> None:
+        async with serving() as port:
+            for more in (b"", ASK[:-2]):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(ASK + more)
+                answer = await asyncio.wait_for(reader.read(), 10)
+                assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"ok\n")
+                writer.close()
+
+    uvloop.run(body())
+
+
 def test_a_request_whose_peer_has_gone_is_given_up() -> None:
     async def body() -> None:
         events: list[str] = []

@@ -6,7 +6,8 @@
     /metrics  the same figures in Prometheus' text format
 
 Imported only when --http is given: a safekeeper without it pays nothing. Whoever asks too much is
-refused before the daemon runs out of descriptors, which its files need.
+refused before the daemon runs out of descriptors, which its files need; and whoever holds one and
+asks nothing loses it, or the silent would shut out those who ask.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,10 +31,13 @@ from walkeeper_common.errors import Refused
 logger = logging.getLogger("walkeeper.http")
 
 CONNECTIONS_MAX = 100
+HEAD_TIMEOUT_S = 5.0  # for a connection's first request
+KEEP_ALIVE_S = 75.0  # for the next one: above the minute at which Prometheus asks
 CROWDED = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
     b"too many connections\n"
 )
+Route = Callable[[web.Request], Awaitable[web.Response]]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -79,17 +84,93 @@ class _Refusal(asyncio.Protocol):
         transport.close()
 
 
+class _FirstHeads:
+    """Ends connections that do not send a whole head in time; aiohttp would wait for ever."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+
+    def expect(self, connection: web.RequestHandler) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(HEAD_TIMEOUT_S, self._end, connection)
+
+    def _end(self, connection: web.RequestHandler) -> None:
+        del self._waiting[connection]
+        connection.force_close()  # nothing, if its peer has gone since or was told 400
+
+    @property
+    def middleware(self) -> Middleware:
+        """Sees every request, as soon as its head is whole."""
+
+        @web.middleware
+        async def on_head(request: web.Request, handler: Handler) -> web.StreamResponse:
+            timer = self._waiting.pop(request.protocol, None)
+            if timer is not None:
+                timer.cancel()
+            return await handler(request)
+
+        return on_head
+
+    def cancel(self) -> None:
+        for timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+
 async def serve_http(
     address: Address,
     endpoints: Endpoints,
     *,
-    routes: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] | None = None,
+    routes: Mapping[str, Route] | None = None,
     on_listening: Callable[[str, int], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
 ) -> None:
     """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs; one
     is cancelled when its peer has gone."""
     connections_max = connections_allowed(connections_max)
+    heads = _FirstHeads()
+    app = web.Application(middlewares=[heads.middleware])
+    _add_routes(app.router, endpoints, routes or {})
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=1,
+        handler_cancellation=True,
+        keepalive_timeout=KEEP_ALIVE_S,
+    )
+    await runner.setup()
+    server = runner.server
+    assert server is not None
+    told = False
+
+    def connected() -> asyncio.BaseProtocol:
+        nonlocal told
+        is_room = len(server.connections) < connections_max
+        if not is_room and not told:
+            logger.warning("--http: %d connections are open, more are refused", connections_max)
+        told = not is_room
+        if not is_room:
+            return _Refusal()
+        connection = server()
+        heads.expect(connection)
+        return connection
+
+    try:
+        listener = await _listen(connected, *address)
+        try:
+            if on_listening is not None:
+                on_listening(*listener.sockets[0].getsockname()[:2])
+            await asyncio.get_running_loop().create_future()
+        finally:
+            listener.close()
+    finally:
+        heads.cancel()
+        await runner.cleanup()
+
+
+def _add_routes(
+    router: web.UrlDispatcher, endpoints: Endpoints, routes: Mapping[str, Route]
+) -> None:
     registry = CollectorRegistry()
     registry.register(_Collector(endpoints.gauges))
 
@@ -106,39 +187,14 @@ async def serve_http(
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
 
-    app = web.Application()
     for path, handler in (
         ("/health", health),
         ("/ready", ready),
         ("/status", status),
         ("/metrics", metrics),
-        *(routes or {}).items(),
+        *routes.items(),
     ):
-        app.router.add_get(path, handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
-    await runner.setup()
-    server = runner.server
-    assert server is not None
-    told = False
-
-    def connected() -> asyncio.BaseProtocol:
-        nonlocal told
-        is_room = len(server.connections) < connections_max
-        if not is_room and not told:
-            logger.warning("--http: %d connections are open, more are refused", connections_max)
-        told = not is_room
-        return server() if is_room else _Refusal()
-
-    try:
-        listener = await _listen(connected, *address)
-        try:
-            if on_listening is not None:
-                on_listening(*listener.sockets[0].getsockname()[:2])
-            await asyncio.get_running_loop().create_future()
-        finally:
-            listener.close()
-    finally:
-        await runner.cleanup()
+        router.add_get(path, handler)
 
 
 async def _listen(
