@@ -377,6 +377,39 @@ def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.Monke
     asyncio.run(ask())
 
 
+class Beginning(Made):
+    """Of it nothing is committed until a consumer waits."""
+
+    def __init__(self, *, ever: bool) -> None:
+        super().__init__(1, 5)
+        self._ever = ever
+
+    async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
+        assert beyond == self.commit_lsn and timeout_s <= 10
+        await asyncio.sleep(0 if self._ever else timeout_s)
+        if self._ever:  # the segment's header and no entry yet, then more
+            whole = self.commit_lsn > START
+            self.commit_lsn = self.log.end if whole else START + SegmentHeader.BYTES
+        return self.commit_lsn
+
+
+def test_a_consumer_of_a_log_that_begins_waits_for_its_first_settings() -> None:
+    made = Beginning(ever=True)
+    made.commit_lsn = START
+    assert asyncio.run(LogicalLog(made.served()).known_settings()).publications == ("p",)
+
+
+def test_a_log_that_no_proposer_streams_into_is_refused_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("walkeeper_safekeeper.logical_log.REPLICATE_S", 0.05)
+    made = Beginning(ever=False)
+    made.commit_lsn = START
+    with pytest.raises(SqlRefused, match="no proposer has streamed into") as caught:
+        asyncio.run(LogicalLog(made.served()).known_settings())
+    assert caught.value.sqlstate == "57P03"
+
+
 def settings(*publications: str) -> LogSettings:
     return LogSettings(publications or ("p",), "shop", {}, {})
 

@@ -234,18 +234,28 @@ class LogicalLog:
             segment = segment - log.segment_bytes
 
     async def known_settings(self) -> LogSettings:
-        """57P03 before the first proposer has streamed."""
-        try:
-            await self.refresh()
-        except WalkeeperError as error:  # cut while it was read: what is known still holds
-            logger.info("cluster %s: %s", self.log.cluster, error)
-        if self.settings is None:
-            raise SqlRefused(
-                "57P03",
-                f'no proposer has streamed into cluster "{self.log.cluster}" yet',
-                hint="Start walkeeper proposer --logical --publication NAME.",
-            )
-        return self.settings
+        """Those of a first proposer are waited for: it says that it is ready before a quorum has
+        them, and before this safekeeper knows of it. 57P03 if they do not come."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + REPLICATE_S
+        while True:
+            commit_lsn = self.log.commit_lsn
+            try:
+                await self.refresh()
+            except WalkeeperError as error:  # cut while it was read: what is known still holds
+                logger.info("cluster %s: %s", self.log.cluster, error)
+            if self.settings is not None:
+                return self.settings
+            if (left_s := until_s - clock()) <= 0:
+                break
+            await self.log.wait_for_commit(commit_lsn, left_s)
+        raise SqlRefused(
+            "57P03",
+            f'no proposer has streamed into cluster "{self.log.cluster}" yet, as far as this '
+            f"safekeeper knows after {REPLICATE_S:g} s",
+            hint="Start walkeeper proposer --logical --publication NAME. If one runs, a quorum of "
+            "safekeepers, this one among them, has to hear it.",
+        )
 
     async def _header(self, segment: Lsn) -> SegmentHeader | None:
         """None while it is not committed."""
