@@ -17,6 +17,7 @@ from walkeeper_cli.standby_names import (
     quoted_name,
     requires,
     setting_for,
+    without,
 )
 
 __all__ = ["server", "walkeeper"]
@@ -92,6 +93,41 @@ def test_who_is_required_is_what_trying_every_set_of_standbys_says() -> None:
                 )
                 assert requires(value, "w") == (ever and not without), value
                 assert exceeds_its_names(value) == (not ever), value
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("FIRST 2 (a, walkeeper)", "FIRST 1 (a)"),
+        ("FIRST 3 (walkeeper, a, b)", "FIRST 2 (a, b)"),
+        ("any 2(a, Walkeeper)", "ANY 1 (a)"),
+        ("2 (a, walkeeper)", "FIRST 1 (a)"),
+        ("a, walkeeper, b", "FIRST 1 (a, b)"),
+        ("any, walkeeper", 'FIRST 1 ("any")'),
+        ("FIRST 2 (a, b, walkeeper)", "FIRST 2 (a, b)"),  # the first two stay so
+        ("ANY 2 (a, b, walkeeper)", "ANY 2 (a, b)"),
+        ("FIRST 3 (a, walkeeper)", "FIRST 1 (a)"),
+        ("FIRST 2 (walkeeper, a, A)", "FIRST 1 (a, A)"),
+        ("FIRST 2 (walkeeper, WALKEEPER)", ""),
+        ('FIRST 2 ("x ""y""", walkeeper)', 'FIRST 1 ("x ""y""")'),
+        ("walkeeper", ""),
+        ("", ""),
+    ],
+)
+def test_a_setting_without_one_keeps_the_others(value: str, left: str) -> None:
+    assert without(value, "walkeeper") == left
+
+
+def test_who_is_required_beside_one_that_is_taken_out_stays_required() -> None:
+    for size in (2, 3, 4):
+        for listed in product("wabc", repeat=size):
+            for method, wanted in product(("FIRST", "ANY"), range(1, size + 2)):
+                value = f"{method} {wanted} ({', '.join(listed)})"
+                left = without(value, "w")
+                assert not includes(left, "w") and not exceeds_its_names(left), value
+                for other in set(listed) - {"w"}:
+                    assert includes(left, other), value
+                    assert requires(left, other) or not requires(value, other), value
 
 
 def _acknowledged(

@@ -113,7 +113,10 @@ async def _others_warnings(
         if not is_proposers(other):
             found.append(f"two standbys that are both called {other} need no {names[0]}")
         if other.lower() not in connected_names:
-            found.append(f"commits wait for {other}, too, which is not connected")
+            found.append(
+                f"commits wait for {other}, too, which is not connected; `walkeeper detach "
+                "--application-name` takes it out"
+            )
     return found
 
 

@@ -2,6 +2,9 @@
 
 It needs nothing but SQL to the primary: no safekeeper, no proposer, and no write that would wait.
 What it gives up is said in LSNs, so that somebody can look later whether anything was lost.
+
+A proposer that is named is taken out of the setting and the others stay in it: who gives up one log
+gives up no other. The setting goes when nobody else is left, or when nobody is named.
 """
 
 from __future__ import annotations
@@ -19,13 +22,18 @@ from walkeeper_cli.primary_settings import (
     refuse_recovery,
     refuse_without_rights,
     standby_names,
+    standbys,
 )
 from walkeeper_cli.standby_names import (
     DEFAULT_NAME,
     PARAMETER,
     REPLACED,
+    described,
+    includes,
     is_proposers,
     listed_names,
+    requires,
+    without,
 )
 from walkeeper_cli.standby_slots import dropped_warnings
 from walkeeper_common.errors import Refused
@@ -79,7 +87,13 @@ async def detach(settings: DetachSettings, say: Say) -> None:
         before = await standby_names(sql)
         names = _proposers(before, settings)
         slots = await _slots(sql, names, settings.slot)
-        if before.setting or before.replaced:
+        left = _left(before.setting, settings.application_name)
+        if left == before.setting != "":
+            _say_not_listed(left, settings, slots, say)
+        elif left:
+            await _take_out(sql, before, left, say)
+            await _say_unsafe_range(sql, slots, say, of=settings.application_name)
+        elif before.setting or before.replaced:
             await _clear(sql, before, settings, say)
             await _say_unsafe_range(sql, slots, say)
         else:
@@ -99,16 +113,43 @@ async def detach(settings: DetachSettings, say: Say) -> None:
 def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
     """Whom commits wait for, of those that are ours. Refuses to clear what is not ours."""
     if settings.application_name is not None:
-        ours = [settings.application_name]
-    else:
-        ours = [name for name in listed_names(before.setting) if is_proposers(name)]
-    listed = [name.lower() for name in listed_names(before.setting)]
-    if before.setting and not before.replaced and not any(n.lower() in listed for n in ours):
+        return [settings.application_name.lower()]
+    ours = [name.lower() for name in listed_names(before.setting) if is_proposers(name)]
+    if before.setting and not before.replaced and not ours:
         raise Refused(
             f"{PARAMETER} is {before.setting!r}, which names no walkeeper proposer: left as it is. "
             "If one of these is the proposer, say so with --application-name"
         )
-    return [name.lower() for name in ours] or [DEFAULT_NAME]
+    return ours or [DEFAULT_NAME]
+
+
+def _left(setting: str, application_name: str | None) -> str:
+    """What the setting is to be: the same if it does not list who is named."""
+    if application_name is None:
+        return ""
+    if not includes(setting, application_name):
+        return setting
+    left = without(setting, application_name)
+    if "*" not in listed_names(left):
+        return left
+    if any(map(is_proposers, listed_names(left))):
+        raise Refused(
+            f"{PARAMETER} is {setting!r}, which lists *, any standby: {application_name} cannot be "
+            "taken out of it. Left as it is; without --application-name it is cleared"
+        )
+    return ""
+
+
+def _say_not_listed(
+    setting: str, settings: DetachSettings, slots: Sequence[Slot], say: Say
+) -> None:
+    """It was taken out before; or never was there, if nothing is known of it at all."""
+    what = f"{PARAMETER} = {setting!r}"
+    if not slots:
+        raise Refused(
+            f"{what} does not list {settings.application_name}, and it has no slot: left as it is"
+        )
+    say(f"not attached: {settings.application_name} is not in {what}, which stays")
 
 
 async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None) -> list[Slot]:
@@ -124,11 +165,7 @@ async def _clear(
     sql: asyncpg.Connection, before: StandbyNames, settings: DetachSettings, say: Say
 ) -> None:
     """Empty or restore the setting, and see that nobody waits any more."""
-    if before.source == "command line":
-        raise Refused(
-            f"{PARAMETER} = {before.setting!r} was given on the server's command line, which "
-            "nothing overrides: restart the server without it"
-        )
+    _refuse_command_line(before)
     parameters = [PARAMETER, REPLACED] if before.replaced else [PARAMETER]
     await refuse_without_rights(sql, parameters, before.replaced)
     await put_back(sql, before.replaced, forget_replaced=bool(before.replaced))
@@ -140,6 +177,29 @@ async def _clear(
         f"detached: {PARAMETER} is empty (was {before.setting!r}); commits wait for the "
         "primary's own disk alone"
     )
+
+
+def _refuse_command_line(before: StandbyNames) -> None:
+    if before.source == "command line":
+        raise Refused(
+            f"{PARAMETER} = {before.setting!r} was given on the server's command line, which "
+            "nothing overrides: restart the server without it"
+        )
+
+
+async def _take_out(sql: asyncpg.Connection, before: StandbyNames, left: str, say: Say) -> None:
+    """Sets what is left; what `attach --replace` replaced is restored with the last one."""
+    _refuse_command_line(before)
+    await refuse_without_rights(sql, [PARAMETER], left)
+    await put_back(sql, left, forget_replaced=False)
+    say(
+        f"detached: {PARAMETER} is {left!r} (was {before.setting!r}); commits still wait for "
+        f"{described(left)}"
+    )
+    connected_names = {row.application_name.lower() for row in await standbys(sql)}
+    for name in listed_names(left):
+        if requires(left, name) and name.lower() not in connected_names:
+            say(f"warning: commits wait for {name}, which is not connected")
 
 
 async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
@@ -154,20 +214,26 @@ async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _say_unsafe_range(sql: asyncpg.Connection, slots: Sequence[Slot], say: Say) -> None:
+async def _say_unsafe_range(
+    sql: asyncpg.Connection, slots: Sequence[Slot], say: Say, *, of: str | None = None
+) -> None:
+    """`of` one log, while commits still wait for others; or of all."""
     end_lsn = Lsn.parse(await sql.fetchval("SELECT pg_current_wal_flush_lsn()::text"))
     known = [slot.restart_lsn for slot in slots if slot.restart_lsn is not None]
+    title = "unsafe range" if of is None else f"unsafe range of {of}"
     if not known:
+        where = "on the primary alone may be" if of is None else "its safekeepers may lack"
         say(
-            "unsafe range: unknown, because the proposer's slot is gone; on the primary alone may "
-            f"be any WAL up to {end_lsn}, and all after it until the next attach"
+            f"{title}: unknown, because the proposer's slot is gone; {where} any WAL up to "
+            f"{end_lsn}, and all after it until the next attach"
         )
         return
     begin_lsn = min(known)
+    where = "it may be on the primary alone" if of is None else "its safekeepers may lack it"
     say(
-        f"unsafe range: from {begin_lsn}, the last position that a quorum confirmed, to {end_lsn} "
-        f"({max(end_lsn - begin_lsn, 0)} bytes), and all WAL after it until the next attach: it "
-        "may be on the primary alone"
+        f"{title}: from {begin_lsn}, the last position that a quorum confirmed, to {end_lsn} "
+        f"({max(end_lsn - begin_lsn, 0)} bytes), and all WAL after it until the next attach: "
+        f"{where}"
     )
 
 

@@ -72,6 +72,28 @@ def setting_for(*names: str) -> str:
     return f"FIRST {len(names)} ({', '.join(quoted_name(name) for name in names)})"
 
 
+def without(setting: str, name: str) -> str:
+    """The value for those that a value lists besides; "" if there are none.
+
+    As many of these as before, or all that are left: who was required stays so.
+    """
+    others = [listed for listed in listed_names(setting) if listed.lower() != name.lower()]
+    if not others:
+        return ""
+    wanted, _ = _counted(setting)
+    wanted = min(wanted, len({other.lower() for other in others}))
+    is_any = _LIST.fullmatch(setting) and setting.lstrip().lower().startswith("any")
+    quoted = ", ".join(quoted_name(other) for other in others)
+    return f"{'ANY' if is_any else 'FIRST'} {wanted} ({quoted})"
+
+
+def described(setting: str) -> str:
+    """Whom commits wait for, in words."""
+    wanted, listed = _counted(setting)
+    names = ", ".join(listed_names(setting))
+    return names if wanted == len(listed) else f"{wanted} of {names}"
+
+
 def string_literal(text: str) -> str:
     """For SQL and for postgresql.conf alike."""
     return "'" + text.replace("'", "''") + "'"

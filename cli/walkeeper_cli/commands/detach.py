@@ -33,7 +33,7 @@ from walkeeper_cli.options import (
 @option(
     "--application-name",
     type=ApplicationName(),
-    help="The proposer, if it is not called walkeeper or walkeeper_….",
+    help="Take out this one alone; others that commits wait for stay.  [default: clear all]",
 )
 @option(
     "--timeout",
@@ -55,6 +55,10 @@ def command(
     Needs nothing but the primary: no safekeeper and no proposer. Clears synchronous_standby_names,
     or restores what `attach --replace` replaced, and prints the range of WAL that may be on the
     primary alone from then on. May be run again.
+
+    With --application-name it takes out one of several (FIRST 2 becomes FIRST 1), and commits wait
+    for the others as before. A proposer that is not called walkeeper or walkeeper_… has to be
+    named.
     """
     from walkeeper_cli.detach import DetachSettings, detach
 
