@@ -58,7 +58,7 @@ def whole_end_lsn(cluster: LogicalCluster) -> str:
 
 def hanging_inserts(primary: PostgresServer, numbers: range) -> list[subprocess.Popen[str]]:
     """Each in a session of its own: they wait for the log's quorum."""
-    row = "INSERT INTO journal VALUES ({}, repeat('v', 500))"
+    row = "INSERT INTO journal VALUES ({}, 'instead of it')"
     return [primary.psql("-c", row.format(number)) for number in numbers]
 
 
@@ -85,7 +85,12 @@ def test_a_primary_that_was_set_back_to_a_snapshot_is_refused(
         cluster.proposer.signal(signal.SIGSTOP)
     primary.start()
     hanging = hanging_inserts(primary, range(21, 27))
-    wait_until(lambda: primary.sql(f"SELECT pg_current_wal_flush_lsn() > '{end}'"))
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    wait_until(lambda: primary.sql(waiting) == len(hanging))
+    primary.sql(
+        "SET synchronous_commit = local", "INSERT INTO other SELECT generate_series(1, 3000)"
+    )
+    assert primary.sql(f"SELECT pg_current_wal_flush_lsn() > '{end}'")
     if proposer == "running":
         cluster.proposer.signal(signal.SIGCONT)
     else:
