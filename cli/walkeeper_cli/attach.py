@@ -44,6 +44,11 @@ from walkeeper_proposer.primary_sql import connected
 
 CAUGHT_UP_BYTES = 1 << 20
 ROLLBACK_TIMEOUT_S = 10.0
+TRUNCATE_IS_DECODED = 14  # the major version: without a lock that a TRUNCATE holds as it waits
+TRUNCATE_HANGS = (
+    "before PostgreSQL 14 a TRUNCATE of a published table that has a primary key hangs, with all "
+    "commits behind it, while commits wait for a logical log; `walkeeper detach` lets them go"
+)
 EXCEEDS = "waits for more standbys than it names: no commit returns"
 
 Say = Callable[[str], None]
@@ -98,7 +103,10 @@ async def attach(settings: AttachSettings, say: Say) -> str:
 
 async def _proposers_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) -> list[str]:
     found = await ahead_warnings(sql, proposers)
-    if any(proposer.slot_type != "logical" for proposer in proposers):
+    kinds = {proposer.slot_type for proposer in proposers}
+    if "logical" in kinds and sql.get_server_version().major < TRUNCATE_IS_DECODED:
+        found.append(TRUNCATE_HANGS)
+    if kinds - {"logical"}:
         found += await wal_keep_warnings(sql)
     return found
 

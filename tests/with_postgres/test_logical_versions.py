@@ -231,6 +231,29 @@ def test_published_tables_are_those_of_postgresqls_view(
         assert sorted(primary.rows(published_query(names, version))) == sorted(view), names
 
 
+@pytest.mark.parametrize("primary", [13], indirect=True)
+def test_before_14_a_truncate_waits_for_what_waits_for_it_and_attach_says_so(
+    cluster: LogicalCluster,  # noqa: F811
+    primary: PostgresServer,
+) -> None:
+    """The server's fault, as with any synchronous subscriber; what attach says of it is right."""
+    said = "a TRUNCATE of a published table that has a primary key hangs"
+    assert said in walkeeper("attach", "--dsn", primary.dsn()).stderr
+    primary.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    truncating = threading.Thread(target=primary.sql, args=("TRUNCATE t",))
+    truncating.start()
+    locked = "SELECT count(*) FROM pg_locks JOIN pg_stat_replication USING (pid) WHERE NOT granted"
+    wait_until(lambda: primary.sql(locked))
+    assert truncating.is_alive()
+    assert walkeeper("detach", "--dsn", primary.dsn()).returncode == 0
+    truncating.join(20)
+    assert not truncating.is_alive()
+    primary.sql("INSERT INTO t VALUES (2)")
+    assert walkeeper("attach", "--dsn", primary.dsn()).returncode == 0
+    primary.sql("INSERT INTO t VALUES (3)")
+    assert primary.rows("SELECT id FROM t ORDER BY id") == [(2,), (3,)]
+
+
 @pytest.mark.parametrize("primary", [17], indirect=True)
 def test_consumers_are_told_of_nothing_that_no_quorum_of_the_wal_has(
     cluster: LogicalCluster,  # noqa: F811
