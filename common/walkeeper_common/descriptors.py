@@ -2,9 +2,12 @@
 
     take_descriptors        at its start, or Refused
     connections_allowed     a cap on one kind of connections, under this process' limit
+    kept_files_allowed      how many files of its logs a safekeeper keeps open, of all together
 
-A file that cannot be opened is a failed disk, for good. So whoever takes connections refuses one
-too many long before, and files have half of the descriptors to themselves.
+A log whose file cannot be opened takes no WAL meanwhile, or has failed for good. So whoever takes
+connections refuses one too many long before, and files have half of the descriptors to themselves:
+a quarter of all is for those that stay open because they may be used again, the other for those
+that are in use, whatever is kept: a few of each log at most, one or none most of the time.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ def take_descriptors() -> None:
 def connections_allowed(cap: int) -> int:
     """`cap`, or less in proportion where descriptors are few; at least 1."""
     return -(-cap * min(_allowed(), DESCRIPTORS_OF_FULL_CAPS) // DESCRIPTORS_OF_FULL_CAPS)
+
+
+def kept_files_allowed() -> int:
+    return _allowed() // 4
 
 
 def _allowed() -> int:

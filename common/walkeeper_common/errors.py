@@ -54,4 +54,5 @@ class CorruptWal(StorageError):
 
 
 class NoSpace(StorageError):
-    """ENOSPC or EDQUOT while allocating. Not final: appends are refused until there is space."""
+    """ENOSPC or EDQUOT while allocating, EMFILE or ENFILE before anything is written. Not final:
+    appends are refused until there is space."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.cluster_name import CLUSTER_NAME
+from walkeeper_common.descriptors import kept_files_allowed
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
@@ -34,6 +35,7 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
 from walkeeper_safekeeper.member_register import joined
+from walkeeper_safekeeper.open_files import OpenFiles
 from walkeeper_safekeeper.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.settings import SafekeeperSettings
@@ -56,6 +58,7 @@ class LogCatalog:
         self._data_dir, self._acceptor_id = settings.data_dir, settings.acceptor_id
         self._group, self._on_defect = group, on_defect
         self._loop_share = LoopShare()
+        self._files = OpenFiles(kept_files_allowed())
         self._open: dict[str, HostedLog] = {}
         self._prepared: dict[str, Durable] = {}
         self._broken: dict[str, str] = {}
@@ -104,8 +107,9 @@ class LogCatalog:
 
     def _folder(self, cluster: str) -> LogFolder:
         path = os.path.join(self._data_dir, cluster)
-        folder = RealDisk(path)
-        wal = RealDisk(os.path.join(path, "wal"), bytes_max=self._settings.wal_bytes_max)
+        files, bytes_max = self._files, self._settings.wal_bytes_max
+        folder = RealDisk(path, files=files)
+        wal = RealDisk(os.path.join(path, "wal"), files=files, bytes_max=bytes_max)
         return LogFolder(path, folder, wal, OrphanShelf(os.path.join(path, "orphans")))
 
     def logs(self) -> Sequence[HostedLog]:

@@ -3,10 +3,11 @@
     RealDisk(path)            one directory: segments, or the control file and slots
     claim_data_directory      DIR is ours, for this process and for this acceptor id
 
-Contract: what `wal_store.Disk` says. ENOSPC and EDQUOT are NoSpace in `allocate` only; every other
-OSError is a StorageError with path and errno, and the caller never retries. Safe to use from
-several threads; a file may be unlinked or replaced while another thread reads it. Modes are 0700
-and 0600. Descriptors are kept open, `DESCRIPTORS_MAX` of them.
+Contract: what `wal_store.Disk` says. ENOSPC and EDQUOT are NoSpace in `allocate` only, EMFILE and
+ENFILE also where something is to be written and its file cannot be opened; every other OSError is
+a StorageError with path and errno, and the caller never retries. Safe to use from several threads;
+a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
+Descriptors are kept open, for all directories of the process as many as `OpenFiles` keeps.
 
 A full disk must not keep the control file from being written (PROTOCOL.md rule 16): votes go on.
 So each directory keeps a reserve, a file of real blocks (and an inode) that `replace` gives up
@@ -20,16 +21,16 @@ import errno
 import fcntl
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_common.sync_path import sync_path
+from walkeeper_safekeeper.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.wal_store import HALF_MADE, Buffer
 
-DESCRIPTORS_MAX = 64
+DESCRIPTORS_MAX = 64  # of a directory that shares its OpenFiles with no other
 RESERVE = "reserve"
 RESERVE_BYTES = 1 << 20
 IDENTITY = "safekeeper"
@@ -40,50 +41,41 @@ _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
-class _OpenFile:
-    """A descriptor that is closed with the last reference to it: one that was evicted may be in use
-    on another thread."""
-
-    __slots__ = ("descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
 class RealDisk:
     """One directory; made, with mode 0700, if it is not there."""
 
     def __init__(
-        self, path: str, *, reserve_bytes: int = RESERVE_BYTES, bytes_max: int | None = None
+        self,
+        path: str,
+        *,
+        files: OpenFiles | None = None,
+        reserve_bytes: int = RESERVE_BYTES,
+        bytes_max: int | None = None,
     ) -> None:
         """`bytes_max`: a quota on what is allocated here (--wal-size-max)."""
         self.path, self._bytes_max = os.path.abspath(path), bytes_max
         self._reserve_bytes = reserve_bytes
-        self._lock = Lock()
-        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
+        self._owner = object()  # not the path: what is there may be another directory later
+        self._lock = Lock()  # a name is opened, or comes to mean another file
         make_directory(self.path)
         self._make_reserve()
 
     def close(self) -> None:
         """Closes every descriptor. The disk can be used again; it opens what it needs."""
         with self._lock:
-            for name in list(self._open):
-                self._evict(name)
+            self._files.forget_all(self._owner)
 
     def names(self) -> list[str]:
         with self._failures("listing", ""):
-            return sorted(os.listdir(self.path))
+            return sorted(self._files.opening(lambda: os.listdir(self.path)))
 
     def size(self, name: str) -> int:
         with self._failures("looking at", name):
             return os.stat(self._path(name)).st_size
 
     def read_at(self, name: str, offset: int, size: int) -> bytes:
-        with self._failures("reading", name):
-            file = self._file(name)
+        with self._failures("reading", name), self._held(name) as file:
             data = os.pread(file.descriptor, size, offset)
             while len(data) < size:
                 more = os.pread(file.descriptor, size - len(data), offset + len(data))
@@ -98,23 +90,28 @@ class RealDisk:
         return data
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        with self._failures("writing", name):
-            file = self._file(name)
-            for first in range(0, len(buffers), _BUFFERS_MAX):
-                group = buffers[first : first + _BUFFERS_MAX]
-                size = sum(map(len, group))
-                self._whole(name, offset, os.pwritev(file.descriptor, group, offset), size)
-                offset += size
+        file = self._hold_to_write(name)
+        try:
+            file.is_unsynced = True
+            with self._failures("writing", name):
+                for first in range(0, len(buffers), _BUFFERS_MAX):
+                    group = buffers[first : first + _BUFFERS_MAX]
+                    size = sum(map(len, group))
+                    self._whole(name, offset, os.pwritev(file.descriptor, group, offset), size)
+                    offset += size
+        finally:
+            self._files.give_back(file)
 
     def _whole(self, name: str, offset: int, written: int, size: int) -> None:
         if written != size:
             raise StorageError(f"writing {self._path(name)}: {written} of {size} bytes at {offset}")
 
     def writer(self, name: str) -> Callable[[int, Buffer], None]:
-        with self._failures("writing", name):
-            file = self._file(name)
+        self._files.give_back(self._hold_to_write(name))
+        files, key = self._files, self._key(name)
 
         def write_durably(offset: int, data: Buffer) -> None:
+            file = files.hold(key) or self._hold_to_write(name)
             try:
                 written = os.pwrite(file.descriptor, data, offset)
                 if written == len(data):
@@ -122,24 +119,28 @@ class RealDisk:
                     return
             except OSError as error:
                 raise self._failure("writing", name, error) from error
+            finally:
+                files.give_back(file)
             self._whole(name, offset, written, len(data))
 
         return write_durably
 
     def sync_data(self, name: str) -> None:
-        with self._failures("syncing", name):
-            os.fdatasync(self._file(name).descriptor)
+        with self._failures("syncing", name), self._held(name) as file:
+            file.is_unsynced = False  # held, so it stays open; and no fsync is ever tried again
+            os.fdatasync(file.descriptor)
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
-            sync_path(self.path)
+            self._files.opening(lambda: sync_path(self.path))
 
     def allocate(self, name: str, size: int) -> None:
-        self._keep_quota(size)
-        if not self._make_reserve():
-            raise NoSpace(f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes")
         path = self._path(name)
         try:
+            self._keep_quota(size)
+            if not self._make_reserve():
+                text = f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes"
+                raise NoSpace(text)
             with self._failures("allocating", name):
                 self._write_zeros(path, size)
         except StorageError as error:
@@ -147,6 +148,8 @@ class RealDisk:
                 os.unlink(path)
             if is_no_space(error.__cause__):
                 raise NoSpace(f"no space for {size} bytes of {path}") from error
+            if is_no_descriptor(error.__cause__):
+                raise NoSpace(str(error)) from error
             raise
 
     def _keep_quota(self, size: int) -> None:
@@ -155,7 +158,7 @@ class RealDisk:
             return
         used = 0
         with self._failures("looking at", ""):
-            for entry in os.scandir(self.path):
+            for entry in self._files.opening(lambda: os.scandir(self.path)):
                 if _SEGMENT_NAME.match(entry.name) and not entry.name.endswith(HALF_MADE):
                     used += entry.stat().st_size
         if used + size > self._bytes_max:
@@ -166,7 +169,7 @@ class RealDisk:
             )
 
     def _write_zeros(self, path: str, size: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = self._new(path)
         try:
             try:
                 # Asks for all the space at once: a disk is not filled to the brim by a try.
@@ -182,21 +185,21 @@ class RealDisk:
             os.close(descriptor)
 
     def drop_cached(self, name: str) -> None:
-        with suppress(OSError):  # gone meanwhile, or a file system that knows no hints
-            os.posix_fadvise(self._file(name).descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        # Gone meanwhile, or a file system that knows no hints.
+        with suppress(OSError), self._held(name) as file:
+            os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def rename(self, old: str, new: str) -> None:
-        # Under the lock: nobody may open a name between its change and the end of its descriptor,
-        # or later writes to that name would go to a file that is gone.
+        # Under the lock, and forgotten first: nobody may get hold of the file that a name meant
+        # before, or later writes to that name would go to a file that is gone.
         with self._failures("renaming", old), self._lock:
+            self._files.forget(self._key(old), self._key(new))
             os.rename(self._path(old), self._path(new))
-            self._evict(old)
-            self._evict(new)
 
     def unlink(self, name: str) -> None:
         with self._failures("removing", name), self._lock:
+            self._files.forget(self._key(name))
             os.unlink(self._path(name))
-            self._evict(name)
 
     def replace(self, name: str, data: bytes) -> None:
         """Gives up the reserve if there is no space otherwise. Any failure is a StorageError."""
@@ -213,14 +216,15 @@ class RealDisk:
                 self._give_up_reserve()
                 self._write_new(half_made, data)
             with self._lock:
+                self._files.forget(self._key(name))
                 os.rename(self._path(half_made), self._path(name))
-                self._evict(name)
-            sync_path(self.path)
+            self._files.opening(lambda: sync_path(self.path))
         self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
-        self._make_reserve()
+        with suppress(NoSpace):  # `allocate` makes it before anything else
+            self._make_reserve()
 
     def _write_new(self, name: str, data: bytes) -> None:
-        descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = self._new(self._path(name))
         try:
             written = os.write(descriptor, data)
             if written != len(data):  # short: the next write says why
@@ -230,8 +234,13 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def _new(self, path: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        return self._files.opening(lambda: os.open(path, flags, 0o600))
+
     def _make_reserve(self) -> bool:
-        """Whole, or as much of it as there is room for; whether it is whole."""
+        """Whole, or as much of it as there is room for; whether it is whole. NoSpace if it is not
+        and cannot be opened."""
         path, wanted = self._path(RESERVE), self._reserve_bytes
         if wanted == 0:
             return True
@@ -248,6 +257,8 @@ class RealDisk:
                     self._write_zeros(path, size)
                 return size == wanted
             except StorageError as error:
+                if is_no_descriptor(error.__cause__):
+                    raise NoSpace(str(error)) from error
                 if not is_no_space(error.__cause__):
                     raise
                 self._give_up_reserve()
@@ -271,20 +282,36 @@ class RealDisk:
     def _failure(self, doing: str, name: str, error: OSError) -> StorageError:
         return StorageError(f"{doing} {self._path(name)}: {error.strerror}")
 
-    def _file(self, name: str) -> _OpenFile:
-        """An open descriptor of an existing file, not closed while it is held. OSError."""
-        with self._lock:
-            file = self._open.get(name)
-            if file is None:
-                self._open[name] = file = _OpenFile(os.open(self._path(name), os.O_RDWR))
-            self._open.move_to_end(name)
-            while len(self._open) > DESCRIPTORS_MAX:
-                self._open.popitem(last=False)
-        return file
+    def _key(self, name: str) -> tuple[object, str]:
+        return self._owner, name
 
-    def _evict(self, name: str) -> None:
-        """Forgets the descriptor: the name means another file now, or none. Under the lock."""
-        self._open.pop(name, None)
+    @contextmanager
+    def _held(self, name: str) -> Iterator[OpenFile]:
+        """An existing file, open until the block ends. OSError."""
+        file = self._files.hold(self._key(name)) or self._opened(name)
+        try:
+            yield file
+        finally:
+            self._files.give_back(file)
+
+    def _hold_to_write(self, name: str) -> OpenFile:
+        """An existing file, to be given back. NoSpace if there is no descriptor for it: nothing of
+        it has been written then, so it may be tried again."""
+        try:
+            return self._files.hold(self._key(name)) or self._opened(name)
+        except OSError as error:
+            failure = self._failure("writing", name, error)
+            raise (NoSpace(str(failure)) if is_no_descriptor(error) else failure) from error
+
+    def _opened(self, name: str) -> OpenFile:
+        """Held. What another thread has opened meanwhile is as good."""
+        with self._lock:
+            file = self._files.hold(self._key(name))
+            if file is None:
+                path = self._path(name)
+                descriptor = self._files.opening(lambda: os.open(path, os.O_RDWR))
+                file = self._files.add(self._key(name), descriptor)
+        return file
 
 
 def make_directory(path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from walkeeper_common.errors import StorageError
+from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.walpages import overwriting_pages
 
@@ -29,12 +29,14 @@ class Tail:
 
     def append(self, lsn: int, wal: Buffer) -> bool:
         """Durable when it returns; below `end_lsn`. False, and nothing done, if it holds a page
-        that `append` syncs before (wal_store.py, point 2)."""
+        that `append` syncs before (wal_store.py, point 2), or if `append` has to say why not."""
         offset = lsn - self._begin_lsn
         if overwriting_pages(offset, wal):
             return False
         try:
             self._write(offset, wal)
+        except NoSpace:
+            return False
         except StorageError as error:
             raise self._fail(error, lsn) from error
         return True

@@ -75,10 +75,10 @@ class Disk(Protocol):
         """Exactly `size` bytes."""
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        """All bytes, one behind the other; a short write is an error."""
+        """All bytes, one behind the other, or an error. NoSpace: none, and it can be retried."""
 
     def writer(self, name: str) -> Callable[[int, Buffer], None]:
-        """`write_at` of one piece and `sync_data`, for a file that keeps its name."""
+        """`write_at` of one piece, then `sync_data`, for a file that keeps its name."""
 
     def sync_data(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
@@ -95,7 +95,7 @@ class Disk(Protocol):
 
 
 class SegmentNotAllocated(NoSpace):
-    """An append stopped at a segment that has no room; all below `flush_lsn` is durable."""
+    """Appends stopped at a segment without room or descriptor; below `flush_lsn` is durable."""
 
     def __init__(self, text: str, flush_lsn: Lsn) -> None:
         super().__init__(text)
@@ -192,8 +192,8 @@ class WalStore:
         """Writes and syncs; returns the end, below which everything is durable.
 
         One vectored write and one fdatasync for each segment touched. SegmentNotAllocated if a
-        segment could not be allocated in the middle: nothing was written from its `flush_lsn`
-        on. Any other StorageError is final.
+        segment could not be allocated, or opened, in the middle: nothing was written from its
+        `flush_lsn` on. Any other StorageError is final.
         """
         if self._failed is not None:
             raise StorageError(f"no more appends after a failure: {self._failed}")

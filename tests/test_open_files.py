@@ -1,0 +1,360 @@
+"""The open files of many logs: one bound for all, none closed in use; and too few of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from walkeeper_common.descriptors import (
+    DESCRIPTORS_MIN,
+    connections_allowed,
+    kept_files_allowed,
+)
+from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.open_files import OpenFiles
+from walkeeper_safekeeper.real_disk import RealDisk
+from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.wal_store import SegmentNotAllocated
+
+PIECE = 64
+
+
+def disks_on(tmp_path: Path, files: OpenFiles, count: int) -> list[RealDisk]:
+    return [
+        RealDisk(str(tmp_path / f"log{i}"), files=files, reserve_bytes=4096) for i in range(count)
+    ]
+
+
+def open_count() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Nothing more can be opened in this process, but in the place of what is closed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open("/dev/null", os.O_RDONLY)]
+    try:
+        limit = max(map(int, os.listdir("/proc/self/fd"))) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            while True:
+                taken.append(os.dup(taken[0]))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_other_tests() -> None:
+    gc.collect()  # descriptors are counted below
+
+
+# One bound
+
+
+def test_all_logs_of_a_process_share_one_bound(tmp_path: Path) -> None:
+    files = OpenFiles(10)
+    disks = disks_on(tmp_path, files, 14)
+    before = open_count()
+    for i in range(20):
+        for k, disk in enumerate(disks):
+            disk.replace(f"f{i}", b"%02d %02d" % (k, i))
+            assert disk.read_at(f"f{i}", 0, 5) == b"%02d %02d" % (k, i)
+            assert open_count() - before <= 10
+    for disk in disks:
+        disk.close()
+    assert (len(files), open_count()) == (0, before)
+
+
+def test_what_is_used_again_and_again_stays_open(tmp_path: Path) -> None:
+    """A busy log's tail, beside a reader who goes through a thousand segments."""
+    files = OpenFiles(4)
+    busy, other = disks_on(tmp_path, files, 2)
+    busy.allocate("tail", PIECE)
+    write, opened = busy.writer("tail"), set[int]()
+    other.replace("f", b"x")
+    for i in range(50):
+        write(0, b"%02d" % i)
+        os.link(tmp_path / "log1" / "f", tmp_path / "log1" / f"f{i}")
+        other.read_at(f"f{i}", 0, 1)
+        opened |= {d for d in map(int, os.listdir("/proc/self/fd")) if is_tail(d, tmp_path)}
+    assert len(opened) == 1
+
+
+def is_tail(descriptor: int, tmp_path: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == str(tmp_path / "log0" / "tail")
+    except FileNotFoundError:  # that of the listing itself
+        return False
+
+
+def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
+    async def body() -> None:
+        settings = SafekeeperSettings(1, str(tmp_path), ("127.0.0.1", 0))
+        async with asyncio.TaskGroup() as group:
+            catalog = LogCatalog(settings, group, lambda defect: None)
+            before = open_count()
+            for k in range(5):
+                catalog._folder(f"c{k}")
+            for k in range(5):
+                for number in range(kept_files_allowed() // 4):
+                    folder = catalog._folder(f"c{k}")
+                    name = f"{k} {number}"
+                    (tmp_path / f"c{k}" / "slots").write_bytes(name.encode())
+                    assert folder.load_slots() == name.encode()
+            assert open_count() - before == kept_files_allowed() < 5 * (kept_files_allowed() // 4)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MIN, hard))
+    try:
+        assert kept_files_allowed() == DESCRIPTORS_MIN // 4
+        assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
+        asyncio.run(body())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# In use
+
+
+def read(disk: RealDisk) -> None:
+    assert disk.read_at("used", 0, PIECE) == bytes(PIECE)
+
+
+def write(disk: RealDisk) -> None:
+    disk.write_at("used", 0, [b"12", b"34"])
+
+
+def write_durably(disk: RealDisk) -> None:
+    disk.writer("used")(0, b"1234")
+
+
+def sync(disk: RealDisk) -> None:
+    disk.sync_data("used")
+
+
+def drop_cached(disk: RealDisk) -> None:
+    disk.drop_cached("used")
+
+
+@pytest.mark.parametrize("ends", ["evicted", "unlinked", "replaced", "closed"])
+@pytest.mark.parametrize("use", [read, write, write_durably, sync, drop_cached])
+def test_a_descriptor_in_use_is_never_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[RealDisk], None], ends: str
+) -> None:
+    """At each system call another thread does all that closes descriptors, and opens files that
+    would get the number."""
+    files = OpenFiles(1)
+    disk, other = disks_on(tmp_path, files, 2)
+    disk.allocate("used", PIECE)
+    other.replace("f", b"x")
+    inode, calls = (tmp_path / "log0" / "used").stat().st_ino, list[str]()
+
+    def meanwhile() -> None:
+        with suppress(StorageError):  # it may be gone already
+            if ends == "unlinked":
+                disk.unlink("used")
+            elif ends == "replaced":
+                disk.replace("used", bytes(PIECE))
+            elif ends == "closed":
+                disk.close()
+        for _ in range(3):
+            other.replace("f", b"x")
+            assert other.read_at("f", 0, 1) == b"x"
+
+    def watched(name: str) -> Callable[..., object]:
+        call = getattr(os, name)
+
+        def checked(descriptor: int, *arguments: object) -> object:
+            if os.fstat(descriptor).st_ino == inode and threading.current_thread() is main:
+                calls.append(name)
+                thread = threading.Thread(target=meanwhile)
+                thread.start()
+                thread.join()
+                assert os.fstat(descriptor).st_ino == inode, f"{name} of another file"
+            return call(descriptor, *arguments)
+
+        return checked
+
+    main = threading.current_thread()
+    for name in ("pread", "pwrite", "pwritev", "fdatasync", "posix_fadvise"):
+        monkeypatch.setattr(os, name, watched(name))
+    before = open_count()
+    use(disk)
+    assert calls
+    disk.close()
+    other.close()
+    assert open_count() <= before
+
+
+def test_many_threads_with_few_descriptors_write_each_their_own_files(tmp_path: Path) -> None:
+    files, failures = OpenFiles(2), list[BaseException]()
+    disks = disks_on(tmp_path, files, 6)
+
+    def run(disk: RealDisk, mark: bytes) -> None:
+        random = Random(mark)
+        try:
+            for i in range(4):
+                disk.allocate(f"s{i}", PIECE)
+            for _ in range(300):
+                name = f"s{random.randrange(4)}"
+                if random.random() < 0.1:
+                    disk.allocate(f"{name}.tmp", PIECE)
+                    disk.rename(f"{name}.tmp", name)
+                    disk.write_at(name, 0, [mark * PIECE])
+                elif random.random() < 0.5:
+                    disk.write_at(name, 0, [mark * PIECE])
+                    disk.sync_data(name)
+                else:
+                    disk.writer(name)(0, mark * PIECE)
+                assert disk.read_at(name, 0, PIECE) == mark * PIECE
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(disk, b"%c" % (65 + k))) for k, disk in enumerate(disks)
+    ]
+    before = open_count()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    for disk in disks:
+        disk.close()
+    assert (len(files), open_count()) == (0, before)
+
+
+def test_a_file_stays_open_between_its_write_and_its_sync(tmp_path: Path) -> None:
+    """A failed write back is told on descriptors that were open then, perhaps on no others."""
+    files = OpenFiles(1)
+    disk, other = disks_on(tmp_path, files, 2)
+    disk.allocate("segment", PIECE)
+    other.replace("f", b"x")
+    disk.write_at("segment", 0, [b"1"])
+    key = disk._owner, "segment"
+    written = files.hold(key)
+    assert written is not None
+    files.give_back(written)
+    other.read_at("f", 0, 1)
+    again = files.hold(key)
+    assert again is written
+    files.give_back(again)
+    disk.sync_data("segment")
+    other.read_at("f", 0, 1)
+    assert files.hold(key) is None
+
+
+# Too few
+
+
+def test_idle_files_make_room_for_one_that_is_needed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = OpenFiles(100)
+    busy, idle = disks_on(tmp_path, files, 2)
+    busy.allocate("segment", PIECE)
+    for i in range(8):
+        idle.replace(f"f{i}", b"x")
+        idle.read_at(f"f{i}", 0, 1)
+    with no_descriptors():
+        busy.write_at("segment", 0, [b"1"])
+    assert len(files) == 1
+    busy.sync_data("segment")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "Too many open files: " in caplog.text and "LimitNOFILE=" in caplog.text
+
+
+DOINGS: dict[str, Callable[[RealDisk], object]] = {
+    "allocate": lambda disk: disk.allocate("new", PIECE),
+    "replace": lambda disk: disk.replace("control", b"x"),
+    "names": lambda disk: disk.names(),
+    "sync_directory": lambda disk: disk.sync_directory(),
+    "read_at": lambda disk: disk.read_at("segment", 0, 1),
+    "writer": lambda disk: disk.writer("segment")(0, b"1"),
+}
+
+
+@pytest.mark.parametrize("doing", DOINGS)
+def test_whatever_opens_a_file_has_room_made_for_it(tmp_path: Path, doing: str) -> None:
+    files = OpenFiles(100)
+    busy, idle = disks_on(tmp_path, files, 2)
+    busy.allocate("segment", PIECE)
+    idle.replace("f", b"x")
+    idle.read_at("f", 0, 1)
+    with no_descriptors():
+        DOINGS[doing](busy)
+    assert doing in ("read_at", "writer") or not len(files)
+
+
+@pytest.mark.parametrize("doing", DOINGS)
+def test_without_any_descriptor_only_what_can_be_tried_again_says_so(
+    tmp_path: Path, doing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
+    disk.allocate("segment", PIECE)
+    with no_descriptors(), pytest.raises(StorageError, match="Too many open files") as failed:
+        DOINGS[doing](disk)
+    assert isinstance(failed.value, NoSpace) == (doing in ("allocate", "writer"))
+    assert "new" not in disk.names()
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert "also after that" in caplog.text
+    DOINGS[doing](disk)
+
+
+def test_a_log_without_descriptors_refuses_appends_and_goes_on_later(tmp_path: Path) -> None:
+    """At each append: in a segment that is there, and in one that would have to be allocated."""
+    wal = plain_wal(21, 150)
+    (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
+    store = make_store(disk)
+    store.create(wal.start_lsn)
+    at = wal.start_lsn
+    while at < wal.end_lsn:
+        end = min(wal.end_lsn, at + SEGMENT // 2)
+        disk.close()
+        with no_descriptors():
+            for _ in range(2):
+                with pytest.raises(SegmentNotAllocated, match="Too many open files") as error:
+                    store.append(at, [wal.read(at, end)])
+                assert error.value.flush_lsn == at
+        at = store.append(at, [wal.read(at, end)])
+    assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
+    disk.close()
+    assert recover(make_store(disk), facts_of(wal)).flush_lsn == wal.end_lsn
+
+
+def test_the_short_way_to_the_tail_leaves_it_to_the_long_one_to_refuse(tmp_path: Path) -> None:
+    wal = plain_wal(22, 20)
+    (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
+    store = make_store(disk)
+    store.create(wal.start_lsn)
+    half = wal.start_lsn + 5000
+    store.append(wal.start_lsn, [wal.read(wal.start_lsn, half)])
+    tail = store.tail(half)
+    assert tail is not None
+    disk.close()
+    with no_descriptors():
+        assert tail.append(half, wal.read(half, wal.end_lsn)) is False
+        with pytest.raises(SegmentNotAllocated):
+            store.append(half, [wal.read(half, wal.end_lsn)])
+        assert store.tail(half) is None
+    assert tail.append(half, wal.read(half, wal.end_lsn))
+    assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)
