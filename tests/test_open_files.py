@@ -24,7 +24,7 @@ from walkeeper_common.descriptors import (
 )
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.open_files import OpenFiles
+from walkeeper_safekeeper.open_files import RESERVED, OpenFiles
 from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.wal_store import SegmentNotAllocated
@@ -306,18 +306,37 @@ def test_whatever_opens_a_file_has_room_made_for_it(tmp_path: Path, doing: str) 
 
 
 @pytest.mark.parametrize("doing", DOINGS)
-def test_without_any_descriptor_only_what_can_be_tried_again_says_so(
+def test_without_any_descriptor_wal_waits_and_what_cannot_wait_has_a_reserve(
     tmp_path: Path, doing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
     disk.allocate("segment", PIECE)
-    with no_descriptors(), pytest.raises(StorageError, match="Too many open files") as failed:
-        DOINGS[doing](disk)
-    assert isinstance(failed.value, NoSpace) == (doing in ("allocate", "writer"))
+    with no_descriptors():
+        for _ in range(2 * RESERVED):
+            if doing not in ("allocate", "writer"):
+                DOINGS[doing](disk)
+                continue
+            with pytest.raises(NoSpace, match="Too many open files"):
+                DOINGS[doing](disk)
     assert "new" not in disk.names()
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert "also after that" in caplog.text
     DOINGS[doing](disk)
+
+
+def test_a_reserve_that_was_given_up_is_made_whole_again(tmp_path: Path) -> None:
+    before = open_count()
+    files = OpenFiles(100)
+    assert open_count() == before + RESERVED
+    (disk,) = disks_on(tmp_path, files, 1)
+    with no_descriptors():
+        spent = [files.opening_at_any_rate(lambda: os.dup(0)) for _ in range(3)]
+    assert open_count() == before + RESERVED
+    for descriptor in spent:
+        os.close(descriptor)
+    assert open_count() == before + RESERVED - len(spent)
+    disk.names()
+    assert open_count() == before + RESERVED
 
 
 def test_a_log_without_descriptors_refuses_appends_and_goes_on_later(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     hold / add / give_back    a descriptor, for as long as it is used
     forget / forget_all       a name means another file now, or none
     opening                   room is made once for a file that cannot be opened otherwise
+    opening_at_any_rate       and a reserve of descriptors is given up for it
 
 Contract: safe to use from several threads; its lock is held for bookkeeping only, never while a
 disk is waited for. Beyond `files_max` the least recently used are closed that nobody uses at the
@@ -16,6 +17,10 @@ and WAL would be written, or an fdatasync done, in the wrong file. So:
   3. A file that is forgotten leaves the table at once, and is closed when its last user is done.
 Nor is a file closed between a write to it and its sync, because what a disk has to say of a
 failed write it says on the descriptors that were open then: `is_unsynced`.
+
+WAL can wait for a descriptor; a control file or a look at the log cannot, a log whose control file
+is not written has failed for good. So a few descriptors are kept in reserve for them, as space is
+on the disk: votes go on.
 """
 
 from __future__ import annotations
@@ -25,10 +30,13 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from threading import Lock
 from typing import TypeAlias, TypeVar
 
 logger = logging.getLogger("walkeeper.files")
+
+RESERVED = 8
 
 Key: TypeAlias = tuple[object, str]  # the directory's owner, and a name
 Opened = TypeVar("Opened")
@@ -51,8 +59,12 @@ class OpenFiles:
         self._files_max = files_max
         self._lock = Lock()
         self._files: OrderedDict[Key, OpenFile] = OrderedDict()
+        self._reserve_lock = Lock()
+        self._reserve = list[int]()
+        self._fill_reserve()
 
     def __del__(self) -> None:
+        self._give_up_reserve()
         for file in self._files.values():  # nobody uses them: who does holds this object too
             os.close(file.descriptor)
 
@@ -136,8 +148,37 @@ class OpenFiles:
             return open_it()
         except OSError as error:
             if is_no_descriptor(error):
-                logger.warning("%s, also after that: what was to be done is not", error.strerror)
+                logger.warning("%s, also after that", error.strerror)
             raise
+
+    def opening_at_any_rate(self, open_it: Callable[[], Opened]) -> Opened:
+        """`opening`, for what cannot wait. The reserve is made whole again as soon as it can be."""
+        try:
+            opened = self.opening(open_it)
+        except OSError as error:
+            if not is_no_descriptor(error):
+                raise
+        else:
+            if len(self._reserve) < RESERVED:
+                with self._reserve_lock:
+                    self._fill_reserve()
+            return opened
+        with self._reserve_lock:
+            self._give_up_reserve()
+            try:
+                return open_it()
+            finally:
+                self._fill_reserve()
+
+    def _fill_reserve(self) -> None:
+        """As far as it goes."""
+        with suppress(OSError):
+            while len(self._reserve) < RESERVED:
+                self._reserve.append(os.open(os.devnull, os.O_RDONLY))
+
+    def _give_up_reserve(self) -> None:
+        while self._reserve:
+            os.close(self._reserve.pop())
 
 
 def _close(files: Iterable[OpenFile]) -> None:

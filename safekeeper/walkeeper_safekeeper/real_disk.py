@@ -38,6 +38,7 @@ IDENTITY = "safekeeper"
 _SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
 _ZEROS = bytes(1 << 20)
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -68,7 +69,7 @@ class RealDisk:
 
     def names(self) -> list[str]:
         with self._failures("listing", ""):
-            return sorted(self._files.opening(lambda: os.listdir(self.path)))
+            return sorted(self._files.opening_at_any_rate(lambda: os.listdir(self.path)))
 
     def size(self, name: str) -> int:
         with self._failures("looking at", name):
@@ -132,7 +133,7 @@ class RealDisk:
 
     def sync_directory(self) -> None:
         with self._failures("syncing", ""):
-            self._files.opening(lambda: sync_path(self.path))
+            self._files.opening_at_any_rate(lambda: sync_path(self.path))
 
     def allocate(self, name: str, size: int) -> None:
         path = self._path(name)
@@ -169,7 +170,7 @@ class RealDisk:
             )
 
     def _write_zeros(self, path: str, size: int) -> None:
-        descriptor = self._new(path)
+        descriptor = self._files.opening(lambda: os.open(path, _NEW, 0o600))
         try:
             try:
                 # Asks for all the space at once: a disk is not filled to the brim by a try.
@@ -218,13 +219,14 @@ class RealDisk:
             with self._lock:
                 self._files.forget(self._key(name))
                 os.rename(self._path(half_made), self._path(name))
-            self._files.opening(lambda: sync_path(self.path))
+            self._files.opening_at_any_rate(lambda: sync_path(self.path))
         self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
         with suppress(NoSpace):  # `allocate` makes it before anything else
             self._make_reserve()
 
     def _write_new(self, name: str, data: bytes) -> None:
-        descriptor = self._new(self._path(name))
+        path = self._path(name)
+        descriptor = self._files.opening_at_any_rate(lambda: os.open(path, _NEW, 0o600))
         try:
             written = os.write(descriptor, data)
             if written != len(data):  # short: the next write says why
@@ -233,10 +235,6 @@ class RealDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _new(self, path: str) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-        return self._files.opening(lambda: os.open(path, flags, 0o600))
 
     def _make_reserve(self) -> bool:
         """Whole, or as much of it as there is room for; whether it is whole. NoSpace if it is not
@@ -288,7 +286,8 @@ class RealDisk:
     @contextmanager
     def _held(self, name: str) -> Iterator[OpenFile]:
         """An existing file, open until the block ends. OSError."""
-        file = self._files.hold(self._key(name)) or self._opened(name)
+        opening = self._files.opening_at_any_rate
+        file = self._files.hold(self._key(name)) or self._opened(name, opening)
         try:
             yield file
         finally:
@@ -298,18 +297,18 @@ class RealDisk:
         """An existing file, to be given back. NoSpace if there is no descriptor for it: nothing of
         it has been written then, so it may be tried again."""
         try:
-            return self._files.hold(self._key(name)) or self._opened(name)
+            return self._files.hold(self._key(name)) or self._opened(name, self._files.opening)
         except OSError as error:
             failure = self._failure("writing", name, error)
             raise (NoSpace(str(failure)) if is_no_descriptor(error) else failure) from error
 
-    def _opened(self, name: str) -> OpenFile:
+    def _opened(self, name: str, opening: Callable[[Callable[[], int]], int]) -> OpenFile:
         """Held. What another thread has opened meanwhile is as good."""
         with self._lock:
             file = self._files.hold(self._key(name))
             if file is None:
                 path = self._path(name)
-                descriptor = self._files.opening(lambda: os.open(path, os.O_RDWR))
+                descriptor = opening(lambda: os.open(path, os.O_RDWR))
                 file = self._files.add(self._key(name), descriptor)
         return file
 
