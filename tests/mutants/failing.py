@@ -12,6 +12,8 @@ QUORUM = COMMON + "quorum.py"
 WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
 TAIL = SAFEKEEPER + "tail.py"
+REAL_DISK, OPEN_FILES = SAFEKEEPER + "real_disk.py", SAFEKEEPER + "open_files.py"
+OPEN_FILES_TEST = "tests/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(
     ACCEPTOR,
@@ -119,6 +121,40 @@ FAILING = (
                 "        effects: list[Effect] = self.move_commit()",
             ),
         ),
+    ),
+    Mutant(
+        "no-descriptor-is-final",
+        "16",
+        "a file that cannot be opened for writing is no failure",
+        (
+            Edit(
+                REAL_DISK,
+                "NoSpace(str(failure)) if is_no_descriptor(error) else failure",
+                "failure",
+            ),
+        ),
+        turns_red=OPEN_FILES_TEST
+        + "test_a_log_without_descriptors_refuses_appends_and_goes_on_later",
+    ),
+    Mutant(
+        "descriptor-in-use-is-closed",
+        "open_files",
+        "a descriptor in use is not closed: its number would be another file's",
+        (
+            Edit(
+                OPEN_FILES,
+                "if file.users == 0 and not file.is_unsynced:",
+                "if not file.is_unsynced:",
+            ),
+        ),
+        turns_red=OPEN_FILES_TEST + "test_a_descriptor_in_use_is_never_closed",
+    ),
+    Mutant(
+        "closed-before-its-sync",
+        "open_files",
+        "what was written stays open until it is synced, to be told what the disk has to say",
+        (Edit(OPEN_FILES, "if file.users == 0 and not file.is_unsynced:", "if file.users == 0:"),),
+        turns_red=OPEN_FILES_TEST + "test_a_file_stays_open_between_its_write_and_its_sync",
     ),
     Mutant(
         "reborn-member-votes",
