@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from typing import Any
 
 import pytest
+import uvloop
 
 from tests.fake_served_log import (
     FIRST_LSN,
@@ -39,6 +42,7 @@ from walkeeper_common.pgwire import (
     request_packet,
     startup_packet,
 )
+from walkeeper_safekeeper import server
 from walkeeper_safekeeper.login import parse_login
 from walkeeper_safekeeper.server import PREFACE, serve
 from walkeeper_safekeeper.wal_stream import StreamLimits
@@ -254,6 +258,38 @@ def test_a_port_in_use_is_refused_with_what_to_do():
             )
 
     run_with_server(catalog_of, scenario)
+
+
+def test_a_port_that_another_process_takes_meanwhile_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Both have bound it; who listens first has it."""
+    bind = server._bind
+
+    async def scenario() -> None:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            port = other.getsockname()[1]
+
+            async def bind_first(*arguments: Any) -> asyncio.Server:
+                listener = await bind(*arguments)
+                other.listen()
+                return listener
+
+            monkeypatch.setattr(server, "_bind", bind_first)
+            with pytest.raises(ExceptionGroup) as caught:
+                await serve(
+                    "127.0.0.1",
+                    port,
+                    catalog=catalog_of(),
+                    proposer_handler=FakeProposers(),
+                    now=lambda: 0.0,
+                    on_ready=lambda _host, _port: None,
+                )
+            assert caught.group_contains(Refused, match=f"127.0.0.1:{port} is in use")
+
+    uvloop.run(scenario())
 
 
 # Commands.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from walkeeper_common.errors import Refused
 
@@ -14,6 +14,26 @@ def shown_address(address: Address) -> str:
     """`10.0.0.1:5454`, `[::1]:5454`."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def in_use(address: Address, option: str) -> Refused:
+    return Refused(
+        f"{shown_address(address)} is in use: another process listens there; stop it, or choose "
+        f"another port with {option}"
+    )
+
+
+class Socket(Protocol):
+    def getsockname(self) -> tuple[Any, ...]: ...
+
+
+def where_it_listens(listening: Socket | None, wanted: Address, option: str) -> Address:
+    """With its real port. Refused if another process began to listen between our bind and our
+    listen: uvloop says nothing of that, and the listener has no socket then."""
+    if listening is None:
+        raise in_use(wanted, option)
+    host, port, *_ = listening.getsockname()
+    return host, port
 
 
 def is_host(text: str) -> bool:

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused
 
@@ -158,8 +158,9 @@ async def serve_http(
     try:
         listener = await _listen(connected, *address)
         try:
+            where = where_it_listens(listener.sockets[0], address, "--http")
             if on_listening is not None:
-                on_listening(*listener.sockets[0].getsockname()[:2])
+                on_listening(*where)
             await asyncio.get_running_loop().create_future()
         finally:
             listener.close()

@@ -23,7 +23,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TypeAlias, cast
 
-from walkeeper_common.addresses import shown_address
+from walkeeper_common.addresses import in_use, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import PREFACE
 from walkeeper_common.pgwire import SqlRefused, error_response
@@ -64,8 +64,7 @@ async def serve(
             server.group = group
             try:
                 await listener.start_serving()
-                address = listener.sockets[0].getsockname()
-                on_ready(address[0], address[1])
+                on_ready(*where_it_listens(listener.sockets[0], (host, port), "--listen"))
                 await asyncio.get_running_loop().create_future()
             finally:
                 # Before the sessions are waited for: none may start any more.
@@ -83,10 +82,7 @@ async def _bind(server: _Server, host: str, port: int) -> asyncio.Server:
         )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Refused(
-                f"{shown_address((host, port))} is in use: another process listens there; stop it, "
-                "or choose another port with --listen"
-            ) from error
+            raise in_use((host, port), "--listen") from error
         raise Refused(
             f"cannot listen on {shown_address((host, port))}: {error.strerror or error}; "
             "check --listen"
