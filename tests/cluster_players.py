@@ -23,9 +23,9 @@ from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import ProposerElected, Reject
 from walkeeper_common.quorum import Configuration, member_id
-from walkeeper_proposer import proposer_events as p
-from walkeeper_proposer.campaign import TERMS_MAX, Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.consensus import proposer_events as p
+from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Purpose
+from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.durable import Durable

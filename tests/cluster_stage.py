@@ -57,8 +57,8 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import VoteRequest
-from walkeeper_proposer import proposer_events as p
-from walkeeper_proposer.campaign import TERMS_MAX, Purpose
+from walkeeper_proposer.consensus import proposer_events as p
+from walkeeper_proposer.consensus.campaign import TERMS_MAX, Purpose
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.durable import Durable
 

@@ -10,8 +10,8 @@ from walkeeper_common.entries import EntryWalk, Frame
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import XLOG_DATA_BYTES
 from walkeeper_common.pgwire import Keepalive
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.open_transactions import Spool
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.open_transactions import Spool
 
 SPOOL_BYTES_MAX = 1 << 20
 SETTINGS = {"publications": ["p"], "options": {}}

@@ -269,7 +269,7 @@ class PostgresServer:
         return self.postmaster_pid() is not None
 
     def dsn(self, **parameters: str | int) -> str:
-        """libpq's form; also asyncpg's, through walkeeper_proposer.primary_sql."""
+        """libpq's form; also asyncpg's, through walkeeper_proposer.postgres.primary_sql."""
         given: dict[str, str | int] = {
             "host": "127.0.0.1",
             "port": self.port,

@@ -47,9 +47,9 @@ from walkeeper_common.messages import (
     VoteResponse,
 )
 from walkeeper_common.requests import ReadResponse
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
     BackedOff,
@@ -78,7 +78,7 @@ from walkeeper_proposer.proposer_events import (
     Tick,
     WalArrived,
 )
-from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
+from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 
 OTHER_UUID = b"o" * 16
 

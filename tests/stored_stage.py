@@ -47,7 +47,7 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
-from walkeeper_proposer import proposer_events as p
+from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_safekeeper import acceptor_events as a
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.driver import Driver

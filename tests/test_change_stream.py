@@ -26,7 +26,7 @@ from walkeeper_common.entries import FRAME_BYTES_MAX, EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import pack_copy_data
-from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream
 
 SEGMENT = 1 << 20
 START = Lsn(SEGMENT)

@@ -24,10 +24,10 @@ from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import RemoteProtocolError, StorageError
 from walkeeper_common.worker_thread import LoopShare
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import Outcome, Stop
 from walkeeper_proposer.daemon import _Life
 from walkeeper_proposer.monitoring import endpoints
-from walkeeper_proposer.proposer_events import Outcome, Stop
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver

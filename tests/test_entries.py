@@ -18,7 +18,7 @@ from walkeeper_common.entries import (
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.walformat import InvalidWal, RecordEnd
-from walkeeper_proposer.entry_writer import EntryWriter
+from walkeeper_proposer.logical.entry_writer import EntryWriter
 
 SEGMENT = 1024
 START = Lsn(SEGMENT)

@@ -20,7 +20,7 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_proposer.entry_writer import EntryWriter
+from walkeeper_proposer.logical.entry_writer import EntryWriter
 from walkeeper_safekeeper.entry_store import EntryStore
 from walkeeper_safekeeper.wal_store import Disk
 

@@ -82,7 +82,8 @@ def test_an_acceptor_that_forgets_a_written_record_is_found(
 def test_a_core_that_breaks_is_told_and_does_not_end_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("walkeeper_proposer.leadership.Leader.on_wal", lambda *_: [].pop())
+    where = "walkeeper_proposer.consensus.leadership.Leader.on_wal"
+    monkeypatch.setattr(where, lambda *_: [].pop())
     result = explore(TINY)
     assert result.is_exhausted
     assert list(result.broken) == ["proposer: IndexError: pop from empty list"]

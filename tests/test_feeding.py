@@ -8,10 +8,10 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AppendRequest
 from walkeeper_common.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.progress import IN_FLIGHT_BYTES_MAX, Member, Stage
-from walkeeper_proposer.proposer_events import Send
-from walkeeper_proposer.wal_window import WalWindow
+from walkeeper_proposer.consensus.feeding import Feeder
+from walkeeper_proposer.consensus.progress import IN_FLIGHT_BYTES_MAX, Member, Stage
+from walkeeper_proposer.consensus.proposer_events import Send
+from walkeeper_proposer.consensus.wal_window import WalWindow
 
 BALLOT = Ballot(2, b"p" * 16)
 START, END = Lsn(0x10000), Lsn(0x11000)

@@ -22,8 +22,9 @@ from walkeeper_common import entries, fields, framing, pgwire, replication_comma
 from walkeeper_common.lsn import Lsn
 from walkeeper_history import reading, timelines, walk
 from walkeeper_pager import block_index, places
-from walkeeper_proposer import change_stream, leadership
-from walkeeper_proposer.wal_window import WalWindow
+from walkeeper_proposer.consensus import leadership
+from walkeeper_proposer.consensus.wal_window import WalWindow
+from walkeeper_proposer.logical import change_stream
 from walkeeper_safekeeper import acceptor, answers, creation, logical_log, slots
 
 CORPUS_BYTES_MAX = 600_000

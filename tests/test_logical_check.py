@@ -24,13 +24,13 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.requests import ReadRequest, ReadResponse
-from walkeeper_proposer import entry_writer
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.gate import LogEnd, Waivers
-from walkeeper_proposer.logical_check import LogicalCheck, LogicalEnd, LogicalIdentity
-from walkeeper_proposer.overlap import Overlap
-from walkeeper_proposer.primary_check import Range, Verdict
-from walkeeper_proposer.proposer_events import Send
+from walkeeper_proposer.consensus.gate import LogEnd, Waivers
+from walkeeper_proposer.consensus.primary_check import Range, Verdict
+from walkeeper_proposer.consensus.proposer_events import Send
+from walkeeper_proposer.logical import entry_writer
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.logical_check import LogicalCheck, LogicalEnd, LogicalIdentity
+from walkeeper_proposer.logical.overlap import Overlap
 
 SEGMENT = 1 << 20
 START = Lsn(SEGMENT)

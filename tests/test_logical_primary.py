@@ -20,11 +20,11 @@ from walkeeper_common.pgwire import (
     ready_for_query,
     result,
 )
-from walkeeper_proposer import primary
-from walkeeper_proposer.logical_check import LogEndLsn, LogicalEnd
-from walkeeper_proposer.logical_primary import LogicalPrimary, Spooling
-from walkeeper_proposer.proposer_events import Event, PrimaryIdentified
-from walkeeper_proposer.replication_connection import InternalError
+from walkeeper_proposer.consensus.proposer_events import Event, PrimaryIdentified
+from walkeeper_proposer.logical.logical_check import LogEndLsn, LogicalEnd
+from walkeeper_proposer.postgres import primary
+from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
+from walkeeper_proposer.postgres.replication_connection import InternalError
 
 POSITION = Lsn(1 << 24)
 SLOT_ROW = ("logical", "pgoutput", "shop", "0/100", "reserved", None)

@@ -7,7 +7,7 @@ import pytest
 from tests.sim.logical import LogicalStory
 from tests.sim.oracle import Violation
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream
 
 CUTS_OFF = 50  # a transaction, inside of which a connection is lost
 KEPT = (10,)  # a progress entry between the core's asking for a stream and the stream

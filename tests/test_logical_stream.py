@@ -24,7 +24,7 @@ from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.pgwire import SqlRefused, StandbyStatus
-from walkeeper_proposer.change_stream import ChangeStream
+from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_safekeeper.client_connection import ClientConnection
 from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader, LogSettings

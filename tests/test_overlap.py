@@ -20,8 +20,8 @@ from tests.entry_maker import (
 )
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import Commit
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.overlap import DiffersFromLog, LoggedTail, Overlap
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.overlap import DiffersFromLog, LoggedTail, Overlap
 
 SEGMENT = 1 << 20
 FIRST = (begin(0x110), relation(9), insert(9), commit(0x110, 0x140))

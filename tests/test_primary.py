@@ -19,9 +19,7 @@ from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.messages import NO_FEEDBACK, Feedback
-from walkeeper_proposer import primary as primary_module
-from walkeeper_proposer.primary import Primary, identify, parse_size
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,
     PrimaryLost,
@@ -29,7 +27,9 @@ from walkeeper_proposer.proposer_events import (
     PrimaryReadFailed,
     WalArrived,
 )
-from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.postgres import primary as primary_module
+from walkeeper_proposer.postgres.primary import Primary, identify, parse_size
+from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 
 pytestmark = pytest.mark.postgres
 MIB = 1 << 20

@@ -50,9 +50,9 @@ from walkeeper_common.requests import (
     StatusRequest,
     StatusResponse,
 )
-from walkeeper_proposer import gate
-from walkeeper_proposer.proposer_events import PrimaryIdentity
-from walkeeper_proposer.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
+from walkeeper_proposer.consensus.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
 
 GARBAGE_FRAMES = 20_000
 BALLOTS = [NO_BALLOT, *(Ballot(term, bytes([term]) * 16) for term in range(1, 5))]

@@ -37,13 +37,13 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import PrepareLog
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import Member
-from walkeeper_proposer.proposer_events import DropLink, LinkUp, Outcome, Stop
-from walkeeper_proposer.proposer_events import Received as FromSafekeeper
-from walkeeper_proposer.proposer_events import Send as ToSafekeeper
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import DropLink, LinkUp, Outcome, Stop
+from walkeeper_proposer.consensus.proposer_events import Received as FromSafekeeper
+from walkeeper_proposer.consensus.proposer_events import Send as ToSafekeeper
 from walkeeper_safekeeper.acceptor import Acceptor
 from walkeeper_safekeeper.acceptor_events import Persist, Received, RecordEndFound, Send
 from walkeeper_safekeeper.creation import prepared

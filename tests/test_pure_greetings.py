@@ -11,8 +11,8 @@ from tests.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, configuratio
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_proposer.campaign import Campaign
-from walkeeper_proposer.greetings import greeting_for, live_elsewhere, unwelcome
+from walkeeper_proposer.consensus.campaign import Campaign
+from walkeeper_proposer.consensus.greetings import greeting_for, live_elsewhere, unwelcome
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.greeting_check import other_log
 

@@ -18,9 +18,15 @@ from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.requests import ReadRequest, ReadResponse
-from walkeeper_proposer import gate
-from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict, with_older
-from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict, with_older
+from walkeeper_proposer.consensus.proposer_events import (
+    Effect,
+    Note,
+    PrimaryIdentity,
+    ReadPrimary,
+    Send,
+)
 
 SEGMENT = 65536
 COMMIT, TRANSACTIONS = 0x00, 1

@@ -20,10 +20,10 @@ from walkeeper_common.timelines import (
     parse_timeline_file,
     timeline_files,
 )
-from walkeeper_proposer import gate
-from walkeeper_proposer.campaign import Campaign
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.campaign import Campaign
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 SEGMENT = 0x10000
 CONFIGURATION = replace(configuration_of(3), segment_bytes=SEGMENT, creation_lsn=Lsn(SEGMENT))

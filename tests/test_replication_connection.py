@@ -27,9 +27,9 @@ from walkeeper_common.pgwire import (
     ready_for_query,
     result,
 )
-from walkeeper_proposer.primary import Primary, identify
-from walkeeper_proposer.proposer_events import Event, PrimaryIdentified
-from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.consensus.proposer_events import Event, PrimaryIdentified
+from walkeeper_proposer.postgres.primary import Primary, identify
+from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 
 GREETING = authentication_ok() + parameter_status("server_version", "15.18") + ready_for_query()
 SLOT_IN_USE = error_response(SqlRefused("55006", "replication slot is active for PID 1"))

@@ -24,11 +24,11 @@ from walkeeper_common.pgwire import (
     copy_data,
     unpack_from_receiver,
 )
-from walkeeper_proposer import primary
-from walkeeper_proposer.logical_check import LogEndLsn, LogicalEnd
-from walkeeper_proposer.logical_primary import LogicalPrimary, Spooling
-from walkeeper_proposer.primary import Primary
-from walkeeper_proposer.proposer_events import Event, PrimaryIdentified, PrimaryLost
+from walkeeper_proposer.consensus.proposer_events import Event, PrimaryIdentified, PrimaryLost
+from walkeeper_proposer.logical.logical_check import LogEndLsn, LogicalEnd
+from walkeeper_proposer.postgres import primary
+from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
+from walkeeper_proposer.postgres.primary import Primary
 
 __all__ = ["server"]
 ASKS, GIVES_UP = 4, 8

@@ -19,13 +19,20 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_common.timelines import Timelines
-from walkeeper_proposer.campaign import Campaign, Phase, Purpose
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
+    Event,
+    LinkLost,
+    Received,
+    Stop,
+    Tick,
+    WalArrived,
+)
+from walkeeper_proposer.consensus.steady import Steady, steady_state
 from walkeeper_proposer.driver import Driver
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
-from walkeeper_proposer.proposer_events import Event, LinkLost, Received, Stop, Tick, WalArrived
-from walkeeper_proposer.steady import Steady, steady_state
 
 WAL_BYTES = (100, 100, 5_000, APPEND_BYTES_MAX)  # one message each
 CHUNK_BYTES = 3_000_000  # so that what may be in flight to one member is soon full

@@ -33,8 +33,8 @@ from tests.entry_maker import (
 from tests.test_change_stream import SEGMENT, START, Stage, wire
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_proposer import open_transactions
-from walkeeper_proposer.open_transactions import CannotStream
+from walkeeper_proposer.logical import open_transactions
+from walkeeper_proposer.logical.open_transactions import CannotStream
 
 
 def test_a_streamed_transaction_is_the_entry_that_it_would_be_otherwise() -> None:

@@ -50,7 +50,7 @@ MAY_BE_UNREPEATABLE = (
     "common/walkeeper_common/logs.py",
     "common/walkeeper_common/worker_thread.py",
     "proposer/walkeeper_proposer/daemon.py",
-    "proposer/walkeeper_proposer/primary.py",
+    "proposer/walkeeper_proposer/postgres/primary.py",
     "proposer/walkeeper_proposer/settling.py",
     "safekeeper/walkeeper_safekeeper/daemon.py",
     "safekeeper/walkeeper_safekeeper/log_catalog.py",

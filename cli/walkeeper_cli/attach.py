@@ -40,7 +40,7 @@ from walkeeper_cli.standby_names import (
 )
 from walkeeper_cli.standby_slots import ahead_warnings
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import connected
 
 CAUGHT_UP_BYTES = 1 << 20
 ROLLBACK_TIMEOUT_S = 10.0

@@ -18,7 +18,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import StandbyStatus
-from walkeeper_proposer.logical_primary import PLUGIN, plugin_options, quote_literal
+from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options, quote_literal
 
 USER = "walkeeper"  # unless PGUSER says otherwise: a safekeeper has no roles
 PROTOCOL_OF = 130000  # the plainest protocol of pgoutput: every log can be asked for it

@@ -21,11 +21,11 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
 from walkeeper_common.requests import ConfigureLog, LogQuery, LogState, PrepareLog
-from walkeeper_proposer.logical_check import flaw_of_encoding
-from walkeeper_proposer.logical_primary import create_slot_command
-from walkeeper_proposer.primary import identify
-from walkeeper_proposer.proposer_events import PrimaryIdentity
-from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
+from walkeeper_proposer.logical.logical_check import flaw_of_encoding
+from walkeeper_proposer.postgres.logical_primary import create_slot_command
+from walkeeper_proposer.postgres.primary import identify
+from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 
 NO_LOG = bytes(16)
 

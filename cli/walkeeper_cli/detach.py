@@ -38,7 +38,7 @@ from walkeeper_cli.standby_names import (
 from walkeeper_cli.standby_slots import dropped_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import connected
 
 SLOTS = """
 SELECT s.slot_name, s.active_pid, s.wal_status = 'lost' AS is_lost,

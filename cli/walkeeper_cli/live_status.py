@@ -15,7 +15,7 @@ from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.primary_settings import standbys
 from walkeeper_cli.status import OK, state_of, verdict
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import connected
 
 COLUMNS = ("term", "flush_lsn", "commit_lsn")
 

@@ -165,7 +165,7 @@ class Dsn(ParamType):
     name = "dsn"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        from walkeeper_proposer.dsn import libpq_parameters
+        from walkeeper_proposer.postgres.dsn import libpq_parameters
 
         try:
             libpq_parameters(str(value))

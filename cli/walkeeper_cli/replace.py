@@ -16,7 +16,7 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import Message
 from walkeeper_common.quorum import Configuration
-from walkeeper_proposer.replacing import Answers, Batch, Goal, replace_member
+from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, replace_member
 
 PAUSE_S = 0.5
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.primary_sql import connected
+from walkeeper_proposer.postgres.primary_sql import connected
 
 POLL_S = 0.1
 SAY_EVERY_S = 10.0

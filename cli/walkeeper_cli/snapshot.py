@@ -33,7 +33,7 @@ from walkeeper_cli.table_copy import PublishedTable, copy_table, published_table
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_proposer.logical_primary import PLUGIN, TEXT_FORMS
+from walkeeper_proposer.postgres.logical_primary import PLUGIN, TEXT_FORMS
 
 DOCUMENT = "snapshot.json"
 POLL_S = 0.2

@@ -15,17 +15,17 @@ from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_proposer.campaign import Campaign
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.consensus.campaign import Campaign
+from walkeeper_proposer.consensus.gate import Waivers
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import Event, Outcome, Received, Stop, Tick
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
-from walkeeper_proposer.following import wait_promoted
-from walkeeper_proposer.gate import Waivers
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_proposer.logical_check import LogicalEnd
-from walkeeper_proposer.logical_primary import LogicalPrimary, Spooling
-from walkeeper_proposer.primary import Primary
-from walkeeper_proposer.primary_check import PrimaryCheck
-from walkeeper_proposer.proposer_events import Event, Outcome, Received, Stop, Tick
+from walkeeper_proposer.logical.logical_check import LogicalEnd
+from walkeeper_proposer.postgres.following import wait_promoted
+from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
+from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")

@@ -14,8 +14,8 @@ from typing import Protocol, assert_never
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Feedback
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
     BackedOff,
@@ -35,7 +35,7 @@ from walkeeper_proposer.proposer_events import (
     Stop,
     WalArrived,
 )
-from walkeeper_proposer.steady import Steady, steady_state
+from walkeeper_proposer.consensus.steady import Steady, steady_state
 
 ANNOUNCE_S = 0.01  # later than most next commits, sooner than users of a standby would notice
 BACK_OFF_S_MIN = 0.05

@@ -21,11 +21,11 @@ from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_common.quorum import member_id
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import Outcome, Settled, Stop, Tick
 from walkeeper_proposer.driver import Driver
 from walkeeper_proposer.links import SafekeeperLinks
-from walkeeper_proposer.proposer_events import Outcome, Settled, Stop, Tick
 
 logger = logging.getLogger("walkeeper.settle")
 

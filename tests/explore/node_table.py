@@ -26,7 +26,7 @@ from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting, VoteRequest
 from walkeeper_common.requests import ReadRequest
-from walkeeper_proposer.campaign import Phase
+from walkeeper_proposer.consensus.campaign import Phase
 from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received, Tick
 from walkeeper_safekeeper.durable import Durable
 

@@ -23,11 +23,11 @@ from walkeeper_common.lsn import ZERO_LSN
 from walkeeper_common.messages import NO_FEEDBACK, AcceptorGreeting, VoteRequest, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.requests import ReadResponse
-from walkeeper_proposer.campaign import Campaign, Phase
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import Member, Stage
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.campaign import Campaign, Phase
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import Member, Stage
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
     BackOff,
@@ -47,7 +47,7 @@ from walkeeper_proposer.proposer_events import (
     Stop,
     WalArrived,
 )
-from walkeeper_proposer.wal_window import Chunk
+from walkeeper_proposer.consensus.wal_window import Chunk
 
 SYSTEM_ID = 7_000_000_000_000_000_001
 LIVES_MAX = 4  # of one proposer that take the same term

@@ -58,7 +58,7 @@ from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import BEGIN, COMMIT, MESSAGE, MessageSplitter
 from walkeeper_common.walformat import InvalidWal
-from walkeeper_proposer.open_transactions import CannotStream
+from walkeeper_proposer.logical.open_transactions import CannotStream
 from walkeeper_safekeeper.logical_log import LogSettings
 
 SIZES = (256, 512, 4096)

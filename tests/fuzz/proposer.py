@@ -26,9 +26,9 @@ from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, AppendResponse, ProposerElected
 from walkeeper_common.requests import LogQuery, ReadRequest
-from walkeeper_proposer.campaign import Campaign, Phase, Purpose
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     AnnounceSoon,
     BackedOff,

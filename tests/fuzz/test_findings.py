@@ -35,15 +35,15 @@ from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.requests import PrepareLog, ReadResponse
 from walkeeper_common.timelines import parse_timeline_file
-from walkeeper_proposer import gate
-from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.greetings import unwelcome
-from walkeeper_proposer.primary import Primary
-from walkeeper_proposer.primary_check import PrimaryCheck, Range, Verdict
-from walkeeper_proposer.progress import Member, Stage
-from walkeeper_proposer.proposer_events import PrimaryIdentity, ReadPrimary
-from walkeeper_proposer.proposer_events import Send as SendTo
-from walkeeper_proposer.wal_window import WalWindow
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.feeding import Feeder
+from walkeeper_proposer.consensus.greetings import unwelcome
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck, Range, Verdict
+from walkeeper_proposer.consensus.progress import Member, Stage
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, ReadPrimary
+from walkeeper_proposer.consensus.proposer_events import Send as SendTo
+from walkeeper_proposer.consensus.wal_window import WalWindow
+from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.creation import configured, prepared
 from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession

@@ -6,7 +6,7 @@ from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 HISTORY = COMMON + "history.py"
-LEADERSHIP = PROPOSER + "leadership.py"
+LEADERSHIP = PROPOSER + "consensus/leadership.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"
 
 STARTS_AT_C = Edit(LEADERSHIP, "start_lsn=donor.record_lsn,", "start_lsn=donor.flush_lsn,")

@@ -6,8 +6,8 @@ from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
-GREETINGS = PROPOSER + "greetings.py"
-LEADERSHIP = PROPOSER + "leadership.py"
+GREETINGS = PROPOSER + "consensus/greetings.py"
+LEADERSHIP = PROPOSER + "consensus/leadership.py"
 QUORUM = COMMON + "quorum.py"
 WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "wal_store.py"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import PROPOSER, Edit, Mutant
 
-CONSENSUS = PROPOSER + "consensus.py"
-FEEDING = PROPOSER + "feeding.py"
-LEADERSHIP = PROPOSER + "leadership.py"
-PRIMARY_CHECK = PROPOSER + "primary_check.py"
+CONSENSUS = PROPOSER + "consensus/proposer.py"
+FEEDING = PROPOSER + "consensus/feeding.py"
+LEADERSHIP = PROPOSER + "consensus/leadership.py"
+PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
 
 LEADING = (
     Mutant(

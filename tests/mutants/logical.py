@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
-CHANGE_STREAM = PROPOSER + "change_stream.py"
-OPEN_TRANSACTIONS = PROPOSER + "open_transactions.py"
+CHANGE_STREAM = PROPOSER + "logical/change_stream.py"
+OPEN_TRANSACTIONS = PROPOSER + "logical/open_transactions.py"
 ENTRIES = COMMON + "entries.py"
-OVERLAP = PROPOSER + "overlap.py"
-LOGICAL_CHECK = PROPOSER + "logical_check.py"
-LOGICAL_PRIMARY = PROPOSER + "logical_primary.py"
+OVERLAP = PROPOSER + "logical/overlap.py"
+LOGICAL_CHECK = PROPOSER + "logical/logical_check.py"
+LOGICAL_PRIMARY = PROPOSER + "postgres/logical_primary.py"
 LOGICAL_LOG = SAFEKEEPER + "logical_log.py"
 LOGICAL_STREAM = SAFEKEEPER + "logical_stream.py"
 
@@ -83,7 +83,7 @@ LOGICAL = (
     _mutant(
         "cut-off-is-whole",
         "a transaction whose connection was lost in the middle is marked as void",
-        PROPOSER + "entry_writer.py",
+        PROPOSER + "logical/entry_writer.py",
         "        self._kind = EntryKind.ABANDONED\n",
         "",
         STREAM_TEST + "test_a_transaction_that_was_cut_off_comes_again_and_counts_once",

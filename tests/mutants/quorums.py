@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, Edit, Mutant
 
-CONSENSUS = PROPOSER + "consensus.py"
-GATE = PROPOSER + "gate.py"
-LEADERSHIP = PROPOSER + "leadership.py"
+CONSENSUS = PROPOSER + "consensus/proposer.py"
+GATE = PROPOSER + "consensus/gate.py"
+LEADERSHIP = PROPOSER + "consensus/leadership.py"
 QUORUM = COMMON + "quorum.py"
 VOTES = "return len(self.members) - self.ack_quorum + 1"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
-CONSENSUS = PROPOSER + "consensus.py"
-LEADERSHIP = PROPOSER + "leadership.py"
-PRIMARY_CHECK = PROPOSER + "primary_check.py"
+CONSENSUS = PROPOSER + "consensus/proposer.py"
+LEADERSHIP = PROPOSER + "consensus/leadership.py"
+PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
 QUORUM = COMMON + "quorum.py"
 REGISTER = SAFEKEEPER + "member_register.py"
-REPLACING = PROPOSER + "replacing.py"
+REPLACING = PROPOSER + "consensus/replacing.py"
 
 SETS = "        self._member_sets = configuration.member_sets\n"
 HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets)"

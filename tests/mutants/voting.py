@@ -6,7 +6,7 @@ from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "acceptor.py"
 ANSWERS = SAFEKEEPER + "answers.py"
-CONSENSUS = PROPOSER + "consensus.py"
+CONSENSUS = PROPOSER + "consensus/proposer.py"
 HISTORY = COMMON + "history.py"
 
 VOTING = (

@@ -30,7 +30,7 @@ from tests.sim.story import SEGMENT_BYTES
 from tests.sim.world import World
 from tests.sound_server import SOUND_SERVER
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.logical_check import LogicalIdentity
+from walkeeper_proposer.logical.logical_check import LogicalIdentity
 
 if TYPE_CHECKING:
     from tests.sim.logical import ChangesNode

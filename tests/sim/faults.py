@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.sim.proposer_node import ProposerNode
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.consensus.campaign import Purpose
 
 if TYPE_CHECKING:
     from tests.sim.story import Story

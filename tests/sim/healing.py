@@ -14,8 +14,8 @@ from tests.sim.primary import Primary
 from tests.sim.proposer_node import ProposerNode
 from tests.sim.replacing import is_finished
 from tests.sim.servers import best_log, members, restored, survivor_of
-from walkeeper_proposer.campaign import Purpose
-from walkeeper_proposer.proposer_events import Outcome
+from walkeeper_proposer.consensus.campaign import Purpose
+from walkeeper_proposer.consensus.proposer_events import Outcome
 
 if TYPE_CHECKING:
     from tests.sim.story import Story

@@ -35,12 +35,12 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_common.pgoutput import BEGIN, COMMIT, RELATION, Commit, MessageSplitter, relations_of
 from walkeeper_common.quorum import LogKind
-from walkeeper_proposer import entry_writer
-from walkeeper_proposer.campaign import Purpose
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
-from walkeeper_proposer.overlap import DiffersFromLog
-from walkeeper_proposer.proposer_events import WalArrived
+from walkeeper_proposer.consensus.campaign import Purpose
+from walkeeper_proposer.consensus.proposer_events import WalArrived
+from walkeeper_proposer.logical import entry_writer
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.logical.overlap import DiffersFromLog
 
 SPOOL_BYTES_MAX = 1 << 20
 REPLAY_BYTES = 1000

@@ -28,7 +28,7 @@ from tests.sim.safekeeper_node import SafekeeperNode
 from tests.sim.servers import best_log, restored, survivor_of
 from tests.sim.world import Plot, Until
 from walkeeper_common.lsn import Lsn
-from walkeeper_proposer.campaign import Purpose
+from walkeeper_proposer.consensus.campaign import Purpose
 
 if TYPE_CHECKING:
     from tests.sim.story import Story

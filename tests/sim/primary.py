@@ -14,7 +14,7 @@ from tests.wal_maker import WalMaker
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
 from walkeeper_common.timelines import Ends, Timelines
-from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 COMMIT_RMID = 1
 COMMIT_BYTES = 40

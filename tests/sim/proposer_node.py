@@ -15,13 +15,12 @@ from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import Feedback
 from walkeeper_common.timelines import Timelines
-from walkeeper_proposer.campaign import Campaign, Purpose
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.driver import Driver
-from walkeeper_proposer.gate import Waivers
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import Member
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus.gate import Waivers
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
     Event,
     LinkLost,
     LinkUp,
@@ -35,7 +34,8 @@ from walkeeper_proposer.proposer_events import (
     Tick,
     WalArrived,
 )
-from walkeeper_proposer.standby_feedback import applied_lsn
+from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.postgres.standby_feedback import applied_lsn
 
 RECONNECT_MS = (100, 1000)
 TICK_MS = (800, 1200)

@@ -21,7 +21,7 @@ from walkeeper_common.member_change import JoinLog
 from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.requests import LogQuery, PrepareLog
-from walkeeper_proposer.replacing import Answers, Batch, Goal, Steps, replace_member
+from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
 from walkeeper_safekeeper.creation import prepared, state_of
 from walkeeper_safekeeper.durable import Durable
 from walkeeper_safekeeper.member_register import joined

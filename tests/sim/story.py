@@ -17,8 +17,8 @@ from tests.wal_maker import WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
-from walkeeper_proposer.campaign import Purpose
-from walkeeper_proposer.proposer_events import Stop
+from walkeeper_proposer.consensus.campaign import Purpose
+from walkeeper_proposer.consensus.proposer_events import Stop
 from walkeeper_safekeeper.durable import Durable
 
 SEGMENT_BYTES = 65536

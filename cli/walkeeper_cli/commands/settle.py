@@ -23,7 +23,7 @@ from walkeeper_common.addresses import Address
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_common.lsn import Lsn
-    from walkeeper_proposer.proposer_events import Settled
+    from walkeeper_proposer.consensus.proposer_events import Settled
 
 NO_STANDBY = (
     "No standby replays it, so leave out --replayed-by, or name the primary's physical log in "

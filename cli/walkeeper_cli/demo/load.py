@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from walkeeper_cli.local.postgresql import PostgreSQL
-from walkeeper_proposer.primary_sql import LOST
+from walkeeper_proposer.postgres.primary_sql import LOST
 
 WRITERS = 8
 TABLE = "CREATE TABLE demo (id bigint PRIMARY KEY, written timestamptz, padding text)"

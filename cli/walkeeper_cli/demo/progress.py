@@ -17,7 +17,7 @@ from rich.text import Text
 from walkeeper_cli.demo.stage import Stage
 from walkeeper_cli.live_console import LiveConsole
 from walkeeper_cli.local.postgresql import PostgreSQL
-from walkeeper_proposer.primary_sql import LOST
+from walkeeper_proposer.postgres.primary_sql import LOST
 
 LOOK_S = 0.5
 LINE_EVERY_S = 2.0

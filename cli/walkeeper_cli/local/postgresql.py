@@ -20,7 +20,7 @@ from walkeeper_cli.local import shared_memory
 from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.primary_sql import LOST
+from walkeeper_proposer.postgres.primary_sql import LOST
 
 USER = "postgres"
 START_S = 60.0

@@ -28,8 +28,7 @@ from walkeeper_common.pgwire import (
     unpack_from_sender,
     wal_of,
 )
-from walkeeper_proposer.primary_sql import terminate_slot_user
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,
     PrimaryIdentity,
@@ -38,7 +37,8 @@ from walkeeper_proposer.proposer_events import (
     PrimaryReadFailed,
     WalArrived,
 )
-from walkeeper_proposer.replication_connection import (
+from walkeeper_proposer.postgres.primary_sql import terminate_slot_user
+from walkeeper_proposer.postgres.replication_connection import (
     SLOT_IN_USE,
     ReplicationConnection,
     SlotMissing,
@@ -47,7 +47,7 @@ from walkeeper_proposer.replication_connection import (
     WalRemovedOnPrimary,
     understood,
 )
-from walkeeper_proposer.standby_feedback import applied_lsn, needed_xmins
+from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 
 logger = logging.getLogger("walkeeper.primary")
 

@@ -15,7 +15,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import AppendRequest, Buffer
 from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_common.timelines import Timelines
-from walkeeper_proposer.progress import (
+from walkeeper_proposer.consensus.progress import (
     APPEND_BYTES_MAX,
     DONOR_READS_MAX,
     IN_FLIGHT_BYTES_MAX,
@@ -23,8 +23,8 @@ from walkeeper_proposer.progress import (
     Stage,
     donor_for,
 )
-from walkeeper_proposer.proposer_events import Effect, Send, SendToAll
-from walkeeper_proposer.wal_window import WalWindow
+from walkeeper_proposer.consensus.proposer_events import Effect, Send, SendToAll
+from walkeeper_proposer.consensus.wal_window import WalWindow
 
 
 @dataclass(slots=True)

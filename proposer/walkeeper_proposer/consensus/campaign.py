@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from walkeeper_common.quorum import LogKind
-from walkeeper_proposer.gate import Waivers
-from walkeeper_proposer.primary_check import Examiner, PrimaryCheck
-from walkeeper_proposer.wal_window import WINDOW_BYTES_MAX
+from walkeeper_proposer.consensus.gate import Waivers
+from walkeeper_proposer.consensus.primary_check import Examiner, PrimaryCheck
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
 CAMPAIGN_TICKS_MAX = 10
 TERMS_MAX = 1000

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import asyncpg
 
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.dsn import libpq_parameters, password_of, servers_of, time_limit_s
+from walkeeper_proposer.postgres.dsn import libpq_parameters, password_of, servers_of, time_limit_s
 
 STATEMENT_TIMEOUT_S = 10.0
 # What asyncpg takes only from a DSN of its own, under libpq's names.

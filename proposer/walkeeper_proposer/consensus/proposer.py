@@ -35,19 +35,19 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadResponse
-from walkeeper_proposer.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
-from walkeeper_proposer.gate import LogEnd
-from walkeeper_proposer.greetings import greeting_for, is_newer, kept_out, replaces, unwelcome
-from walkeeper_proposer.leadership import Forgotten, Leader
-from walkeeper_proposer.primary_check import (
+from walkeeper_proposer.consensus import greetings
+from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.gate import LogEnd
+from walkeeper_proposer.consensus.leadership import Forgotten, Leader
+from walkeeper_proposer.consensus.primary_check import (
     Examination,
     Range,
     Verdict,
     scope_of_greetings,
     scope_of_votes,
 )
-from walkeeper_proposer.progress import SILENT_TICKS_MAX, Member, Stage
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.progress import SILENT_TICKS_MAX, Member, Stage
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
     BackedOff,
     BackOff,
@@ -151,20 +151,22 @@ class Proposer:
             return []
         member.stage = Stage.GREETING
         known = None if self.phase is Phase.GREETING else self.configuration
-        return [Send(member.link, greeting_for(self.campaign, self.primary, known))]
+        return [Send(member.link, greetings.greeting_for(self.campaign, self.primary, known))]
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
         theirs, ours = member.told(greeting), self.configuration
-        if replaces(theirs, ours, self.members) or (theirs and self.campaign.lacks(theirs.address)):
+        if greetings.replaces(theirs, ours, self.members) or (
+            theirs and self.campaign.lacks(theirs.address)
+        ):
             return self.on_newer_members(theirs)
-        if is_newer(ours, theirs):
+        if greetings.is_newer(ours, theirs):
             return [Send(member.link, InstallMembers(self.campaign.cluster, ours))]
         member.greet(greeting)
         twin = any(m.name == member.name for m in self.members if m is not member)
-        refusal = unwelcome(greeting, self.configuration, twin=twin)
+        refusal = greetings.unwelcome(greeting, self.configuration, twin=twin)
         if refusal is not None:
             return self._refused(member, refusal)
         if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
@@ -204,7 +206,7 @@ class Proposer:
         if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
             return []
         if not self.campaign.take_over:
-            text = kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
+            text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
             if text is not None:  # empty: wait one lease first (rule 20); on_tick greets again
                 return self._stop(Outcome.REFUSED, text) if text else []
         attaches = self.campaign.purpose is Purpose.ATTACH
@@ -351,10 +353,8 @@ class Proposer:
         whose = (self.members, self.campaign, self.primary)
         self.leader = Leader(self.configuration, self.ballot, self.donor_vote, *whose)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
-        effects: list[Effect] = [Note("elected", facts)]
-        for member in self._voters():
-            effects += self._elect(self.leader, member)
-        return effects + self._stream()
+        elected = [e for member in self._voters() for e in self._elect(self.leader, member)]
+        return [Note("elected", facts), *elected, *self._stream()]
 
     def _elect(self, leader: Leader, member: Member) -> list[Effect]:
         try:

@@ -24,12 +24,12 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
 from walkeeper_common.timelines import Timelines, extended_over
-from walkeeper_proposer.campaign import ABSENT_TICKS, Campaign, Purpose
-from walkeeper_proposer.feeding import Feeder
-from walkeeper_proposer.gate import LogEnd, successors
-from walkeeper_proposer.primary_check import Range, with_older
-from walkeeper_proposer.progress import Member, Stage
-from walkeeper_proposer.proposer_events import (
+from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
+from walkeeper_proposer.consensus.feeding import Feeder
+from walkeeper_proposer.consensus.gate import LogEnd, successors
+from walkeeper_proposer.consensus.primary_check import Range, with_older
+from walkeeper_proposer.consensus.progress import Member, Stage
+from walkeeper_proposer.consensus.proposer_events import (
     AnnounceSoon,
     DropLink,
     Effect,
@@ -41,7 +41,7 @@ from walkeeper_proposer.proposer_events import (
     Settled,
     StartStreaming,
 )
-from walkeeper_proposer.wal_window import WalWindow
+from walkeeper_proposer.consensus.wal_window import WalWindow
 
 Counted: TypeAlias = Sequence[Sequence[Member]]
 

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from walkeeper_common.framing import ACK_FRAME, ack_fields
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, Feedback
-from walkeeper_proposer.campaign import Phase, Purpose
-from walkeeper_proposer.consensus import Proposer
-from walkeeper_proposer.leadership import Leader
-from walkeeper_proposer.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
-from walkeeper_proposer.proposer_events import Effect
+from walkeeper_proposer.consensus.campaign import Phase, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import Effect
 
 
 class Steady:

@@ -24,11 +24,11 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 from walkeeper_common.pgoutput import BEGIN_BYTES, COMMIT_BYTES, Commit
 from walkeeper_common.requests import ReadRequest, ReadResponse
-from walkeeper_proposer import gate
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.overlap import NEW_LOG, LoggedTail
-from walkeeper_proposer.primary_check import HeldWal, Range, Verdict
-from walkeeper_proposer.proposer_events import Effect, PrimaryIdentity, Send
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.primary_check import HeldWal, Range, Verdict
+from walkeeper_proposer.consensus.proposer_events import Effect, PrimaryIdentity, Send
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.overlap import NEW_LOG, LoggedTail
 
 EMPTY_BYTES = BEGIN_BYTES + COMMIT_BYTES  # a transaction that publishes nothing, before 15
 

@@ -24,7 +24,7 @@ from psycopg import conninfo, pq
 from psycopg import errors as pg_errors
 
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_proposer.dsn import libpq_parameters, time_limit_s
+from walkeeper_proposer.postgres.dsn import libpq_parameters, time_limit_s
 
 QUERY_TIMEOUT_S = 30.0
 TCP_DEFAULTS = {

@@ -18,13 +18,13 @@ from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Feedback
-from walkeeper_proposer.change_stream import ChangeStream
-from walkeeper_proposer.logical_check import LogicalEnd, LogicalIdentity
-from walkeeper_proposer.open_transactions import CannotStream, Spool
-from walkeeper_proposer.overlap import NEW_LOG, DiffersFromLog
-from walkeeper_proposer.primary import Primary, identify
-from walkeeper_proposer.proposer_events import PrimaryIdentity, WalArrived
-from walkeeper_proposer.replication_connection import (
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
+from walkeeper_proposer.logical.change_stream import ChangeStream
+from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
+from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
+from walkeeper_proposer.logical.overlap import NEW_LOG, DiffersFromLog
+from walkeeper_proposer.postgres.primary import Primary, identify
+from walkeeper_proposer.postgres.replication_connection import (
     InternalError,
     ReplicationConnection,
     Unavailable,

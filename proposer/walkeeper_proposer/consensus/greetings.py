@@ -15,11 +15,11 @@ from walkeeper_common.messages import (
     ProposerGreeting,
 )
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
-from walkeeper_proposer import gate
-from walkeeper_proposer.campaign import Campaign
-from walkeeper_proposer.primary_check import scope_of_greetings
-from walkeeper_proposer.progress import Member
-from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.campaign import Campaign
+from walkeeper_proposer.consensus.primary_check import scope_of_greetings
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 # A lease is 3 heartbeats at the acceptor; two more, because its clock and ours are not in step.
 LEASE_WAIT_TICKS = 5

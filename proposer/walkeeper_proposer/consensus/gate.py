@@ -14,7 +14,7 @@ from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.timelines import Ends, Timelines
-from walkeeper_proposer.proposer_events import PrimaryIdentity
+from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 # The first minor releases that end an aborted record with OVERWRITE_CONTRECORD (commit ff9f111).
 OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}

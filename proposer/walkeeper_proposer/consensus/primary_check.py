@@ -28,9 +28,15 @@ from walkeeper_common.messages import (
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_common.timelines import Timelines
-from walkeeper_proposer import gate
-from walkeeper_proposer.comparison import Comparison, Different
-from walkeeper_proposer.proposer_events import Effect, Note, PrimaryIdentity, ReadPrimary, Send
+from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus.comparison import Comparison, Different
+from walkeeper_proposer.consensus.proposer_events import (
+    Effect,
+    Note,
+    PrimaryIdentity,
+    ReadPrimary,
+    Send,
+)
 
 HeldWal = Callable[[Lsn, int], Buffer | None]
 

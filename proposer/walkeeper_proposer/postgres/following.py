@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from walkeeper_proposer.primary import is_in_recovery
-from walkeeper_proposer.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.postgres.primary import is_in_recovery
+from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
 
 logger = logging.getLogger("walkeeper.follow")
 

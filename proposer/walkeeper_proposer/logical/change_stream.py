@@ -47,14 +47,14 @@ from walkeeper_common.pgoutput import (
     relation_name,
 )
 from walkeeper_common.pgwire import Keepalive, XLogData, unpack_from_sender
-from walkeeper_proposer.entry_writer import EntryWriter
-from walkeeper_proposer.open_transactions import (
+from walkeeper_proposer.logical.entry_writer import EntryWriter
+from walkeeper_proposer.logical.open_transactions import (
     CannotStream,
     OpenTransaction,
     OpenTransactions,
     Spool,
 )
-from walkeeper_proposer.overlap import LoggedTail, Overlap
+from walkeeper_proposer.logical.overlap import LoggedTail, Overlap
 
 
 class ChangeStream:

@@ -1,0 +1,1 @@
+"""PostgreSQL as the proposer meets it: replication connections, SQL, connection strings. Shells."""
