@@ -46,8 +46,8 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import LogKind, member_name
 from walkeeper_common.requests import ReadRequest
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import (
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
     Effect,
@@ -68,7 +68,7 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.durable import Durable
 
 
 class AcceptorStage:

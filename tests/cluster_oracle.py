@@ -20,7 +20,7 @@ from typing import Protocol
 
 from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
 
 VERDICTS = ("LOST", "FORKED", "NOT ON A QUORUM", "TAKEN BACK", "OTHER BYTES", "DAMAGED")
 

@@ -26,9 +26,9 @@ from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_safekeeper import acceptor_events as a
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus import acceptor_events as a
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.durable import Durable
 
 RECORD_BYTES = 0x100
 

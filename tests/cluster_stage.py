@@ -59,8 +59,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import VoteRequest
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Purpose
-from walkeeper_safekeeper import acceptor_events as a
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus import acceptor_events as a
+from walkeeper_safekeeper.consensus.durable import Durable
 
 OF_A_PROPOSER = ("write", "half", "reach", "kill", "tick", "back", "reconnect", "idle")
 BY_HAND = 0  # the connection of somebody who is no proposer of ours

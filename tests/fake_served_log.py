@@ -15,10 +15,10 @@ from typing import TypeVar
 from tests.raw_client import close_all_clients
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.durable_slots import DurableSlots
-from walkeeper_safekeeper.served_log import Readers
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.served_log import Readers
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 from walkeeper_safekeeper.server import serve
-from walkeeper_safekeeper.wal_stream import StreamLimits
 
 MIB = 1 << 20
 FIRST_LSN = Lsn(3 * MIB)

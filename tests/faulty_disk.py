@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from walkeeper_common.errors import NoSpace, StorageError
-from walkeeper_safekeeper.wal_store import HALF_MADE, Buffer
+from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
 
 SECTOR = 512
 

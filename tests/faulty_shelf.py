@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from tests.faulty_disk import FaultyDisk
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.orphans import File
-from walkeeper_safekeeper.wal_store import HALF_MADE, WalStore
+from walkeeper_safekeeper.storage.orphans import File
+from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
 
 ENDLESS_BYTES = 1 << 40
 

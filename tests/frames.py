@@ -8,7 +8,7 @@ from walkeeper_common.framing import FRAME_HEAD, FrameReader, Message, decode, e
 from walkeeper_common.messages import AppendRequest, AppendResponse, Buffer
 from walkeeper_proposer import driver as proposing
 from walkeeper_proposer.consensus import proposer_events as proposer
-from walkeeper_safekeeper.acceptor_events import Received
+from walkeeper_safekeeper.consensus.acceptor_events import Received
 from walkeeper_safekeeper.driver import Driver
 
 

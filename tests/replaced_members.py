@@ -6,7 +6,7 @@ from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incar
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.member_change import final, joint
 from walkeeper_common.quorum import Configuration, member_name
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.durable import Durable
 
 OLD = configuration_of(3)
 CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, OLD.members, 2)

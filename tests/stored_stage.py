@@ -48,11 +48,11 @@ from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Reject
 from walkeeper_proposer.consensus import proposer_events as p
-from walkeeper_safekeeper import acceptor_events as a
-from walkeeper_safekeeper.acceptor import Acceptor
+from walkeeper_safekeeper.consensus import acceptor_events as a
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 
 class _Worker:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from walkeeper_common.consumer_slots import ConsumerSlots, SlotNews, after
 from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.consumer_positions import ConsumerPositions
-from walkeeper_safekeeper.slots import Slots
+from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
+from walkeeper_safekeeper.replication.slots import Slots
 
 A, B, C = Lsn(100), Lsn(200), Lsn(300)
 

@@ -12,10 +12,10 @@ from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import MEMBERS_MAX, Configuration, LogKind
-from walkeeper_safekeeper import control_file
-from walkeeper_safekeeper.control_file import decode, encode
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.sealed_file import seal, unseal
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.storage import control_file
+from walkeeper_safekeeper.storage.control_file import decode, encode
+from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
 MEMBERS = ("1#" + "ab" * 16, "2#" + "cd" * 16, "3#" + "ef" * 16)
 PREPARED = Durable(acceptor_id=3, incarnation=bytes(range(16)), log_uuid=bytes(range(16, 32)))

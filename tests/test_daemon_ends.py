@@ -31,12 +31,12 @@ from walkeeper_proposer.monitoring import endpoints
 from walkeeper_proposer.settings import ProposerSettings
 from walkeeper_safekeeper.daemon import start_in
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable_slots import DurableSlots
 from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_folder import LogFolder
-from walkeeper_safekeeper.served_log import Catalog
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.served_log import Catalog
 from walkeeper_safekeeper.server import serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 DAEMON = """
 import asyncio

@@ -25,7 +25,8 @@ from walkeeper_pager import block_index, places
 from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.logical import change_stream
-from walkeeper_safekeeper import acceptor, answers, creation, logical_log, slots
+from walkeeper_safekeeper.consensus import acceptor, answers, creation
+from walkeeper_safekeeper.replication import log_settings, slots
 
 CORPUS_BYTES_MAX = 600_000
 TRIES = 4000
@@ -231,7 +232,7 @@ def takes_a_begin_inside_a_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def reads_lsns_without_a_net(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logical_log, "ValueError", KeyError, raising=False)
+    patch.setattr(log_settings, "ValueError", KeyError, raising=False)
 
 
 def takes_numbers_of_any_length(patch: pytest.MonkeyPatch) -> None:

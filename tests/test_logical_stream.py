@@ -25,18 +25,19 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.pgwire import SqlRefused, StandbyStatus
 from walkeeper_proposer.logical.change_stream import ChangeStream
-from walkeeper_safekeeper.client_connection import ClientConnection
-from walkeeper_safekeeper.durable_slots import DurableSlots
-from walkeeper_safekeeper.logical_log import LogicalLog, LogicalReader, LogSettings
-from walkeeper_safekeeper.logical_stream import (
+from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.logical_log import LogicalLog, LogicalReader
+from walkeeper_safekeeper.replication.logical_stream import (
     EVERYTHING,
     LogicalStream,
     Wishes,
     check_options,
     split_identifiers,
 )
-from walkeeper_safekeeper.served_log import Readers, ServedLog
-from walkeeper_safekeeper.wal_stream import StreamLimits
+from walkeeper_safekeeper.replication.served_log import Readers, ServedLog
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 SEGMENT = 1 << 15
 START = Lsn(SEGMENT)
@@ -364,7 +365,7 @@ def test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent() -> 
 
 
 def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walkeeper_safekeeper.logical_log.REPLICATE_S", 0.05)
+    monkeypatch.setattr("walkeeper_safekeeper.replication.logical_log.REPLICATE_S", 0.05)
     made = Made(1, 5)
 
     async def ask() -> None:
@@ -402,7 +403,7 @@ def test_a_consumer_of_a_log_that_begins_waits_for_its_first_settings() -> None:
 def test_a_log_that_no_proposer_streams_into_is_refused_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("walkeeper_safekeeper.logical_log.REPLICATE_S", 0.05)
+    monkeypatch.setattr("walkeeper_safekeeper.replication.logical_log.REPLICATE_S", 0.05)
     made = Beginning(ever=False)
     made.commit_lsn = START
     with pytest.raises(SqlRefused, match="no proposer has streamed into") as caught:

@@ -23,11 +23,11 @@ from walkeeper_common.descriptors import (
     kept_files_allowed,
 )
 from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_safekeeper.disk.open_files import RESERVED, OpenFiles
+from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.open_files import RESERVED, OpenFiles
-from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.settings import SafekeeperSettings
-from walkeeper_safekeeper.wal_store import SegmentNotAllocated
+from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 
 PIECE = 64
 

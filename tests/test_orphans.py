@@ -21,10 +21,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import ProposerElected
 from walkeeper_common.timelines import Timelines
 from walkeeper_history.versions import MAJORS
-from walkeeper_safekeeper import orphans
-from walkeeper_safekeeper.orphan_shelf import OrphanShelf
-from walkeeper_safekeeper.orphans import Orphans, Shelf, orphan_name
-from walkeeper_safekeeper.wal_store import HALF_MADE, WalStore
+from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
+from walkeeper_safekeeper.storage import orphans
+from walkeeper_safekeeper.storage.orphans import Orphans, Shelf, orphan_name
+from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
 
 MEMBERS = ("1#i",)
 OLD, NEW = Ballot(3, b"\xab" * 16), Ballot(4, b"q" * 16)

@@ -44,12 +44,12 @@ from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import DropLink, LinkUp, Outcome, Stop
 from walkeeper_proposer.consensus.proposer_events import Received as FromSafekeeper
 from walkeeper_proposer.consensus.proposer_events import Send as ToSafekeeper
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import Persist, Received, RecordEndFound, Send
-from walkeeper_safekeeper.creation import prepared
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.log_folder import LogFolder
-from walkeeper_safekeeper.member_register import joined
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, RecordEndFound, Send
+from walkeeper_safekeeper.consensus.creation import prepared
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.member_register import joined
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 # The acceptor
 

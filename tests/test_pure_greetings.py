@@ -13,8 +13,8 @@ from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.greetings import greeting_for, live_elsewhere, unwelcome
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.greeting_check import other_log
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.greeting_check import other_log
 
 CONFIGURATION = configuration_of(3)
 CREATION = Fragment(NO_BALLOT, CREATION_LSN, 1, False, CONFIGURATION.members, 2)

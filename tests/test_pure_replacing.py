@@ -42,9 +42,9 @@ from walkeeper_common.messages import (
 from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
-from walkeeper_safekeeper.creation import prepared, state_of
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.member_register import changed, joined
+from walkeeper_safekeeper.consensus.creation import prepared, state_of
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.member_register import changed, joined
 
 # Quorums
 

@@ -15,9 +15,10 @@ import pytest
 from tests.postgres_server import make_directory
 from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, Refused, StorageError
-from walkeeper_safekeeper import real_disk, wal_store
-from walkeeper_safekeeper.real_disk import RESERVE, RealDisk, claim_data_directory
-from walkeeper_safekeeper.wal_store import SegmentNotAllocated
+from walkeeper_safekeeper.disk import real_disk
+from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory
+from walkeeper_safekeeper.storage import wal_store
+from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 
 
 def test_modes_are_private(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
     claimed = claim_data_directory(path, 1)
     with pytest.raises(Refused, match=f"another safekeeper is running in {path}"):
         claim_data_directory(path, 1)
-    code = f"from walkeeper_safekeeper.real_disk import *; claim_data_directory({path!r}, 1)"
+    code = f"from walkeeper_safekeeper.disk.real_disk import *; claim_data_directory({path!r}, 1)"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert b"another safekeeper is running" in child.stderr
     claimed.release()

@@ -28,7 +28,7 @@ from tests.fake_served_log import (
 from tests.raw_client import RawClient
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.pgwire import StandbyStatus, XLogData, unpack_from_sender
-from walkeeper_safekeeper.wal_stream import StreamLimits
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 pytestmark = pytest.mark.postgres
 LOOPS = [pytest.param(None, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]

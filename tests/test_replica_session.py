@@ -43,9 +43,9 @@ from walkeeper_common.pgwire import (
     startup_packet,
 )
 from walkeeper_safekeeper import server
-from walkeeper_safekeeper.login import parse_login
+from walkeeper_safekeeper.replication.login import parse_login
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 from walkeeper_safekeeper.server import PREFACE, serve
-from walkeeper_safekeeper.wal_stream import StreamLimits
 
 IMPATIENT = StreamLimits(
     keepalive_interval_s=0.1, sender_timeout_s=0.6, authentication_timeout_s=0.5

@@ -22,11 +22,11 @@ from walkeeper_common.messages import (
     RejectCode,
 )
 from walkeeper_common.quorum import Configuration, LogKind, member_name
-from walkeeper_safekeeper.acceptor import PERSIST_COMMIT_TICKS, Acceptor
-from walkeeper_safekeeper.acceptor_events import Tick
+from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import Tick
+from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.log_folder import LogFolder
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 SEGMENT_BYTES = 65536
 START = Lsn(SEGMENT_BYTES)

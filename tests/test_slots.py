@@ -10,8 +10,8 @@ from tests.fake_served_log import SlotsFile, wait_until
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgwire import SqlRefused
-from walkeeper_safekeeper.durable_slots import DurableSlots
-from walkeeper_safekeeper.slots import SLOTS_MAX, Slots
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.slots import SLOTS_MAX, Slots
 
 A, B, C = Lsn(1000), Lsn(2000), Lsn(3000)
 

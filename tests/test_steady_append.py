@@ -24,9 +24,9 @@ from walkeeper_common.messages import (
     VoteRequest,
 )
 from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
-from walkeeper_safekeeper.acceptor_events import StandbysReported, Tick
-from walkeeper_safekeeper.durable import unreached_start
-from walkeeper_safekeeper.steady import steady_state
+from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick
+from walkeeper_safekeeper.consensus.durable import unreached_start
+from walkeeper_safekeeper.consensus.steady import steady_state
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from walkeeper_common.pgwire import MessageBuffer
-from walkeeper_safekeeper.logical_log import LogSettings
-from walkeeper_safekeeper.subscription_queries import answer, literals
+from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.subscription_queries import answer, literals
 
 SETTINGS = LogSettings(("p", "it's"), "shop", {}, {}, (("public", "t"), ("s", "u")))
 TABLES_16 = """SELECT DISTINCT N.nspname, C.relname,

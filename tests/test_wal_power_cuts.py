@@ -17,9 +17,9 @@ from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.test_wal_store import SEGMENT, facts_of, filled, made_wal, make_store, plain_wal, recover
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.wal_recovery import DurableFacts, Recovered
-from walkeeper_safekeeper.wal_recovery import recover as recover_marking
-from walkeeper_safekeeper.wal_store import HEAD_MARK, Disk, WalStore
+from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
+from walkeeper_safekeeper.storage.wal_recovery import recover as recover_marking
+from walkeeper_safekeeper.storage.wal_store import HEAD_MARK, Disk, WalStore
 
 
 @dataclass

@@ -19,10 +19,10 @@ from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemove
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.real_disk import RealDisk
-from walkeeper_safekeeper.wal_recovery import DurableFacts, Recovered
-from walkeeper_safekeeper.wal_recovery import recover as recover_marking
-from walkeeper_safekeeper.wal_store import Disk, SegmentNotAllocated, WalStore
+from walkeeper_safekeeper.disk.real_disk import RealDisk
+from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
+from walkeeper_safekeeper.storage.wal_recovery import recover as recover_marking
+from walkeeper_safekeeper.storage.wal_store import Disk, SegmentNotAllocated, WalStore
 
 SEGMENT = 16384
 ONE_TIMELINE = Timelines([Fragment(NO_BALLOT, Lsn(0), 1, False, (), 1)])

@@ -30,7 +30,7 @@ from walkeeper_common.pgwire import (
     Keepalive,
     XLogData,
 )
-from walkeeper_safekeeper.wal_stream import CHUNK_BYTES_MAX, StreamLimits
+from walkeeper_safekeeper.replication.wal_stream import CHUNK_BYTES_MAX, StreamLimits
 
 IMPATIENT = StreamLimits(
     keepalive_interval_s=0.1, sender_timeout_s=0.6, authentication_timeout_s=0.5

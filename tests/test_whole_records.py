@@ -12,8 +12,8 @@ from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.walpages import LONG_HEADER_BYTES
-from walkeeper_safekeeper.wal_store import WalStore
-from walkeeper_safekeeper.whole_records import WholeRecords, whole_records
+from walkeeper_safekeeper.storage.wal_store import WalStore
+from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 
 
 def whole_end(wal: WalMaker, commit_lsn: Lsn) -> Lsn:

@@ -18,9 +18,9 @@ from walkeeper_common.framed_connection import FramedConnection
 from walkeeper_common.framing import encode
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.messages import Reject, RejectCode
+from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
-from walkeeper_safekeeper.real_disk import claim_data_directory
 from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, peer_name, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 

@@ -25,8 +25,8 @@ from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import (
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     Effect,
     EndReaders,
@@ -48,11 +48,11 @@ from walkeeper_safekeeper.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.steady import Steady, steady_state
-from walkeeper_safekeeper.tail import Tail
-from walkeeper_safekeeper.wal_store import SegmentNotAllocated, WalStore
-from walkeeper_safekeeper.whole_records import WholeRecords, whole_records
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.steady import Steady, steady_state
+from walkeeper_safekeeper.storage.tail import Tail
+from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
+from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 
 GROUP_BYTES_MAX = 8 << 20
 BRIEF_BYTES_MAX = MEMORY_BYTES_MAX  # so much comes at once, if there is more

@@ -20,17 +20,17 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.worker_thread import LoopShare, WorkerThread, call, resolve
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import SegmentsRemoved, StandbysReported, Tick
+from walkeeper_safekeeper.archiving.offload import Offload, start_offload
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
+from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.durable_slots import DurableSlots
-from walkeeper_safekeeper.log_folder import LogFolder
-from walkeeper_safekeeper.logical_log import LogicalLog
-from walkeeper_safekeeper.offload import Offload, start_offload
+from walkeeper_safekeeper.replication.durable_slots import DurableSlots
+from walkeeper_safekeeper.replication.logical_log import LogicalLog
+from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
-from walkeeper_safekeeper.served_log import Readers
 from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 logger = logging.getLogger("walkeeper.log")
 

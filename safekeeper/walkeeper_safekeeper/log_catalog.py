@@ -29,16 +29,16 @@ from walkeeper_common.requests import (
     StatusResponse,
 )
 from walkeeper_common.worker_thread import LoopShare
-from walkeeper_safekeeper.creation import configured, prepared, state_of
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.member_register import joined
+from walkeeper_safekeeper.disk.open_files import OpenFiles
+from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
+from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.hosted_log import HostedLog
-from walkeeper_safekeeper.log_folder import CONTROL, LogFolder
 from walkeeper_safekeeper.log_status import log_status
-from walkeeper_safekeeper.member_register import joined
-from walkeeper_safekeeper.open_files import OpenFiles
-from walkeeper_safekeeper.orphan_shelf import OrphanShelf
-from walkeeper_safekeeper.real_disk import RealDisk
 from walkeeper_safekeeper.settings import SafekeeperSettings
+from walkeeper_safekeeper.storage.log_folder import CONTROL, LogFolder
 
 logger = logging.getLogger("walkeeper.catalog")
 

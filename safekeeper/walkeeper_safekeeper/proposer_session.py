@@ -33,10 +33,10 @@ from walkeeper_common.requests import (
     PrepareLog,
     StatusRequest,
 )
-from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received
+from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received
+from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
-from walkeeper_safekeeper.member_register import MembersRequest
 
 UNSENT_BYTES_MAX = 64 << 20
 ADMIN_REQUESTS_MAX = 16

@@ -27,10 +27,10 @@ from walkeeper_common.addresses import in_use, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
 from walkeeper_common.framing import PREFACE
 from walkeeper_common.pgwire import SqlRefused, error_response
-from walkeeper_safekeeper.client_connection import ClientConnection
-from walkeeper_safekeeper.replica_session import ReplicaSession
-from walkeeper_safekeeper.served_log import Catalog
-from walkeeper_safekeeper.wal_stream import StreamLimits
+from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.replica_session import ReplicaSession
+from walkeeper_safekeeper.replication.served_log import Catalog
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.server")
 

@@ -6,7 +6,9 @@ What takes 10 s before another safekeeper takes over takes 2 s; nothing else dif
 from __future__ import annotations
 
 from walkeeper_cli.__main__ import main
-from walkeeper_safekeeper import acceptor, hosted_log, offload
+from walkeeper_safekeeper import hosted_log
+from walkeeper_safekeeper.archiving import offload
+from walkeeper_safekeeper.consensus import acceptor
 
 if __name__ == "__main__":
     offload.TICK_S /= 5

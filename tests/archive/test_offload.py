@@ -25,9 +25,9 @@ from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_safekeeper import archived_wal, offload
-from walkeeper_safekeeper.archived_wal import ArchivedWal
-from walkeeper_safekeeper.offload import Offload
+from walkeeper_safekeeper.archiving import archived_wal, offload
+from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
+from walkeeper_safekeeper.archiving.offload import Offload
 from walkeeper_safekeeper.settings import ArchiveSettings
 
 MB = 1 << 20

@@ -12,8 +12,8 @@ import pytest
 from tests.archive.test_offload import MB, FakeLog, archive, hurry, wal_with
 from walkeeper_archive.archive import Archive
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper import offload
-from walkeeper_safekeeper.offload import Offload
+from walkeeper_safekeeper.archiving import offload
+from walkeeper_safekeeper.archiving.offload import Offload
 
 __all__ = ["archive", "hurry"]
 

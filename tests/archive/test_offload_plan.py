@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper.offload_plan import (
+from walkeeper_safekeeper.archiving.offload_plan import (
     AHEAD_SEGMENTS_MAX,
     BACK_OFF_TICKS_MAX,
     LAG_SEGMENTS,

@@ -22,8 +22,8 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.framing import Message
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.messages import AppendResponse, VoteResponse
-from walkeeper_safekeeper.acceptor import PERSIST_COMMIT_TICKS, Acceptor
-from walkeeper_safekeeper.acceptor_events import (
+from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
     Effect,
@@ -41,7 +41,7 @@ from walkeeper_safekeeper.acceptor_events import (
     WalRead,
     WriteWal,
 )
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.durable import Durable
 
 CREATION = at_lsn(0)
 

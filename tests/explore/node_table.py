@@ -27,8 +27,8 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting, VoteRequest
 from walkeeper_common.requests import ReadRequest
 from walkeeper_proposer.consensus.campaign import Phase
-from walkeeper_safekeeper.acceptor_events import ConnectionLost, Received, Tick
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received, Tick
+from walkeeper_safekeeper.consensus.durable import Durable
 
 SETTLED_PHASES = (Phase.CAMPAIGNING, Phase.LEADING)
 

@@ -34,20 +34,20 @@ from walkeeper_common.messages import (
     VoteResponse,
 )
 from walkeeper_common.requests import ConfigureLog, PrepareLog
-from walkeeper_safekeeper import control_file
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import (
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,
     Received,
     SegmentsRemoved,
     StandbysReported,
     Tick,
 )
-from walkeeper_safekeeper.creation import configured, prepared
+from walkeeper_safekeeper.consensus.creation import configured, prepared
+from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.replication_answers import major_version
-from walkeeper_safekeeper.wal_store import SegmentNotAllocated
+from walkeeper_safekeeper.replication.replication_answers import major_version
+from walkeeper_safekeeper.storage import control_file
+from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated
 
 CHUNK = 16
 CONNECTIONS = 4

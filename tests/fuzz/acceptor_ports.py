@@ -14,7 +14,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.walformat import RecordEnd
-from walkeeper_safekeeper.tail import Tail
+from walkeeper_safekeeper.storage.tail import Tail
 
 RECORD_BYTES = 40  # every record of this log is as long
 

@@ -59,7 +59,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.pgoutput import BEGIN, COMMIT, MESSAGE, MessageSplitter
 from walkeeper_common.walformat import InvalidWal
 from walkeeper_proposer.logical.open_transactions import CannotStream
-from walkeeper_safekeeper.logical_log import LogSettings
+from walkeeper_safekeeper.replication.log_settings import LogSettings
 
 SIZES = (256, 512, 4096)
 SEGMENTS_MAX = 6

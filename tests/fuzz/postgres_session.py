@@ -37,10 +37,10 @@ from walkeeper_common.pgwire import (
     startup_packet,
     unpack_from_sender,
 )
-from walkeeper_safekeeper.client_connection import ClientGone
-from walkeeper_safekeeper.replica_session import ReplicaSession
-from walkeeper_safekeeper.slots import Slots
-from walkeeper_safekeeper.wal_stream import StreamLimits
+from walkeeper_safekeeper.replication.client_connection import ClientGone
+from walkeeper_safekeeper.replication.replica_session import ReplicaSession
+from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 WAL = bytes(range(256)) * 40
 ROOM_BYTES = 1 << 18

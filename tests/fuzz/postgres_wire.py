@@ -42,7 +42,7 @@ from walkeeper_common.pgwire import (
 )
 from walkeeper_common.replication_commands import is_empty, parse_command
 from walkeeper_common.timelines import parse_timeline_file
-from walkeeper_safekeeper.login import parse_login
+from walkeeper_safekeeper.replication.login import parse_login
 
 CLUSTERS = ("main", "other")
 PIECES = (1, 3, 4, 5, 7, 50, 1000)

@@ -17,8 +17,8 @@ from tests.fuzz.contract import Mutation, Target, require
 from tests.test_control_file import FULL, PREPARED
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_safekeeper import control_file
-from walkeeper_safekeeper.slots import Slots
+from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.storage import control_file
 
 FRONT = Struct("!8sII")
 NAME = "main/file"

@@ -44,11 +44,11 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, ReadPr
 from walkeeper_proposer.consensus.proposer_events import Send as SendTo
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.postgres.primary import Primary
-from walkeeper_safekeeper.acceptor_events import Persist, Received, Send, StorageFailed
-from walkeeper_safekeeper.creation import configured, prepared
+from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send, StorageFailed
+from walkeeper_safekeeper.consensus.creation import configured, prepared
 from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession
-from walkeeper_safekeeper.sealed_file import seal
-from walkeeper_safekeeper.slots import Slots
+from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.storage.sealed_file import seal
 
 BALLOT = Ballot(1, b"p" * 16)
 

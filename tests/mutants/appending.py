@@ -5,18 +5,18 @@ from __future__ import annotations
 from tests.mutants.electing import STARTS_AT_C
 from tests.mutants.mutant import PROPOSER, SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
-ANSWERS = SAFEKEEPER + "answers.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
+ANSWERS = SAFEKEEPER + "consensus/answers.py"
 CONSENSUS = PROPOSER + "consensus/proposer.py"
 DRIVER = SAFEKEEPER + "driver.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
 FEEDBACK = PROPOSER + "postgres/standby_feedback.py"
-MARKS = SAFEKEEPER + "marks.py"
+MARKS = SAFEKEEPER + "consensus/marks.py"
 STEADY_LEADER = PROPOSER + "consensus/steady.py"
-STEADY = SAFEKEEPER + "steady.py"
+STEADY = SAFEKEEPER + "consensus/steady.py"
 PROGRESS = PROPOSER + "consensus/progress.py"
-WAL_STORE = SAFEKEEPER + "wal_store.py"
-TAIL = SAFEKEEPER + "tail.py"
+WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
+TAIL = SAFEKEEPER + "storage/tail.py"
 
 APPENDING = (
     Mutant(

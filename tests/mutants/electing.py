@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
 HISTORY = COMMON + "history.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
-WAL_STORE = SAFEKEEPER + "wal_store.py"
+WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
 
 STARTS_AT_C = Edit(LEADERSHIP, "start_lsn=donor.record_lsn,", "start_lsn=donor.flush_lsn,")
 

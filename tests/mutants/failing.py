@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
 GREETINGS = PROPOSER + "consensus/greetings.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
 QUORUM = COMMON + "quorum.py"
-WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
-WAL_STORE = SAFEKEEPER + "wal_store.py"
-TAIL = SAFEKEEPER + "tail.py"
-REAL_DISK, OPEN_FILES = SAFEKEEPER + "real_disk.py", SAFEKEEPER + "open_files.py"
+WAL_RECOVERY = SAFEKEEPER + "storage/wal_recovery.py"
+WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
+TAIL = SAFEKEEPER + "storage/tail.py"
+REAL_DISK, OPEN_FILES = SAFEKEEPER + "disk/real_disk.py", SAFEKEEPER + "disk/open_files.py"
 OPEN_FILES_TEST = "tests/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(

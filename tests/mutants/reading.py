@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
-READABLE = SAFEKEEPER + "readable.py"
-WHOLE = SAFEKEEPER + "whole_records.py"
+READABLE = SAFEKEEPER + "consensus/readable.py"
+WHOLE = SAFEKEEPER + "storage/whole_records.py"
 LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)"
 RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
 CONSENSUS = PROPOSER + "consensus/proposer.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
 PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
 QUORUM = COMMON + "quorum.py"
-REGISTER = SAFEKEEPER + "member_register.py"
+REGISTER = SAFEKEEPER + "consensus/member_register.py"
 REPLACING = PROPOSER + "consensus/replacing.py"
 
 SETS = "        self._member_sets = configuration.member_sets\n"

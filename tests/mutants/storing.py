@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
 
 DRIVER = SAFEKEEPER + "driver.py"
-LOG_FOLDER = SAFEKEEPER + "log_folder.py"
-WAL_RECOVERY = SAFEKEEPER + "wal_recovery.py"
-WAL_STORE = SAFEKEEPER + "wal_store.py"
+LOG_FOLDER = SAFEKEEPER + "storage/log_folder.py"
+WAL_RECOVERY = SAFEKEEPER + "storage/wal_recovery.py"
+WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
 
 STORING = (
     Mutant(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "acceptor.py"
-ANSWERS = SAFEKEEPER + "answers.py"
+ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
+ANSWERS = SAFEKEEPER + "consensus/answers.py"
 CONSENSUS = PROPOSER + "consensus/proposer.py"
 HISTORY = COMMON + "history.py"
 

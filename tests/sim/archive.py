@@ -13,7 +13,7 @@ from tests.sim.oracle import Committed, Retention
 from walkeeper_common.errors import WalkeeperError, WalRemoved
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.driver import Worker
-from walkeeper_safekeeper.wal_store import WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 class Archived:

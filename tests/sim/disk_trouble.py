@@ -18,8 +18,8 @@ from tests.sim.world import World
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.log_folder import CONTROL
-from walkeeper_safekeeper.wal_store import HEAD_MARK
+from walkeeper_safekeeper.storage.log_folder import CONTROL
+from walkeeper_safekeeper.storage.wal_store import HEAD_MARK
 
 SEGMENT_NAME_LENGTH = 24
 FLIPPED_TAIL_BYTES = 3000

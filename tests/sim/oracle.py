@@ -27,7 +27,7 @@ from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot, Fragment, History, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Ends
-from walkeeper_safekeeper.wal_store import WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 class Violation(Exception):

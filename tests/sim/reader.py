@@ -12,7 +12,7 @@ from walkeeper_common.history import NO_BALLOT, Ballot, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.messages import Buffer
 from walkeeper_common.requests import ReadRequest, ReadResponse
-from walkeeper_safekeeper.acceptor_events import Received
+from walkeeper_safekeeper.consensus.acceptor_events import Received
 from walkeeper_safekeeper.driver import Driver
 
 READ_BYTES_MAX = 20_000

@@ -22,9 +22,9 @@ from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
-from walkeeper_safekeeper.creation import prepared, state_of
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.member_register import joined
+from walkeeper_safekeeper.consensus.creation import prepared, state_of
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.member_register import joined
 
 if TYPE_CHECKING:
     from tests.sim.story import Story

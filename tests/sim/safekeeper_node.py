@@ -32,18 +32,18 @@ from walkeeper_common.messages import (
 )
 from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.acceptor import Acceptor
-from walkeeper_safekeeper.acceptor_events import (
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
+from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,
     Received,
     SegmentsRemoved,
     StandbysReported,
     Tick,
 )
+from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.durable import Durable
-from walkeeper_safekeeper.log_folder import LogFolder, OpenedWal
-from walkeeper_safekeeper.wal_store import WalStore
+from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 RESTART_MS = (200, 4000)
 TICK_MS = (900, 1100)

@@ -14,7 +14,7 @@ from walkeeper_common.history import Ballot, cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.driver import Driver
-from walkeeper_safekeeper.wal_store import WalStore
+from walkeeper_safekeeper.storage.wal_store import WalStore
 
 if TYPE_CHECKING:
     from tests.sim.story import Story

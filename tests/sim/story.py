@@ -19,7 +19,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_proposer.consensus.campaign import Purpose
 from walkeeper_proposer.consensus.proposer_events import Stop
-from walkeeper_safekeeper.durable import Durable
+from walkeeper_safekeeper.consensus.durable import Durable
 
 SEGMENT_BYTES = 65536
 KEPT_TAIL_BYTES = 20_000

@@ -2,7 +2,7 @@
 
 Pure. Nearly every commit takes this way. WAL goes to all who have been sent what came before it, as
 one message; how acks of this term begin, byte for byte, is written down once, and no message and no
-event is made of them (walkeeper_safekeeper/steady.py: why).
+event is made of them (walkeeper_safekeeper/consensus/steady.py: why).
 
     steady = steady_state(proposer)             None: every event has to be looked at
     steady.on_wal(begin_lsn, wal)               the effects; None: `Leader.on_wal` sees it

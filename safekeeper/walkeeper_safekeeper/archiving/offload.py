@@ -1,0 +1,500 @@
+"""Offloads one log to its archive, and reads back what has left the disk. offload_plan's shell.
+
+Nothing here is on the way of a commit: it looks at commit_lsn once a second, reads segments beside
+the writer, and waits for the store on threads of its own, whose work (hashing, compressing,
+sockets) runs outside the interpreter's lock. What fails is shown in `status` and tried again.
+
+A segment is taken when a whole record ends at or behind its end below commit_lsn. Up to commit_lsn
+alone would not do: a record that crosses the segment's end may still be cut and replaced there
+(rule 7), and the archive would hold bytes that the log has not
+(test_a_segment_whose_last_record_is_not_whole_is_not_archived).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, assert_never
+
+from walkeeper_archive.archive import Archive, Put, open_archive
+from walkeeper_archive.errors import ArchiveError, ArchiveUnavailable
+from walkeeper_archive.layout import (
+    ArchivedObject,
+    Kind,
+    WalFile,
+    history_file,
+    partial_file,
+    segment_file,
+)
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.history import History
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.worker_thread import WorkerThread, call
+from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
+from walkeeper_safekeeper.archiving.offload_plan import (
+    ArchivedMoved,
+    ArchiveFailed,
+    ArchiveSegment,
+    ArchiveTail,
+    Event,
+    Grown,
+    Look,
+    Looked,
+    OffloadNote,
+    OffloadPlan,
+    OffloadTick,
+    Request,
+    SegmentArchived,
+    TailArchived,
+    rank_of,
+)
+from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.settings import ArchiveSettings
+from walkeeper_safekeeper.storage.log_folder import LogFolder
+
+logger = logging.getLogger("walkeeper.archive")
+
+TICK_S = 1.0
+SAVE_TICKS = 30
+SURVEY_TICKS = 15  # between two tries, and two looks at a gap
+GAP_LOOKS = 20  # at the gap alone; then at all again: what lies below may have been pruned
+FETCHED = "fetched"
+BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
+PARALLEL_MAX = 4
+T = TypeVar("T")
+
+
+class OffloadedLog(Protocol):
+    """What is archived."""
+
+    cluster: str
+    folder: LogFolder
+    driver: Driver
+
+    @property
+    def configuration(self) -> Configuration: ...
+    @property
+    def commit_lsn(self) -> Lsn: ...
+    def timeline_history(self, timeline: int) -> bytes | None: ...
+    def archive_moved(self) -> None:
+        """archived_lsn is greater now: WAL may go."""
+
+    def archive_reaches(self, oldest_lsn: Lsn) -> None:
+        """The archive has all WAL from here to the oldest on this disk."""
+
+    async def save_archived(self, url: str, archived_lsn: Lsn) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """A segment or a tail, and what must be archived before it."""
+
+    file: WalFile
+    begin_lsn: Lsn
+    end_lsn: Lsn
+    histories: dict[WalFile, bytes]
+    ended: list[WalFile]
+    """The last part of each timeline that ends inside of it. The segment goes under the newest
+    timeline's name; a recovery to an older one asks for it under that one's."""
+
+
+class Offload:
+    """One log's. `run` until cancelled, then `close`."""
+
+    def __init__(
+        self,
+        log: OffloadedLog,
+        archive: Archive,
+        settings: ArchiveSettings,
+        *,
+        saved_lsn: Lsn | None,
+        on_defect: Callable[[BaseException], None],
+    ) -> None:
+        self._log, self._settings, self.archive = log, settings, archive
+        configuration, store = log.configuration, log.driver.store
+        self._store, self._segment_bytes = store, configuration.segment_bytes
+        parallel = max(1, min(PARALLEL_MAX, BYTES_IN_FLIGHT_MAX // self._segment_bytes))
+        self.plan = OffloadPlan(
+            rank=rank_of(
+                log.driver.acceptor.durable.acceptor_id,
+                [member_id(member) for member in configuration.members],
+                log.cluster,
+            ),
+            segment_bytes=self._segment_bytes,
+            archived_lsn=max(store.first_lsn, saved_lsn or store.first_lsn),
+            parallel_max=parallel,
+            tail_ticks=round(settings.tail_interval_s / TICK_S),
+        )
+        self.older: _OlderWal | None = None
+        self.segments_put = self.failures = 0
+        self._known_lsn = saved_lsn  # of an earlier run
+        self._begin_lsn = self.plan.archived_lsn
+        self._saved_lsn = saved_lsn
+        self._histories_put: set[int] = set()
+        self._is_measuring = False
+        self._survey_ticks = 1  # until the next one; 0: one is under way, or all is known
+        self._survey_failure: str | None = None  # it is told once
+        self._gap: tuple[Lsn, Lsn] | None = None
+        self._is_gap_sure, self._gap_looks = False, 0
+        self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
+        self._pool = [
+            WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
+        ]
+        self._free = list(self._pool)
+        self._looker = WorkerThread(f"look at the archive {log.cluster}", on_defect)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def archived_lsn(self) -> Lsn:
+        """Everything below it is archived and was compared with our own bytes."""
+        return self.plan.archived_lsn
+
+    @property
+    def tail_lsn(self) -> Lsn | None:
+        """Up to where the tail is archived, as it was seen last: about every tail interval."""
+        return self._tail_lsn if self._tail_lsn > self.archived_lsn else None
+
+    @property
+    def gap(self) -> tuple[Lsn, Lsn] | None:
+        """[begin, end) which the archive lacks between older WAL and ours: it left the disks of
+        members that are gone, or that ran without an archive, before anybody had archived it."""
+        return self._gap if self._is_gap_sure else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why WAL cannot be archived; or, while none is due, why nobody can look at the archive."""
+        return self.plan.problem or self._survey_failure
+
+    @property
+    def still_s(self) -> float:
+        """How long segments have been due without any move of the archive; 0: none is due."""
+        return self.plan.quiet_ticks * TICK_S
+
+    def file_of(self, begin_lsn: Lsn) -> WalFile:
+        """The segment that starts there, under the timeline of its last byte, as PostgreSQL has it
+        when it is whole."""
+        timeline = Timelines(self._history).before(begin_lsn + self._segment_bytes)
+        return segment_file(timeline, begin_lsn, self._segment_bytes)
+
+    @property
+    def _history(self) -> History:
+        return self._log.driver.acceptor.durable.history
+
+    async def run(self) -> None:
+        """A tick a second, until it is cancelled."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._survey_ticks == 1:
+                self._start(self._survey(), "survey")
+            self._survey_ticks = max(0, self._survey_ticks - 1)
+            ticks += 1
+            self._measure()
+            self.post(OffloadTick())
+            if ticks % SAVE_TICKS == 0:
+                await self.save()
+
+    async def save(self) -> None:
+        """archived_lsn, for the next start; without it segments would be compared again."""
+        if self.archived_lsn != self._saved_lsn:
+            self._saved_lsn = self.archived_lsn
+            await self._log.save_archived(self.archive.store.url, self.archived_lsn)
+
+    def stop(self) -> None:
+        """What is under way may be cut off: another one finishes it."""
+        for task in self._tasks:
+            task.cancel()
+        for thread in (*self._pool, self._looker):
+            thread.stop()
+        if self.older is not None:
+            self.older.stop()
+
+    def post(self, event: Event) -> None:
+        """Step the plan and start what it wants."""
+        for effect in self.plan.step(event):
+            match effect:
+                case Look() | ArchiveSegment() | ArchiveTail():
+                    self._start(self._perform(effect), f"{type(effect).__name__}")
+                case ArchivedMoved():
+                    self._log.archive_moved()
+                case OffloadNote(text):
+                    logger.warning("cluster %s: %s", self._log.cluster, text)
+                case _:
+                    assert_never(effect)
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=f"{name} of {self._log.cluster}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _perform(self, request: Request) -> None:
+        try:
+            match request:
+                case Look(begin_lsn):
+                    event: Event = await self._look(begin_lsn)
+                case ArchiveSegment(begin_lsn):
+                    event = await self._archive_segment(begin_lsn)
+                case ArchiveTail(is_ours):
+                    event = await self._archive_tail(is_ours=is_ours)
+        except WalkeeperError as error:
+            self.failures += 1
+            event = ArchiveFailed(request, str(error))
+        self.post(event)
+
+    def _measure(self) -> None:
+        """Whether another segment is committed for good."""
+        commit_lsn = self._log.commit_lsn
+        is_due = commit_lsn.round_down(self._segment_bytes) > self.plan.whole_lsn
+        if is_due and not self._is_measuring:
+            self._is_measuring = True
+            self._start(self._grow(commit_lsn), "measuring")
+
+    async def _grow(self, commit_lsn: Lsn) -> None:
+        try:
+            end_lsn = await self._last_record_end(commit_lsn)
+            self.post(Grown(end_lsn.round_down(self._segment_bytes)))
+        except WalkeeperError as error:
+            logger.error("cluster %s: looking for whole segments: %s", self._log.cluster, error)
+        finally:
+            self._is_measuring = False
+
+    async def _last_record_end(self, commit_lsn: Lsn) -> Lsn:
+        return await call(self._looker, lambda: self._store.record_end(commit_lsn).end_lsn)
+
+    # Looking
+
+    async def _look(self, begin_lsn: Lsn) -> Looked:
+        whole_lsn = self.plan.whole_lsn
+        files = {
+            self.file_of(lsn): lsn for lsn in _steps(begin_lsn, whole_lsn, self._segment_bytes)
+        }
+        found = await call(self._looker, _without_defects(lambda: self._list(set(files))))
+        return Looked(frozenset(files[file] for file in found))
+
+    def _list(self, wanted: set[WalFile]) -> set[WalFile]:
+        """Those of them that have receipts. ForeignArchive, or unavailable."""
+        self._refuse_place()
+        found = set()
+        for timeline in {file.timeline for file in wanted}:
+            names = [file.name for file in wanted if file.timeline == timeline]
+            for seen in self.archive.objects(timeline, after_name=min(names)):
+                if seen.file.name > max(names):
+                    break
+                if seen.is_receipt and seen.file in wanted:
+                    found.add(seen.file)
+        return found
+
+    def _refuse_place(self) -> None:
+        """Before anything is put: the place must be ours, and not have lost what it had."""
+        archived_lsn = max(self.archived_lsn, self._known_lsn or Lsn(0))
+        was_used = self._known_lsn is not None or self.archived_lsn > self._begin_lsn
+        if not self.archive.refuse_foreign() and was_used:
+            raise ArchiveUnavailable(
+                f"{self.archive.url} is not there, but WAL up to {archived_lsn} was archived in "
+                "it: is it mounted? If it was removed on purpose, name another --archive"
+            )
+
+    async def _survey(self) -> None:
+        """How far back the archive goes, from the oldest WAL on this disk on; tried until it is
+        known, and again while it has a gap there. Not only when something is due: a laggard may
+        need what lies below at once."""
+        try:
+            if self._is_gap_sure and not await self._has_changed():
+                self._survey_failure, self._survey_ticks = None, SURVEY_TICKS
+                return
+            listed = await call(self._looker, _without_defects(self._list_receipts))
+        except WalkeeperError as error:
+            self.failures += 1
+            if str(error) != self._survey_failure:
+                logger.warning("cluster %s: what is in the archive: %s", self._log.cluster, error)
+            self._survey_failure = str(error)
+            self._survey_ticks = SURVEY_TICKS
+            return
+        self._survey_failure = None
+        oldest_lsn = self._store.first_lsn
+        creation_lsn = self._log.configuration.creation_lsn
+        while oldest_lsn > creation_lsn:
+            before_lsn = oldest_lsn - self._segment_bytes
+            if self.file_of(before_lsn) not in listed:
+                break
+            oldest_lsn = before_lsn
+        self._log.archive_reaches(oldest_lsn)
+        gap = self._gap_below(oldest_lsn, listed)
+        # One that is smaller the next time is being closed by another member.
+        self._is_gap_sure, self._gap = gap is not None and gap == self._gap, gap
+        if gap is not None or not listed:  # else it is known for good
+            self._survey_ticks = SURVEY_TICKS
+
+    async def _has_changed(self) -> bool:
+        """Whether anything has come into the gap, or it is time for another look at all."""
+        assert self._gap is not None
+        self._gap_looks = (self._gap_looks + 1) % GAP_LOOKS
+        missing = {self.file_of(lsn) for lsn in _steps(*self._gap, self._segment_bytes)}
+        looked = _without_defects(lambda: self._list(missing))
+        return not self._gap_looks or bool(await call(self._looker, looked))
+
+    def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
+        """What is missing between the segments of this log that lie below, if any, and `lsn`. What
+        is below its beginning is of an older log, made anew since."""
+        creation_lsn = self._log.configuration.creation_lsn
+        begins = (f.begin_lsn(self._segment_bytes) for f in listed if f.kind is Kind.SEGMENT)
+        older = (begin for begin in begins if creation_lsn < begin + self._segment_bytes < lsn)
+        for begin_lsn in sorted(older, reverse=True):
+            if self.file_of(begin_lsn) in listed:
+                return begin_lsn + self._segment_bytes, lsn
+        return None
+
+    def _list_receipts(self) -> set[WalFile]:
+        return {found.file for found in self.archive.objects() if found.is_receipt}
+
+    # Archiving
+
+    async def _archive_segment(self, begin_lsn: Lsn) -> SegmentArchived:
+        thread = self._free.pop()
+        try:
+            upload = self._upload(
+                self.file_of(begin_lsn), begin_lsn, begin_lsn + self._segment_bytes
+            )
+            put = await call(thread, _without_defects(lambda: self._put_segment(upload)))
+        finally:
+            self._free.append(thread)
+        self._histories_put.update(history.timeline for history in upload.histories)
+        self.segments_put += put is Put.STORED
+        return SegmentArchived(begin_lsn, by_us=put is Put.STORED)
+
+    def _upload(self, file: WalFile, begin_lsn: Lsn, end_lsn: Lsn) -> _Upload:
+        timelines = Timelines(self._history)
+        forks = timelines.forks_between(begin_lsn + 1, Lsn(end_lsn - 1))
+        ended = [partial_file(timelines.before(f), f, self._segment_bytes) for f in forks]
+        return _Upload(file, begin_lsn, end_lsn, self._histories_before(file), ended)
+
+    def _histories_before(self, file: WalFile) -> dict[WalFile, bytes]:
+        """The `.history` files that must be there first; a restore to a timeline begins with it."""
+        first = self._log.configuration.timeline
+        wanted: dict[WalFile, bytes] = {}
+        for timeline in sorted({fragment.timeline for fragment in self._history}):
+            if 1 < timeline <= file.timeline and timeline not in self._histories_put:
+                content = self._log.timeline_history(timeline)
+                if content is not None:
+                    wanted[history_file(timeline)] = content
+                elif timeline != first:  # of the first one no safekeeper may ever have been told
+                    raise ArchiveError(f"the history of timeline {timeline} is not here yet")
+        return wanted
+
+    def _put_segment(self, upload: _Upload) -> Put:
+        self._refuse_place()
+        self._put_before(upload)
+        wal = self._store.read(upload.begin_lsn, upload.end_lsn)
+        put = self.archive.put(upload.file, wal, self._settings.packing)
+        if put is Put.STORED:
+            self._remove_partials(upload.file)
+        return put
+
+    def _put_before(self, upload: _Upload) -> None:
+        for history, content in upload.histories.items():
+            self.archive.put(history, content)
+        for part in upload.ended:
+            wal = self._store.read(upload.begin_lsn, part.end_lsn)
+            if self.archive.put(part, wal, self._settings.packing) is Put.STORED:
+                self._remove_partials(part)
+
+    # The tail
+
+    async def _archive_tail(self, *, is_ours: bool) -> TailArchived:
+        """Whole records only: what is behind the last one may still be replaced."""
+        end_lsn = await self._last_record_end(self._log.commit_lsn)
+        begin_lsn = end_lsn.round_down(self._segment_bytes)
+        if end_lsn > begin_lsn >= self.plan.archived_lsn:
+            timeline = Timelines(self._history).before(end_lsn)
+            file = partial_file(timeline, end_lsn, self._segment_bytes)
+            upload = self._upload(file, begin_lsn, end_lsn)
+            job = _without_defects(lambda: self._put_tail(upload, is_ours))
+            self._tail_lsn = await call(self._looker, job)
+        return TailArchived()
+
+    def _put_tail(self, upload: _Upload, is_ours: bool) -> Lsn:
+        self._refuse_place()
+        file = upload.file
+        newest = self.archive.newest_partial(file.segment)
+        if newest is not None:
+            is_alive = newest.end_lsn > self._tail_lsn  # the offloader: it has moved since
+            if newest.end_lsn >= file.end_lsn or (is_alive and not is_ours):
+                return newest.end_lsn
+        self._put_before(upload)
+        wal = self._store.read(upload.begin_lsn, file.end_lsn)
+        self.archive.put(file, wal, self._settings.packing)
+        self._remove_partials(file)
+        return file.end_lsn
+
+    def _remove_partials(self, by: WalFile) -> None:
+        """Of the same segment, those that `by` has all of. Nobody needs them; a store that does
+        not let us delete keeps them, until `archive prune`."""
+        older: list[ArchivedObject] = []
+        for found in self.archive.objects(by.timeline, after_name=by.segment):
+            if found.file.kind is Kind.HISTORY or found.file.segment != by.segment:
+                break
+            if found.file.kind is Kind.PARTIAL and (
+                by.kind is Kind.SEGMENT or found.file.end_lsn < by.end_lsn
+            ):
+                older.append(found)
+        try:
+            for found in sorted(older, key=lambda found: not found.is_receipt):
+                self.archive.delete(found)
+        except ArchiveError as error:
+            logger.warning("older partials stay in the archive: %s", error)
+
+
+def _steps(begin_lsn: Lsn, end_lsn: Lsn, size: int) -> Iterator[Lsn]:
+    while begin_lsn < end_lsn:
+        yield begin_lsn
+        begin_lsn = begin_lsn + size
+
+
+def _without_defects(job: Callable[[], T]) -> Callable[[], T]:
+    """A defect of a store's library must not end a process that acknowledges commits."""
+
+    def guarded() -> T:
+        try:
+            return job()
+        except WalkeeperError:
+            raise
+        except Exception as error:
+            logger.exception("an archive's job failed in a way that nobody expected")
+            raise ArchiveError(f"internal error: {error!r}; the log says more") from error
+
+    return guarded
+
+
+class _OlderWal:
+    """The driver's port, on a thread of its own: a slow store keeps no other reader waiting."""
+
+    def __init__(self, archived: ArchivedWal, thread: WorkerThread) -> None:
+        self._archived, self._thread = archived, thread
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
+        self._thread.submit(_without_defects(lambda: self._archived.read(begin_lsn, end_lsn)), done)
+
+    def stop(self) -> None:
+        self._archived.stop()
+        self._thread.stop()
+
+
+async def start_offload(
+    log: OffloadedLog, settings: ArchiveSettings, on_defect: Callable[[BaseException], None]
+) -> Offload:
+    """Nothing is asked of the archive yet: a log opens whether it answers or not."""
+    configuration = log.configuration
+    archive = open_archive(settings.url, log.cluster, configuration.system_id)
+    saved_lsn = await asyncio.to_thread(log.folder.load_archived, archive.store.url)
+    offload = Offload(log, archive, settings, saved_lsn=saved_lsn, on_defect=on_defect)
+    archived = ArchivedWal(
+        archive, log.driver.store, offload.file_of, os.path.join(log.folder.path, FETCHED)
+    )
+    thread = WorkerThread(f"read the archive {log.cluster}", on_defect)
+    offload.older = log.driver.older = _OlderWal(archived, thread)
+    return offload

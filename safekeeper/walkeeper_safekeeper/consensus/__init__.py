@@ -1,0 +1,1 @@
+"""What decides for a safekeeper: step(event) -> effects. No I/O, no clock, no randomness."""

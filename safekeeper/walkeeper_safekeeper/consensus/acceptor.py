@@ -1,0 +1,499 @@
+"""The acceptor: one safekeeper's side of the consensus protocol, for one log.
+
+    step(event) -> effects          no I/O, no clock, no randomness
+
+What must be durable stands in the list before what tells somebody of it, and an acknowledgement
+is born in one place, `acknowledge`, from a flush_lsn that only a finished fdatasync can move.
+
+Invariants: the promised ballot never decreases (I1); record_lsn <= flush_lsn <= write_lsn (I2);
+commit_lsn <= flush_lsn (I3); only `appender` may write, and it was elected with the promised
+ballot on that very connection (I4).
+Spec: PROTOCOL.md section 4; Raft 5.2, 5.4.2; the seed's "Voting" and "Recovery".
+Deviations from the seed: the end of the log travels in the vote, because an older proposer may
+append after the greeting (scenarios/vote_reports_the_end_of_the_log.txt); a term history instead
+of an epoch (scenarios/divergent_tail_is_cut_once.txt).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from walkeeper_common.framing import Message, crc_of
+from walkeeper_common.history import (
+    Ballot,
+    Corrupt,
+    cut,
+    divergence,
+    is_well_formed,
+    term_start,
+)
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    MembersQuery,
+    PromiseMembers,
+    replaced_text,
+)
+from walkeeper_common.messages import (
+    NO_FEEDBACK,
+    AppendRequest,
+    Feedback,
+    ProposerElected,
+    ProposerGreeting,
+    RejectCode,
+    VoteRequest,
+)
+from walkeeper_common.quorum import member_name
+from walkeeper_common.requests import ReadRequest
+from walkeeper_common.timelines import Timelines
+from walkeeper_safekeeper.consensus.acceptor_events import (
+    CommitMoved,
+    ConnectionLost,
+    Effect,
+    EndReaders,
+    Event,
+    FindRecordEnd,
+    Note,
+    Persist,
+    Received,
+    RecordEndCorrupt,
+    RecordEndFound,
+    SegmentsRemoved,
+    Send,
+    StandbysReported,
+    StorageFailed,
+    Tick,
+    TruncateWal,
+    Waiting,
+    WalFlushed,
+    WalRead,
+    WriteRefused,
+    WriteWal,
+)
+from walkeeper_safekeeper.consensus.answers import ack_of, greeting_of, reject_of, vote_of
+from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
+from walkeeper_safekeeper.consensus.greeting_check import other_log
+from walkeeper_safekeeper.consensus.marks import due_marks
+from walkeeper_safekeeper.consensus.member_register import MembersRequest, changed, members_state
+from walkeeper_safekeeper.consensus.readable import answer_read, answer_wal_read
+
+PERSIST_COMMIT_TICKS = 5
+
+
+class Acceptor:
+    """One log's consensus state; built anew at every start from what the disk says."""
+
+    def __init__(
+        self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
+    ) -> None:
+        self.durable, self.first_lsn = durable, first_lsn
+        self.member = member_name(durable.acceptor_id, durable.incarnation)  # who promises
+        self.write_lsn = self.flush_lsn = flush_lsn
+        self.commit_lsn = min(durable.commit_lsn, flush_lsn)
+        self.told_commit_lsn = self.commit_lsn
+        self.restart_lsn = durable.restart_lsn
+        self.appender: int | None = None
+        self.elected = False  # ProposerElected of the promised ballot was processed in this life
+        self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
+        self.failure: str | None = None
+        self.refusal: str | None = None  # why appends are refused for now (rule 16)
+        self.feedback = NO_FEEDBACK
+        self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
+        self.acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
+        self.waiting: list[Waiting] = []
+        self._asked: set[Lsn] = set()
+        self.truncations = self._ticks = self.silent_ticks = 0
+        self.unreached_lsn = unreached_start(durable)
+        self.timelines = Timelines(durable.history)
+        self.term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
+        self.heard_commit_lsn = ZERO_LSN  # what the elected leader told last, not what we knew
+
+    def step(self, event: Event) -> list[Effect]:
+        """One event's effects, to be performed in order."""
+        match event:
+            case Received(connection, message):
+                return self.on_message(connection, message)
+            case WalFlushed(flush_lsn):  # of a disk that has failed, nothing is believed (rule 15)
+                return self.on_wal_flushed(flush_lsn) if self.failure is None else []
+            case RecordEndFound(asked, record_lsn):
+                return self.on_record_end(asked, record_lsn)
+            case WalRead():
+                return answer_wal_read(self, event)
+            case Tick():
+                return self.on_tick()
+            case ConnectionLost(connection):
+                return self.on_connection_lost(connection)
+            case WriteRefused(flush_lsn, text):
+                return self.on_write_refused(flush_lsn, text)
+            case RecordEndCorrupt(_, text) | StorageFailed(text):
+                return self.on_storage_failed(text)
+            case StandbysReported(feedback):
+                return self.on_standbys_reported(feedback)
+            case SegmentsRemoved(first_lsn):
+                self.first_lsn = first_lsn
+                return []
+            case _:
+                assert_never(event)
+
+    def on_message(self, connection: int, message: Message) -> list[Effect]:
+        match message:
+            case AppendRequest():
+                return self.on_append(connection, message)
+            case ReadRequest():
+                return answer_read(self, connection, message)
+            case ProposerGreeting():
+                return self.on_greeting(connection, message)
+            case VoteRequest():
+                return self.on_vote_request(connection, message)
+            case ProposerElected():
+                return self.on_elected(connection, message)
+            case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
+                return self.on_members(connection, message)
+            case _:
+                text = f"a proposer does not send {type(message).__name__}"
+                return [self._reject(connection, RejectCode.REFUSED, text)]
+
+    # Voting
+
+    def on_greeting(self, connection: int, greeting: ProposerGreeting) -> list[Effect]:
+        if self.failure is not None:
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        wrong = other_log(greeting, self.durable)
+        if wrong is not None:
+            return [self._reject(connection, RejectCode.WRONG_LOG, wrong)]
+        # Not drained: a greeting fences nobody, and under load a drained moment may never come.
+        self.waiting.append(Waiting(connection, greeting, self.flush_lsn))
+        return self._answer_waiting()
+
+    def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
+        refusal = self._not_ours(connection, ask.generation)
+        if refusal is not None:
+            return [refusal]
+        if (ask.log_uuid, ask.member) != (self.durable.log_uuid, self.member):
+            text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
+            return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
+        if ask.ballot < self.durable.ballot:
+            return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+        # Equal: the same proposer again (rule 1). Nothing to persist, but its older connection
+        # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
+        effects = self._promise(ask.ballot)
+        self.appender = None
+        if not effects:
+            self.waiting = [w for w in self.waiting if w.message.TAG != ProposerElected.TAG]
+        self.waiting.append(Waiting(connection, ask, self.flush_lsn))
+        return effects + self._answer_waiting()
+
+    def _promise(self, ballot: Ballot) -> list[Effect]:
+        """Never serve a smaller ballot again; durable before anybody hears of it (rule 1)."""
+        assert ballot >= self.durable.ballot, f"{ballot=} {self.durable.ballot=}"
+        if ballot == self.durable.ballot:
+            return []
+        self.durable = replace(self.durable, ballot=ballot)
+        self.appender, self.elected, self.voted_lsn = None, False, None
+        self.term_start_lsn = LSN_MAX
+        return [Persist(self.durable)]
+
+    # Requests that wait for the disk
+
+    def on_record_end(self, asked: FindRecordEnd, record_lsn: Lsn) -> list[Effect]:
+        assert record_lsn <= asked.flush_lsn, f"{record_lsn=} {asked=}"
+        if asked.truncations != self.truncations:
+            return []  # of bytes that were cut: scenarios/stale_record_end_is_not_a_vote.txt
+        self._asked.discard(asked.flush_lsn)
+        self._record_end = (asked.flush_lsn, record_lsn)
+        return self._answer_waiting()
+
+    def _answer_waiting(self) -> list[Effect]:
+        """Answer every waiting request that can be, ask the disk for what the others need."""
+        effects: list[Effect] = []
+        waiting, self.waiting = self.waiting, []
+        for request in waiting:
+            match request.message:
+                case ProposerGreeting():
+                    answer = self._answer_greeting(request)
+                case VoteRequest():
+                    answer = self._answer_vote(request, request.message)
+                case ProposerElected():
+                    answer = self._answer_elected(request, request.message)
+            if answer is None:
+                self.waiting.append(request)
+            else:
+                effects += answer
+        return effects + [e for w in self.waiting for e in self._ask_record_end(w)]
+
+    def _ask_record_end(self, request: Waiting) -> list[Effect]:
+        """A drained log's record end is asked for once; an undrained one is waited for."""
+        at = min(request.flush_lsn, self.flush_lsn)  # scenarios/greeting_outlives_a_cut.txt
+        if not isinstance(request.message, ProposerGreeting):
+            if self.flush_lsn < self.write_lsn:
+                return []
+            at = self.flush_lsn if isinstance(request.message, VoteRequest) else self.commit_lsn
+        if at in self._asked:
+            return []
+        self._asked.add(at)
+        return [FindRecordEnd(at, self.truncations)]
+
+    def _known_record_end(self, flush_lsn: Lsn) -> Lsn | None:
+        known = self._record_end
+        return known[1] if known is not None and known[0] == flush_lsn else None
+
+    def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
+        flush_lsn = min(request.flush_lsn, self.flush_lsn)  # the log may have been cut since
+        record_lsn = self._known_record_end(flush_lsn)
+        if record_lsn is None:
+            return None
+        greeting = greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
+        return [Send(request.connection, greeting)]
+
+    def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
+        if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
+            return [Send(request.connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+        if self.flush_lsn < self.write_lsn:
+            return None
+        record_lsn = self._known_record_end(self.flush_lsn)
+        if record_lsn is None:
+            return None
+        self.voted_lsn = record_lsn
+        return [Send(request.connection, vote_of(self, granted=True, record_lsn=record_lsn))]
+
+    # Becoming a follower of a leader
+
+    def on_elected(self, connection: int, elected: ProposerElected) -> list[Effect]:
+        refusal = self._not_ours(connection, elected.generation)
+        if refusal is not None:
+            return [refusal]
+        if elected.ballot < self.durable.ballot:
+            return [self._stale(connection, elected.ballot)]
+        history = elected.history
+        if not is_well_formed(history) or history[-1].ballot != elected.ballot:
+            text = f"the history of {elected.ballot} does not end with it: {history[-2:]}"
+            return [self._reject(connection, RejectCode.REFUSED, text)]
+        effects = self._promise(elected.ballot)
+        # Fenced already now: with an appender at work the log might never be drained.
+        self.appender = None
+        self.waiting.append(Waiting(connection, elected, self.flush_lsn))
+        return effects + self._answer_waiting()
+
+    def _answer_elected(self, request: Waiting, elected: ProposerElected) -> list[Effect] | None:
+        connection = request.connection
+        if elected.ballot != self.durable.ballot:
+            return [self._stale(connection, elected.ballot)]
+        if self.flush_lsn < self.write_lsn:
+            return None
+        try:
+            start = divergence(elected.history, self.durable.history, self.flush_lsn)
+        except Corrupt as error:
+            return [self._reject(connection, RejectCode.CORRUPT, str(error))]
+        if start != elected.start_lsn:
+            text = f"our logs part at {start}, not at {elected.start_lsn}"
+            return [self._reject(connection, RejectCode.DIVERGENCE, text)]
+        if start < self.commit_lsn:
+            committed_record = self._known_record_end(self.commit_lsn)
+            if committed_record is None:
+                return None
+            if start < committed_record:
+                text = f"cutting at {start} would lose WAL committed up to {committed_record}"
+                return [self._reject(connection, RejectCode.CORRUPT, text)]
+        return self.become_follower(connection, elected)
+
+    def become_follower(self, connection: int, elected: ProposerElected) -> list[Effect]:
+        """Adopt the leader's history and cut our log where they part, once, safely (rule 7)."""
+        start = elected.start_lsn
+        assert start <= self.flush_lsn == self.write_lsn, f"{start=} {self.flush_lsn=}"
+        effects: list[Effect] = []
+        if start < self.flush_lsn:
+            self.truncations += 1
+            self._record_end = None
+            self._asked.clear()
+            self.durable = replace(self.durable, truncating_to=start)
+            effects += [Persist(self.durable), TruncateWal(start)]
+            effects.append(Note("cut WAL that no quorum has", (("from", self.flush_lsn),)))
+            if start < self.commit_lsn:
+                effects.append(EndReaders(start))
+        self.write_lsn = self.flush_lsn = start
+        self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
+        self.term_start_lsn = term_start(elected.history, elected.ballot)
+        self.restart_lsn = min(self.restart_lsn, self.term_start_lsn)  # who has more is cut there
+        self.durable = replace(
+            self.durable,
+            history=elected.history,
+            truncating_to=None,
+            commit_lsn=min(self.durable.commit_lsn, start),
+            restart_lsn=min(self.durable.restart_lsn, self.term_start_lsn),
+            reached_lsn=cut(elected.history, start)[-1].start_lsn,
+        )
+        effects.append(Persist(self.durable))
+        self.appender, self.elected, self.silent_ticks, self.acked_lsn = connection, True, 0, None
+        self.heard_commit_lsn = ZERO_LSN
+        self.unreached_lsn = unreached_start(self.durable)
+        self.timelines = Timelines(elected.history)
+        facts = (("ballot", elected.ballot), ("term_start", self.term_start_lsn), ("at", start))
+        return [*effects, Note("following an elected proposer", facts), *self.acknowledge()]
+
+    # Appending
+
+    def on_append(self, connection: int, append: AppendRequest) -> list[Effect]:
+        if connection != self.appender or append.ballot != self.durable.ballot:
+            return self._on_early_append(connection, append)
+        refusal = self._not_ours(connection, append.generation)
+        if refusal is not None:
+            return [refusal]
+        if append.begin_lsn != self.write_lsn:
+            text = f"append at {append.begin_lsn}, the log was written up to {self.write_lsn}"
+            return [self._reject(connection, RejectCode.GAP, text)]
+        wrong = self.timelines.flaw(append.timeline, append.begin_lsn, append.end_lsn)
+        if wrong is not None:
+            return [self._reject(connection, RejectCode.REFUSED, wrong)]
+        if append.payload and crc_of(append.payload) != append.crc:
+            text = f"the payload at {append.begin_lsn} was damaged on its way"
+            return [self._reject(connection, RejectCode.BAD_PAYLOAD, text)]
+        self.silent_ticks = 0
+        self.heard_commit_lsn = append.commit_lsn
+        self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)
+        self.restart_lsn = max(self.restart_lsn, append.restart_lsn)
+        moved = self.move_commit()
+        if append.payload:
+            self.write_lsn = append.end_lsn
+            return [WriteWal(append.begin_lsn, append.payload), *moved]
+        if moved and self.acked_lsn == self.flush_lsn and due_marks(self) is self.durable:
+            return moved  # it came to tell us of commit_lsn; we have nothing to tell
+        return moved + self.acknowledge()
+
+    def _on_early_append(self, connection: int, append: AppendRequest) -> list[Effect]:
+        if self.failure is not None:
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        if append.ballot < self.durable.ballot:
+            return [self._stale(connection, append.ballot)]
+        electing = [w for w in self.waiting if w.message.TAG == ProposerElected.TAG]
+        if not append.payload and any(w.connection == connection for w in electing):
+            return []  # the heartbeat behind ProposerElected, which waits for the disk: answered
+            # when that is done (scenarios/election_waits_for_the_disk.txt)
+        text = f"append of {append.ballot} without its election on this connection"
+        return [self._reject(connection, RejectCode.NOT_ELECTED, text)]
+
+    def on_wal_flushed(self, flush_lsn: Lsn) -> list[Effect]:
+        assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
+        self.flush_lsn, self.refusal = flush_lsn, None
+        effects = self.acknowledge()
+        return effects + self._answer_waiting() if self.waiting else effects
+
+    def acknowledge(self) -> list[Effect]:
+        """Tell the leader what is durable here; besides steady.py the only ack (rule 9)."""
+        effects: list[Effect] = self.move_commit()
+        if self.appender is None or self.failure is not None:
+            return effects
+        marks = due_marks(self)
+        if marks is not self.durable:
+            self.durable = marks
+            self.unreached_lsn = unreached_start(marks)
+            effects.append(Persist(marks))
+        effects.append(Send(self.appender, ack_of(self)))
+        self.acked_lsn = self.flush_lsn
+        return effects
+
+    def move_commit(self) -> list[Effect]:
+        commit_lsn = min(self.told_commit_lsn, self.flush_lsn)
+        if commit_lsn <= self.commit_lsn:
+            return []
+        self.commit_lsn = commit_lsn
+        return [CommitMoved(commit_lsn)]
+
+    # A change of members
+
+    def on_members(self, connection: int, ask: MembersRequest) -> list[Effect]:
+        if self.failure is not None:
+            return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        durable, effects = changed(self.durable, ask), list[Effect]()
+        if durable is not None and durable is not self.durable:
+            leaves = durable.configuration != self.durable.configuration
+            self.durable = durable
+            effects += [Persist(durable), *(self._leave_generation() if leaves else [])]
+        state = members_state(self, granted=durable is not None)
+        return [*effects, Send(connection, state)]
+
+    def _leave_generation(self) -> list[Effect]:
+        """Nothing that was asked for in the one before is done or acknowledged any more
+        (scenarios/members_change_ends_a_generation.txt)."""
+        assert self.durable.configuration is not None, f"{self.member=}"
+        text = f"the members have changed: generation {self.durable.configuration.generation}"
+        waiting = [w for w in self.waiting if not isinstance(w.message, ProposerGreeting)]
+        told = {w.connection for w in waiting}
+        if self.appender is not None:
+            told.add(self.appender)
+        self.waiting = [w for w in self.waiting if w not in waiting]
+        self.appender = self.voted_lsn = None
+        self.elected, self.heard_commit_lsn = False, ZERO_LSN
+        stale = RejectCode.STALE_GENERATION
+        return [Note(text), *(self._reject(c, stale, text) for c in sorted(told))]
+
+    # Time, loss and failure
+
+    def on_tick(self) -> list[Effect]:
+        self._ticks += 1
+        self.silent_ticks += 1
+        durable = self.durable
+        stale = (durable.commit_lsn, durable.restart_lsn) != (self.commit_lsn, self.restart_lsn)
+        if self.failure is not None or not stale or self._ticks % PERSIST_COMMIT_TICKS:
+            return []
+        self.durable = replace(durable, commit_lsn=self.commit_lsn, restart_lsn=self.restart_lsn)
+        return [Persist(self.durable)]
+
+    def on_standbys_reported(self, feedback: Feedback) -> list[Effect]:
+        """At once: a commit of the primary may wait for what a standby has applied."""
+        news, self.feedback = feedback != self.feedback, feedback
+        return self.acknowledge() if news else []
+
+    def on_connection_lost(self, connection: int) -> list[Effect]:
+        self.waiting = [w for w in self.waiting if w.connection != connection]
+        if connection == self.appender:
+            self.appender = None
+            return [Note("lost the proposer's connection", (("ballot", self.durable.ballot),))]
+        return []
+
+    def on_write_refused(self, flush_lsn: Lsn, text: str) -> list[Effect]:
+        """No space is no failure (rule 16): forget what was not written, say so, go on."""
+        assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
+        appender, self.appender, self.refusal = self.appender, None, text
+        self.flush_lsn = self.write_lsn = flush_lsn
+        effects: list[Effect] = self.move_commit()
+        if appender is not None:
+            effects.append(self._reject(appender, RejectCode.NO_SPACE, text))
+        return [*effects, Note(text, (("flush_lsn", flush_lsn),)), *self._answer_waiting()]
+
+    def on_storage_failed(self, text: str) -> list[Effect]:
+        """Final (rule 15): say so, never acknowledge or vote again, go on serving reads."""
+        if self.failure is not None:
+            return []
+        self.failure = text
+        told = {w.connection for w in self.waiting}
+        if self.appender is not None:
+            told.add(self.appender)
+        self.appender, self.waiting = None, []
+        rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(told)]
+        self.durable = replace(self.durable, suspect_from=self.flush_lsn)
+        return [*rejects, Note(text, (("flush_lsn", self.flush_lsn),)), Persist(self.durable)]
+
+    # Refusals
+
+    def _not_ours(self, connection: int, generation: int) -> Effect | None:
+        """The refusals that every message of the consensus shares."""
+        configuration = self.durable.configuration
+        if self.failure is not None:
+            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
+        if configuration is None or self.member not in configuration.everyone:
+            was = configuration and replaced_text(self.member, configuration, self.durable.history)
+            text = was or f"{self.member} is no member: `walkeeper create` was not finished"
+            return self._reject(connection, RejectCode.NOT_A_MEMBER, text)
+        if generation != configuration.generation:
+            text = f"generation {generation} is not ours, {configuration.generation}"
+            return self._reject(connection, RejectCode.STALE_GENERATION, text)
+        return None
+
+    def _stale(self, connection: int, ballot: Ballot) -> Effect:
+        text = f"ballot {ballot} is behind {self.durable.ballot}"
+        return self._reject(connection, RejectCode.STALE_BALLOT, text)
+
+    def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
+        return Send(connection, reject_of(self, code, text))

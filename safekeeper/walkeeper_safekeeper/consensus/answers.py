@@ -1,0 +1,86 @@
+"""What an acceptor says of itself, from what it is. Pure; when to say it is the acceptor's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from walkeeper_common.history import NO_BALLOT, cut
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.messages import (
+    AcceptorGreeting,
+    AppendResponse,
+    Feedback,
+    Reject,
+    RejectCode,
+    VoteResponse,
+)
+from walkeeper_safekeeper.consensus.durable import Durable
+
+LEASE_TICKS = 3  # a proposer that was heard less heartbeats ago is live (rule 20)
+
+
+class Speaker(Protocol):
+    """The part of the acceptor that is spoken of."""
+
+    durable: Durable
+    first_lsn: Lsn
+    flush_lsn: Lsn
+    commit_lsn: Lsn
+    restart_lsn: Lsn
+    failure: str | None
+    appender: int | None
+    silent_ticks: int
+    feedback: Feedback
+
+
+def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> AcceptorGreeting:
+    """As of `flush_lsn`, where the greeting found us; the log may have grown since."""
+    durable = acceptor.durable
+    live = acceptor.appender is not None and acceptor.silent_ticks < LEASE_TICKS
+    return AcceptorGreeting(
+        acceptor_id=durable.acceptor_id,
+        incarnation=durable.incarnation,
+        log_uuid=durable.log_uuid,
+        configuration=durable.configuration,
+        ballot=durable.ballot,
+        history=cut(durable.history, flush_lsn),
+        first_lsn=acceptor.first_lsn,
+        flush_lsn=flush_lsn,
+        record_lsn=record_lsn,
+        commit_lsn=min(acceptor.commit_lsn, flush_lsn),
+        live=durable.ballot if live else None,
+    )
+
+
+def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
+    """Granted: final for every smaller ballot, because everything received is flushed (rule 2)."""
+    durable = acceptor.durable
+    assert durable.configuration is not None, f"{durable=}"
+    return VoteResponse(
+        generation=durable.configuration.generation,
+        ballot=durable.ballot,
+        granted=granted,
+        first_lsn=acceptor.first_lsn,
+        flush_lsn=acceptor.flush_lsn,
+        record_lsn=record_lsn,
+        restart_lsn=acceptor.restart_lsn,
+        history=cut(durable.history, acceptor.flush_lsn),
+    )
+
+
+def reject_of(acceptor: Speaker, code: RejectCode, text: str) -> Reject:
+    """A failed one may have promised in memory what did not get to its disk."""
+    return Reject(code, text, acceptor.durable.ballot if acceptor.failure is None else NO_BALLOT)
+
+
+def ack_of(acceptor: Speaker) -> AppendResponse:
+    """How far the log is durable here."""
+    durable = acceptor.durable
+    assert durable.configuration is not None, f"{durable=}"
+    return AppendResponse(
+        generation=durable.configuration.generation,
+        ballot=durable.ballot,
+        flush_lsn=acceptor.flush_lsn,
+        durable_commit_lsn=durable.commit_lsn,
+        feedback=acceptor.feedback,
+    )

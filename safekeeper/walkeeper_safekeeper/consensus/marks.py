@@ -1,0 +1,40 @@
+"""What must be durable before the next acknowledgement (PROTOCOL.md rules 9 and 11). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from walkeeper_common.history import cut
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.timelines import Timelines
+from walkeeper_safekeeper.consensus.durable import Durable
+
+
+class MarkedLog(Protocol):
+    """What the marks are of; the acceptor has it all."""
+
+    durable: Durable
+    flush_lsn: Lsn
+    commit_lsn: Lsn
+    timelines: Timelines
+    unreached_lsn: Lsn
+    term_start_lsn: Lsn
+
+
+def due_marks(log: MarkedLog) -> Durable:
+    """The same object if nothing new must be durable.
+
+    commit_lsn where it first reaches the term's start, because `settle` waits for that; and where
+    it first passes a fork: from then on readers are told of the new timeline, and after a restart
+    of this safekeeper a standby that follows it must not be told that there is none
+    (scenarios/timeline_is_served_when_it_is_committed.txt).
+    """
+    marks = log.durable
+    if log.flush_lsn >= log.unreached_lsn:
+        marks = replace(marks, reached_lsn=cut(marks.history, log.flush_lsn)[-1].start_lsn)
+    in_term = marks.commit_lsn < log.term_start_lsn <= log.commit_lsn
+    timeline = log.timelines.before(log.commit_lsn)
+    if in_term or timeline != log.timelines.before(marks.commit_lsn):
+        marks = replace(marks, commit_lsn=log.commit_lsn)
+    return marks

@@ -1,0 +1,144 @@
+"""Which configuration follows ours: an acceptor's part in a change of members. Pure.
+
+A register that is written once for each generation: single decree Paxos, whose acceptors are the
+members of that generation. `installed` leaves the generation, and what was promised in it with it;
+from then on messages of the old one are refused. docs/protocol.md, "Members change".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from walkeeper_common.history import NO_BALLOT, cut, is_well_formed
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    MembersState,
+    PromiseMembers,
+    is_successor,
+)
+from walkeeper_common.quorum import Configuration, flaw_of, member_name
+from walkeeper_safekeeper.consensus.durable import Durable
+
+MembersRequest: TypeAlias = MembersQuery | PromiseMembers | AcceptMembers | InstallMembers
+
+
+class Member(Protocol):
+    """The part of the acceptor that is spoken of."""
+
+    durable: Durable
+    member: str
+    elected: bool
+    first_lsn: Lsn
+    flush_lsn: Lsn
+    commit_lsn: Lsn
+    restart_lsn: Lsn
+    heard_commit_lsn: Lsn
+    term_start_lsn: Lsn
+
+
+def changed(durable: Durable, ask: MembersRequest) -> Durable | None:
+    """What must be durable before it is granted: the same object if nothing; None: refused."""
+    match ask:
+        case MembersQuery():
+            return durable
+        case PromiseMembers():
+            return _promised(durable, ask)
+        case AcceptMembers():
+            return _accepted(durable, ask)
+        case InstallMembers(_, configuration):
+            return _installed(durable, configuration)
+
+
+def _promised(durable: Durable, ask: PromiseMembers) -> Durable | None:
+    ours = durable.configuration
+    if ours is None or (ask.log_uuid, ask.generation) != (ours.log_uuid, ours.generation):
+        return None
+    if ask.round < durable.change_round or ask.round == NO_BALLOT:
+        return None
+    return replace(durable, change_round=ask.round)
+
+
+def _accepted(durable: Durable, ask: AcceptMembers) -> Durable | None:
+    ours, following = durable.configuration, ask.following
+    if ours is None or flaw_of(following) is not None or not is_successor(ours, following):
+        return None
+    if ask.round < durable.change_round:
+        return None  # a greater round has asked what was accepted, and may not have been told
+    return replace(durable, change_round=ask.round, accepted_round=ask.round, accepted=following)
+
+
+def _installed(durable: Durable, configuration: Configuration) -> Durable | None:
+    """Generations never decrease; one may be left out by who was away meanwhile."""
+    ours = durable.configuration
+    if ours is None or configuration.log_uuid != ours.log_uuid:
+        return None
+    if configuration.generation <= ours.generation:
+        return durable if configuration == ours else None
+    if flaw_of(configuration) is not None:
+        return None
+    return replace(
+        durable,
+        configuration=configuration,
+        change_round=NO_BALLOT,
+        accepted_round=NO_BALLOT,
+        accepted=None,
+    )
+
+
+def members_state(acceptor: Member, *, granted: bool) -> MembersState:
+    """What is known here, as of now."""
+    durable = acceptor.durable
+    assert durable.configuration is not None, f"{durable=}"
+    return MembersState(
+        member=acceptor.member,
+        granted=granted,
+        configuration=durable.configuration,
+        round=durable.change_round,
+        accepted_round=durable.accepted_round,
+        accepted=durable.accepted,
+        # Of this generation: leaving one ends `elected`. A leader tells of no commit_lsn before
+        # it has committed its term's start, so what this one told counts, not what we knew.
+        has_committed=acceptor.elected and acceptor.heard_commit_lsn >= acceptor.term_start_lsn,
+        flush_lsn=acceptor.flush_lsn,
+        commit_lsn=acceptor.commit_lsn,
+        restart_lsn=acceptor.restart_lsn,
+        history=cut(durable.history, acceptor.flush_lsn),
+        first_lsn=acceptor.first_lsn,
+    )
+
+
+def joined(existing: Durable, ask: JoinLog) -> Durable | str:
+    """A newcomer's control file; `existing` itself if it has joined already; or what is wrong.
+
+    Its log is empty: it claims nothing but what is committed everywhere, and so it votes and
+    acknowledges truthfully from the start.
+    """
+    name = member_name(existing.acceptor_id, existing.incarnation)
+    configuration, base_lsn, history = ask.configuration, ask.base_lsn, ask.history
+    if existing.log_uuid != configuration.log_uuid:
+        return f"safekeeper {name} was prepared for another log"
+    if existing.configuration is not None:
+        return existing
+    flaw = flaw_of(configuration)
+    if flaw is not None:
+        return flaw
+    if configuration.joining != name:
+        return f"{configuration.joining or 'nobody'} is to join, this is {name}"
+    if base_lsn % configuration.segment_bytes or base_lsn < configuration.creation_lsn:
+        return f"no log of this cluster can start at {base_lsn}"
+    if not is_well_formed(history) or any(e.start_lsn >= base_lsn for e in history[1:]):
+        return f"the history of a log that starts at {base_lsn} is not {history[-2:]}"
+    return replace(
+        existing,
+        configuration=configuration,
+        history=history,
+        commit_lsn=base_lsn,
+        restart_lsn=base_lsn,
+        reached_lsn=history[-1].start_lsn,
+        base_lsn=base_lsn,
+    )

@@ -1,0 +1,401 @@
+"""The directories of a safekeeper on a real file system: the `Disk` port of wal_store, for real.
+
+    RealDisk(path)            one directory: segments, or the control file and slots
+    claim_data_directory      DIR is ours, for this process and for this acceptor id
+
+Contract: what `wal_store.Disk` says. ENOSPC and EDQUOT are NoSpace in `allocate` only, EMFILE and
+ENFILE also where something is to be written and its file cannot be opened; every other OSError is
+a StorageError with path and errno, and the caller never retries. Safe to use from several threads;
+a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
+Descriptors are kept open, for all directories of the process as many as `OpenFiles` keeps.
+
+A full disk must not keep the control file from being written (PROTOCOL.md rule 16): votes go on.
+So each directory keeps a reserve, a file of real blocks (and an inode) that `replace` gives up
+when the new file finds no space, and makes again, if need be smaller, when it is done. No segment
+is allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock
+
+from walkeeper_common.errors import NoSpace, Refused, StorageError
+from walkeeper_common.sync_path import sync_path
+from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
+from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
+
+DESCRIPTORS_MAX = 64  # of a directory that shares its OpenFiles with no other
+RESERVE = "reserve"
+RESERVE_BYTES = 1 << 20
+IDENTITY = "safekeeper"
+
+_SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
+_ZEROS = bytes(1 << 20)
+_BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class RealDisk:
+    """One directory; made, with mode 0700, if it is not there."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        files: OpenFiles | None = None,
+        reserve_bytes: int = RESERVE_BYTES,
+        bytes_max: int | None = None,
+    ) -> None:
+        """`bytes_max`: a quota on what is allocated here (--wal-size-max)."""
+        self.path, self._bytes_max = os.path.abspath(path), bytes_max
+        self._reserve_bytes = reserve_bytes
+        self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
+        self._owner = object()  # not the path: what is there may be another directory later
+        self._lock = Lock()  # a name is opened, or comes to mean another file
+        make_directory(self.path)
+        self._make_reserve()
+
+    def close(self) -> None:
+        """Closes every descriptor. The disk can be used again; it opens what it needs."""
+        with self._lock:
+            self._files.forget_all(self._owner)
+
+    def names(self) -> list[str]:
+        with self._failures("listing", ""):
+            return sorted(self._files.opening_at_any_rate(lambda: os.listdir(self.path)))
+
+    def size(self, name: str) -> int:
+        with self._failures("looking at", name):
+            return os.stat(self._path(name)).st_size
+
+    def read_at(self, name: str, offset: int, size: int) -> bytes:
+        with self._failures("reading", name), self._held(name) as file:
+            data = os.pread(file.descriptor, size, offset)
+            while len(data) < size:
+                more = os.pread(file.descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        if len(data) < size:
+            raise StorageError(
+                f"reading {self._path(name)}: it ends {size - len(data)} bytes short of "
+                f"{offset + size}"
+            )
+        return data
+
+    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        file = self._hold_to_write(name)
+        try:
+            file.is_unsynced = True
+            with self._failures("writing", name):
+                for first in range(0, len(buffers), _BUFFERS_MAX):
+                    group = buffers[first : first + _BUFFERS_MAX]
+                    size = sum(map(len, group))
+                    self._whole(name, offset, os.pwritev(file.descriptor, group, offset), size)
+                    offset += size
+        finally:
+            self._files.give_back(file)
+
+    def _whole(self, name: str, offset: int, written: int, size: int) -> None:
+        if written != size:
+            raise StorageError(f"writing {self._path(name)}: {written} of {size} bytes at {offset}")
+
+    def writer(self, name: str) -> Callable[[int, Buffer], None]:
+        self._files.give_back(self._hold_to_write(name))
+        files, key = self._files, self._key(name)
+
+        def write_durably(offset: int, data: Buffer) -> None:
+            file = files.hold(key) or self._hold_to_write(name)
+            try:
+                written = os.pwrite(file.descriptor, data, offset)
+                if written == len(data):
+                    os.fdatasync(file.descriptor)
+                    return
+            except OSError as error:
+                raise self._failure("writing", name, error) from error
+            finally:
+                files.give_back(file)
+            self._whole(name, offset, written, len(data))
+
+        return write_durably
+
+    def sync_data(self, name: str) -> None:
+        with self._failures("syncing", name), self._held(name) as file:
+            file.is_unsynced = False  # held, so it stays open; and no fsync is ever tried again
+            os.fdatasync(file.descriptor)
+
+    def sync_directory(self) -> None:
+        with self._failures("syncing", ""):
+            self._files.opening_at_any_rate(lambda: sync_path(self.path))
+
+    def allocate(self, name: str, size: int) -> None:
+        path = self._path(name)
+        try:
+            self._keep_quota(size)
+            if not self._make_reserve():
+                text = f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes"
+                raise NoSpace(text)
+            with self._failures("allocating", name):
+                self._write_zeros(path, size)
+        except StorageError as error:
+            with suppress(OSError):
+                os.unlink(path)
+            if is_no_space(error.__cause__):
+                raise NoSpace(f"no space for {size} bytes of {path}") from error
+            if is_no_descriptor(error.__cause__):
+                raise NoSpace(str(error)) from error
+            raise
+
+    def _keep_quota(self, size: int) -> None:
+        """As a file system's quota would: no space is an answer, never a failure."""
+        if self._bytes_max is None:
+            return
+        used = 0
+        with self._failures("looking at", ""):
+            for entry in self._files.opening(lambda: os.scandir(self.path)):
+                if _SEGMENT_NAME.match(entry.name) and not entry.name.endswith(HALF_MADE):
+                    used += entry.stat().st_size
+        if used + size > self._bytes_max:
+            raise NoSpace(
+                f"--wal-size-max: {self.path} has {used >> 20} MB of WAL, {self._bytes_max >> 20} "
+                "MB are allowed, and none of it may go yet; status says what holds it "
+                "(archived_lsn, restart_lsn, slots, standbys)"
+            )
+
+    def _write_zeros(self, path: str, size: int) -> None:
+        descriptor = self._files.opening(lambda: os.open(path, _NEW, 0o600))
+        try:
+            try:
+                # Asks for all the space at once: a disk is not filled to the brim by a try.
+                os.posix_fallocate(descriptor, 0, size)
+            except OSError as error:
+                if error.errno not in _CANNOT_PREALLOCATE:
+                    raise
+            offset = 0
+            while offset < size:
+                offset += os.pwrite(descriptor, _ZEROS[: size - offset], offset)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def drop_cached(self, name: str) -> None:
+        # Gone meanwhile, or a file system that knows no hints.
+        with suppress(OSError), self._held(name) as file:
+            os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def rename(self, old: str, new: str) -> None:
+        # Under the lock, and forgotten first: nobody may get hold of the file that a name meant
+        # before, or later writes to that name would go to a file that is gone.
+        with self._failures("renaming", old), self._lock:
+            self._files.forget(self._key(old), self._key(new))
+            os.rename(self._path(old), self._path(new))
+
+    def unlink(self, name: str) -> None:
+        with self._failures("removing", name), self._lock:
+            self._files.forget(self._key(name))
+            os.unlink(self._path(name))
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Gives up the reserve if there is no space otherwise. Any failure is a StorageError."""
+        half_made = name + HALF_MADE
+        with self._failures("replacing", name):
+            try:
+                self._write_new(half_made, data)
+            except OSError as error:
+                if not is_no_space(error):
+                    raise
+                # A new file that could not be written promises nothing: this is no retried fsync.
+                with suppress(OSError):
+                    os.unlink(self._path(half_made))
+                self._give_up_reserve()
+                self._write_new(half_made, data)
+            with self._lock:
+                self._files.forget(self._key(name))
+                os.rename(self._path(half_made), self._path(name))
+            self._files.opening_at_any_rate(lambda: sync_path(self.path))
+        self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
+        with suppress(NoSpace):  # `allocate` makes it before anything else
+            self._make_reserve()
+
+    def _write_new(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        descriptor = self._files.opening_at_any_rate(lambda: os.open(path, _NEW, 0o600))
+        try:
+            written = os.write(descriptor, data)
+            if written != len(data):  # short: the next write says why
+                os.write(descriptor, data[written:])
+                raise StorageError(f"writing {self._path(name)}: {written} of {len(data)} bytes")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _make_reserve(self) -> bool:
+        """Whole, or as much of it as there is room for; whether it is whole. NoSpace if it is not
+        and cannot be opened."""
+        path, wanted = self._path(RESERVE), self._reserve_bytes
+        if wanted == 0:
+            return True
+        with self._failures("looking at", RESERVE):
+            try:
+                if os.stat(path).st_size >= wanted:
+                    return True
+            except FileNotFoundError:
+                pass
+        size = wanted
+        while size >= 4096:
+            try:
+                with self._failures("allocating", RESERVE):
+                    self._write_zeros(path, size)
+                return size == wanted
+            except StorageError as error:
+                if is_no_descriptor(error.__cause__):
+                    raise NoSpace(str(error)) from error
+                if not is_no_space(error.__cause__):
+                    raise
+                self._give_up_reserve()
+                size //= 2
+        return False
+
+    def _give_up_reserve(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._path(RESERVE))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name) if name else self.path
+
+    @contextmanager
+    def _failures(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failure(doing, name, error) from error
+
+    def _failure(self, doing: str, name: str, error: OSError) -> StorageError:
+        return StorageError(f"{doing} {self._path(name)}: {error.strerror}")
+
+    def _key(self, name: str) -> tuple[object, str]:
+        return self._owner, name
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[OpenFile]:
+        """An existing file, open until the block ends. OSError."""
+        opening = self._files.opening_at_any_rate
+        file = self._files.hold(self._key(name)) or self._opened(name, opening)
+        try:
+            yield file
+        finally:
+            self._files.give_back(file)
+
+    def _hold_to_write(self, name: str) -> OpenFile:
+        """An existing file, to be given back. NoSpace if there is no descriptor for it: nothing of
+        it has been written then, so it may be tried again."""
+        try:
+            return self._files.hold(self._key(name)) or self._opened(name, self._files.opening)
+        except OSError as error:
+            failure = self._failure("writing", name, error)
+            raise (NoSpace(str(failure)) if is_no_descriptor(error) else failure) from error
+
+    def _opened(self, name: str, opening: Callable[[Callable[[], int]], int]) -> OpenFile:
+        """Held. What another thread has opened meanwhile is as good."""
+        with self._lock:
+            file = self._files.hold(self._key(name))
+            if file is None:
+                path = self._path(name)
+                descriptor = opening(lambda: os.open(path, os.O_RDWR))
+                file = self._files.add(self._key(name), descriptor)
+        return file
+
+
+def make_directory(path: str) -> None:
+    """With its parents, mode 0700, durable in the directory above."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_directory(parent)
+    try:
+        os.mkdir(path, 0o700)
+        sync_path(parent)
+    except OSError as error:
+        if not os.path.isdir(path):  # else somebody has made it meanwhile
+            why = "a link to what is not there" if os.path.islink(path) else error.strerror
+            raise StorageError(f"making the directory {path}: {why}") from error
+
+
+def is_no_space(error: BaseException | None) -> bool:
+    """No room, or a quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class ClaimedDirectory:
+    """Holds the lock on a data directory until `release`, or until the process ends."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def claim_data_directory(path: str, acceptor_id: int) -> ClaimedDirectory:
+    """Makes DIR if needed, locks it, and writes or checks whose it is. Refused if not ours.
+
+    The lock is a flock on the directory itself: it dies with the process and cannot go stale. Only
+    after that the identity is read, so two first starts with different ids cannot both win.
+    """
+    path = os.path.abspath(path)
+    make_directory(path)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        found = os.stat(path)
+        raise Refused(
+            f"user {os.geteuid()} may not read and write {path} (of user {found.st_uid}, mode "
+            f"{found.st_mode & 0o777:o}): run as its owner, or chown it with all that is in it"
+        )
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(f"opening the data directory {path}: {error.strerror}") from error
+    try:
+        _lock_directory(descriptor, path)
+        _check_identity(path, acceptor_id)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return ClaimedDirectory(path, descriptor)
+
+
+def _lock_directory(descriptor: int, path: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Refused(
+            f"another safekeeper is running in {path}; stop it, or use another --data-dir"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"locking {path}: {error.strerror}") from error
+
+
+def _check_identity(path: str, acceptor_id: int) -> None:
+    disk = RealDisk(path, reserve_bytes=0)
+    if IDENTITY not in disk.names():
+        disk.replace(IDENTITY, f"walkeeper safekeeper {acceptor_id}\n".encode())
+        return
+    data = disk.read_at(IDENTITY, 0, min(disk.size(IDENTITY), 1000))
+    disk.close()
+    match = re.fullmatch(rb"walkeeper safekeeper (\d{1,20})\n", data)
+    if match is None:
+        raise StorageError(
+            f"{path}/{IDENTITY} does not say whose directory this is: {data[:60]!r}. If no other "
+            "safekeeper's data is in it, remove that file"
+        )
+    if int(match[1]) != acceptor_id:
+        raise Refused(
+            f"{path} belongs to safekeeper {int(match[1])}: start it with --id {int(match[1])}, or "
+            f"give safekeeper {acceptor_id} a --data-dir of its own"
+        )

@@ -1,0 +1,83 @@
+"""The slots of one log with the file behind them: what is answered is durable.
+
+    await create(…) / drop(…)     return when the change is on disk
+    await save()                  makes memory durable; callers at the same time share one write
+
+`write_file` is the port: replaces the slots file atomically and returns when that is durable
+(written, fsynced, renamed, directory fsynced). Writes never overlap, also when the connection
+that asked for one is cancelled in the middle: the write goes on, and the next one waits for it.
+
+If a write fails, `create` takes the slot back. A `drop` stays: the slot may come back with a
+restart and then keeps too much WAL, which is the safe side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_safekeeper.replication.slots import Slot, Slots
+
+
+class DurableSlots:
+    """One per log."""
+
+    def __init__(self, saved: bytes | None, write_file: Callable[[bytes], Awaitable[None]]) -> None:
+        self.slots = Slots(saved)
+        self._write_file = write_file
+        # No file and a file without slots are the same: no write for either.
+        self._saved = Slots(None).image().data if saved is None else saved
+        self._writing = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
+        self._released = asyncio.Event()
+
+    async def create(
+        self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int
+    ) -> Slot:
+        """One durable write, none for a temporary slot."""
+        slot = self.slots.create(name, temporary=temporary, restart_lsn=restart_lsn, pid=pid)
+        try:
+            await self.save()
+        except Exception:
+            self.slots.forget(slot)
+            raise
+        return slot
+
+    async def drop(self, name: str, *, pid: int, wait: bool) -> None:
+        """One durable write. With `wait`, as long as another connection uses the slot."""
+        while wait and self.slots.get(name).active_pid not in (None, pid):
+            self._released.clear()
+            await self._released.wait()
+        self.slots.drop(name, pid=pid)
+        await self.save()
+
+    def release(self, name: str, *, pid: int) -> None:
+        """The connection streams from it no more."""
+        self.slots.release(name, pid=pid)
+        self._released.set()
+
+    def release_all(self, *, pid: int) -> None:
+        """The connection has ended."""
+        self.slots.release_all(pid=pid)
+        self._released.set()
+
+    async def save(self) -> None:
+        """Returns when everything in memory at the call is durable."""
+        write = asyncio.create_task(self._save(), name="save replication slots")
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        await asyncio.shield(write)
+
+    async def _save(self) -> None:
+        async with self._writing:
+            image = self.slots.image()
+            if image.data != self._saved:
+                await self._write_file(image.data)
+                self._saved = image.data
+            self.slots.on_saved(image)
+
+    async def close(self) -> None:
+        """Saves what has moved and waits for every write."""
+        await self.save()
+        await asyncio.gather(*self._writes)

@@ -1,0 +1,37 @@
+"""What a settings entry of a logical log says: whose changes, and how they were asked for. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What a settings entry says: where the changes come from, and how they were asked for."""
+
+    publications: tuple[str, ...]
+    database: str
+    options: dict[str, str]
+    slots: dict[str, Lsn]
+    tables: tuple[tuple[str, str], ...] = ()  # (schema, name), in a segment's first settings
+
+    @classmethod
+    def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
+        """`before` are those that came before: they have what these leave out. CorruptWal."""
+        known = before.tables if before is not None else ()
+        try:
+            document = json.loads(bytes(payload))
+            tables = document.get("tables")
+            return cls(
+                publications=tuple(document["publications"]),
+                database=document.get("database", ""),
+                options=document["options"],
+                slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
+                tables=known if tables is None else tuple((one[0], one[1]) for one in tables),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+            raise CorruptWal(f"a settings entry that cannot be read: {e!r}") from e

@@ -1,0 +1,321 @@
+"""A logical log as its consumers read it: LSNs found in positions, whole entries only.
+
+    EntryCursor      frames from a segment's or an entry's start on, as far as they are committed
+    LogicalLog       where the log ends, what it decodes, and where an LSN is (docs/logical.md)
+
+Segment headers are the index by LSN; they are read once and kept. Reading is in chunks off the
+event loop, and a frame is handed on when all of it is committed. What is read here may still be
+cut away if its entry is not whole (rule 7): a consumer's connection ends then, as for WAL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.pgoutput import Descriptions, MessageSplitter
+from walkeeper_common.pgwire import SqlRefused
+from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
+from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.served_log import Reader, ServedLog
+
+logger = logging.getLogger("walkeeper.logical")
+
+CHUNK_BYTES_MAX = 128 << 10
+FOLLOW_S, FOLLOW_HURRIED_S = 0.5, 0.02
+REPLICATE_S = 10.0
+
+
+@dataclass(slots=True)
+class LogicalReader(Reader):
+    """A consumer. Its LSNs are PostgreSQL's; `position` is where its next entry begins."""
+
+    position: Lsn = ZERO_LSN
+
+    @property
+    def retention_lsn(self) -> Lsn:
+        return self.position
+
+
+class _Held:
+    """What was read and not yet handed on."""
+
+    def __init__(self, begin: Lsn) -> None:
+        self.begin, self.data = begin, b""
+
+    @property
+    def end(self) -> Lsn:
+        return self.begin + len(self.data)
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes:
+        return self.data[begin - self.begin : end - self.begin]
+
+    def drop(self, below: Lsn) -> None:
+        self.begin, self.data = below, self.data[below - self.begin :]
+
+
+class EntryCursor:
+    """Reads on from `position`, a segment's start or an entry's."""
+
+    def __init__(self, log: ServedLog, position: Lsn) -> None:
+        self._log, self._held = log, _Held(position)
+        self._walk = EntryWalk(self._held, position, position, log.segment_bytes)
+
+    @property
+    def is_at_end(self) -> bool:
+        """All that is committed was read."""
+        return self._held.end >= self._log.commit_lsn
+
+    @property
+    def read_position(self) -> Lsn:
+        """Up to where it has read, perhaps inside a frame."""
+        return self._held.end
+
+    @property
+    def next_position(self) -> Lsn:
+        """Up to where `more` will have read."""
+        begin, log = self._held.end, self._log
+        segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes
+        return max(begin, min(log.commit_lsn, segment_end, begin + CHUNK_BYTES_MAX))
+
+    @property
+    def last(self) -> tuple[Lsn | None, Lsn]:
+        """(where the last whole entry ends, its end LSN); the LSN alone from a segment's header."""
+        record = self._walk.record
+        return None if record is None else record.end_lsn, self._walk.end_lsn
+
+    async def more(self) -> list[Frame]:
+        """One chunk's frames; none may be whole yet. CorruptWal, WalRemoved, Refused."""
+        begin, end = self._held.end, self.next_position
+        if begin == end:
+            return []
+        self._held.data += await self._log.read_committed(begin, end)
+        self._walk.limit = end
+        frames = list(self._walk)
+        self._held.drop(self._walk.position)
+        return frames
+
+
+@dataclass(slots=True)
+class LogicalLog:
+    """One log's index and end. `refresh` brings the end up to date; the rest uses what is known."""
+
+    log: ServedLog
+    end_lsn: Lsn = ZERO_LSN  # of the last whole entry that is committed
+    needed_lsn: Lsn | None = None  # the position from which slots and readers need entries
+    settings: LogSettings | None = None
+    positions: ConsumerPositions = field(init=False)
+    _end_position: Lsn = ZERO_LSN
+    _headers: dict[Lsn, SegmentHeader] = field(default_factory=dict)
+    _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.positions = ConsumerPositions(self.log.slots.slots)
+
+    async def follow(self) -> None:
+        """Keeps up with what is committed, until it is cancelled."""
+        while True:
+            waits = self.positions.wanted or self.positions.unwanted
+            await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
+            try:
+                await self.refresh()
+            except WalkeeperError as error:  # cut or removed while it was read
+                logger.info("cluster %s: %s", self.log.cluster, error)
+
+    async def make_slot(self, name: str) -> Lsn:
+        """Where it begins, when a quorum has it: the proposer knows what is committed, this
+        safekeeper perhaps not yet. 57P03 if that does not come about."""
+        self.positions.wanted[name] = self.end_lsn
+        try:
+            await self._until(lambda: name not in self.positions.wanted)
+        finally:
+            self.positions.wanted.pop(name, None)
+        return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
+
+    async def drop_slot(self, name: str) -> None:
+        """Returns when a quorum knows that it is gone. 57P03 if that does not come about."""
+        if name not in (self.positions.replicated or {}):
+            return
+        self.positions.unwanted.add(name)
+        try:
+            await self._until(lambda: name not in self.positions.unwanted)
+        finally:
+            self.positions.unwanted.discard(name)
+
+    async def _until(self, is_replicated: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(REPLICATE_S):
+                while not is_replicated():  # noqa: ASYNC110  (what is waited for is in the log)
+                    await asyncio.sleep(FOLLOW_HURRIED_S)
+        except TimeoutError:
+            raise SqlRefused(
+                "57P03",
+                f'slots of cluster "{self.log.cluster}" cannot be changed now: no quorum has it '
+                f"after {REPLICATE_S:g} s",
+                hint="Slots are kept in the log: a proposer and a quorum of safekeepers are "
+                "needed. It may come about yet.",
+            ) from None
+
+    async def refresh(self) -> None:
+        """Costs what was committed since the last time, or about one segment."""
+        async with self._refreshing:
+            await self._refresh()
+        if self.settings is not None and self.settings.slots != self.positions.replicated:
+            self.positions.on_replicated(self.settings.slots)
+
+    async def _refresh(self) -> None:
+        log = self.log
+        segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
+        while segment >= log.first_lsn:
+            known = self._end_position >= segment
+            cursor = EntryCursor(log, self._end_position if known else segment)
+            await self._walk(cursor)
+            if known or cursor.last[1]:
+                break
+            segment = segment - log.segment_bytes  # of the newest one not even the header is here
+        if self.settings is None:
+            await self._find_settings()
+
+    async def _walk(self, cursor: EntryCursor) -> None:
+        settings = b""
+        while not cursor.is_at_end:
+            for frame in await cursor.more():
+                if frame.kind is EntryKind.SETTINGS:
+                    settings = (b"" if frame.is_first else settings) + frame.payload
+                if frame.kind is EntryKind.SETTINGS and frame.is_last:
+                    self.settings = LogSettings.parse(settings, self.settings)
+        position, end_lsn = cursor.last
+        self._end_position = position or self._end_position
+        self.end_lsn = end_lsn or self.end_lsn
+
+    async def _find_settings(self) -> None:
+        """In the newest segment in which an entry starts."""
+        log = self.log
+        segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
+        while self.settings is None and segment >= log.first_lsn:
+            cursor = EntryCursor(log, segment)
+            while self.settings is None and not cursor.is_at_end:
+                for frame in await cursor.more():
+                    if frame.kind is EntryKind.SETTINGS and frame.is_first and frame.is_last:
+                        self.settings = LogSettings.parse(frame.payload)
+            segment = segment - log.segment_bytes
+
+    async def known_settings(self) -> LogSettings:
+        """Those of a first proposer are waited for: it says that it is ready before a quorum has
+        them, and before this safekeeper knows of it. 57P03 if they do not come."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + REPLICATE_S
+        while True:
+            commit_lsn = self.log.commit_lsn
+            try:
+                await self.refresh()
+            except WalkeeperError as error:  # cut while it was read: what is known still holds
+                logger.info("cluster %s: %s", self.log.cluster, error)
+            if self.settings is not None:
+                return self.settings
+            if (left_s := until_s - clock()) <= 0:
+                break
+            await self.log.wait_for_commit(commit_lsn, left_s)
+        raise SqlRefused(
+            "57P03",
+            f'no proposer has streamed into cluster "{self.log.cluster}" yet, as far as this '
+            f"safekeeper knows after {REPLICATE_S:g} s",
+            hint="Start walkeeper proposer --logical --publication NAME. If one runs, a quorum of "
+            "safekeepers, this one among them, has to hear it.",
+        )
+
+    async def _header(self, segment: Lsn) -> SegmentHeader | None:
+        """None while it is not committed."""
+        known = self._headers.get(segment)
+        if known is None and segment + SegmentHeader.BYTES <= self.log.commit_lsn:
+            data = await self.log.read_committed(segment, segment + SegmentHeader.BYTES)
+            known = self._headers[segment] = SegmentHeader.unpack(data, segment)
+        return known
+
+    async def segment_of(self, lsn: Lsn) -> Lsn | None:
+        """The segment to read from, to get every entry that ends after `lsn`.
+
+        None: some of them are no longer kept here.
+        """
+        log = self.log
+        for gone in [segment for segment in self._headers if segment < log.first_lsn]:
+            del self._headers[gone]
+        low, high = log.first_lsn, log.commit_lsn.round_down(log.segment_bytes)
+        header = await self._header(low)
+        if header is None:
+            return low  # nothing is committed yet
+        if header.end_lsn > lsn:
+            return None
+        while low < high:  # headers' end LSNs never decrease
+            middle = Lsn((low + high + log.segment_bytes) // 2).round_down(log.segment_bytes)
+            tried = await self._header(middle)
+            if tried is None or tried.end_lsn > lsn:
+                high = middle - log.segment_bytes
+            else:
+                low, header = middle, tried
+        start = (header.entry_start or low).round_down(log.segment_bytes)
+        if start >= log.first_lsn:
+            return start
+        # The entry that goes on here began below what is kept (a newcomer's log starts inside of
+        # one, most often): who has it lacks nothing.
+        end_lsn = header.rest_end_lsn or await self._first_end_lsn(low)
+        return low if ZERO_LSN < end_lsn <= lsn else None
+
+    async def _first_end_lsn(self, segment: Lsn) -> Lsn:
+        """Of the entry that goes on where the segment starts; ZERO_LSN until it has ended."""
+        cursor = EntryCursor(self.log, segment)
+        while not cursor.is_at_end:
+            for frame in await cursor.more():
+                if frame.is_last:
+                    return frame.end_lsn
+        return ZERO_LSN
+
+    async def horizon(self, keep_bytes_max: int) -> Lsn:
+        """Looks up `needed_lsn`, and returns the position from which entries are kept for it.
+
+        Consumers hold back at most `keep_bytes_max`: who is further behind is fed from the archive,
+        or without one has to start anew, so that no consumer fills the disk.
+        """
+        log, wanted = self.log, [self.log.commit_lsn]
+        slots_lsn, readers = log.slots.slots.retention_lsn(), log.readers.retention_lsn()
+        if slots_lsn is not None:
+            wanted.append(await self.segment_of(slots_lsn) or log.first_lsn)
+        if readers is not None:
+            wanted.append(readers)
+        self.needed_lsn = min(wanted)
+        return max(self.needed_lsn, Lsn(max(0, log.commit_lsn - Lsn(keep_bytes_max))))
+
+
+class Describer:
+    """Puts the descriptions that a consumer lacks in front of what needs them.
+
+    Only for entries that start in the segment of the first one sent: later ones have their own.
+    """
+
+    def __init__(self, without: frozenset[int] = frozenset()) -> None:
+        """`without`: kinds of messages that the consumer did not ask for."""
+        self._descriptions, self._splitter = Descriptions(), MessageSplitter()
+        self._without = without
+
+    def begin(self) -> None:
+        """An entry begins, whatever the one before ended with."""
+        self._splitter = MessageSplitter()
+
+    def skip(self, payload: memoryview) -> None:
+        """Of an entry that the consumer has: its descriptions are remembered, and not valid."""
+        for copy_data, message in self._splitter.feed(payload):
+            self._descriptions.see(copy_data, message)
+        self._descriptions.forget_valid()
+
+    def complete(self, payload: memoryview) -> bytes:
+        """All messages that are whole by now, with what they need in front of each."""
+        return b"".join(
+            self._descriptions.see(copy_data, message) + copy_data
+            for copy_data, message in self._splitter.feed(payload)
+            if message[0] not in self._without
+        )

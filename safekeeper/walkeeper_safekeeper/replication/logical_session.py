@@ -1,0 +1,221 @@
+"""What a safekeeper answers to a client of a logical log, streaming included.
+
+    await LogicalSession(…).perform(command)
+
+pg_recvlogical, psycopg2 and a subscription's apply worker come with replication=database and ask
+as they would ask a primary; the texts and SQLSTATEs are a walsender's. Slots are positions that a
+quorum keeps (consumer_positions.py); what they hold back is limited (docs/logical.md).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import Column, SqlRefused, command_complete, result
+from walkeeper_common.replication_commands import (
+    AlterSlot,
+    Command,
+    CreateLogicalSlot,
+    DropSlot,
+    IdentifySystem,
+    PrimaryOnly,
+    ReadSlot,
+    Show,
+    SqlCommand,
+    StartLogical,
+    parse_boolean,
+)
+from walkeeper_safekeeper.replication import replication_answers as answers
+from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.logical_log import LogicalLog, LogicalReader
+from walkeeper_safekeeper.replication.logical_stream import LogicalStream, check_options
+from walkeeper_safekeeper.replication.login import Login
+from walkeeper_safekeeper.replication.served_log import ServedLog
+from walkeeper_safekeeper.replication.subscription_queries import answer
+from walkeeper_safekeeper.replication.wal_stream import StreamLimits
+
+logger = logging.getLogger("walkeeper.replicas")
+
+PLUGIN = "pgoutput"
+
+
+class LogicalSession:
+    """The commands of one client that has logged in to a logical log."""
+
+    def __init__(
+        self,
+        logical: LogicalLog,
+        client: ClientConnection,
+        login: Login,
+        pid: int,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self._logical, self._log = logical, logical.log
+        self._client, self._login, self._pid = client, login, pid
+        self._limits, self._now = limits, now
+
+    async def perform(self, command: Command) -> None:
+        """SqlRefused is the answer to what cannot be done."""
+        log, send = self._log, self._client.send
+        match command:
+            case IdentifySystem():
+                settings = await self._logical.known_settings()
+                database = settings.database if self._login.logical else None
+                send(answers.identify_system(log, self._logical.end_lsn, database))
+            case Show(setting):
+                own = await self._own_setting(setting.lower())
+                if own is not None:
+                    send(result((Column(setting.lower()),), [(own,)], "SHOW"))
+                else:
+                    send(answers.show(log, setting, login=self._login))
+            case CreateLogicalSlot():
+                send(await self._create_slot(command))
+            case AlterSlot(name, options):
+                self._log.slots.slots.get(name)
+                _refuse_two_phase(options)  # and `failover`: any safekeeper has the slots anyway
+                send(command_complete("ALTER_REPLICATION_SLOT"))
+            case DropSlot(name, wait):
+                await self._drop_slot(name, wait=wait)
+                send(command_complete("DROP_REPLICATION_SLOT"))
+            case StartLogical():
+                await self._stream(command)
+            case SqlCommand(sql):
+                send(await self._sql(sql))
+            case ReadSlot():
+                raise SqlRefused(
+                    "0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot"
+                )
+            case PrimaryOnly(what):
+                raise answers.primary_only(log, what)
+            case _:
+                raise SqlRefused(
+                    "0A000",
+                    f'cluster "{log.cluster}" keeps decoded changes, not WAL',
+                    hint="Consumers of changes connect with replication=database; standbys and "
+                    "pg_receivewal need a physical log.",
+                )
+
+    async def _own_setting(self, name: str) -> str | None:
+        """What only a logical log has, or has otherwise."""
+        match name:
+            case "wal_level":
+                return "logical"
+            case "walkeeper.publications":  # of any names, hence as JSON
+                return json.dumps((await self._logical.known_settings()).publications)
+            case "walkeeper.database":
+                return (await self._logical.known_settings()).database
+            case _:
+                return None
+
+    async def _sql(self, sql: str) -> bytes:
+        if not self._login.logical:
+            return answers.sql(self._log, sql, replication=self._login.replication)
+        found = answer(sql, await self._logical.known_settings())
+        if found is not None:
+            return found
+        raise SqlRefused(
+            "0A000",
+            "a safekeeper does not execute SQL",
+            hint=f'It keeps changes of cluster "{self._log.cluster}": connect to the primary for '
+            "SQL. A subscription needs copy_data = false; copy its tables from the primary first.",
+        )
+
+    async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
+        """From the end of what is committed on: what a consumer sees begins after it. A temporary
+        one is not told to the proposer: it begins at what this safekeeper knows to be committed."""
+        if asked.plugin != PLUGIN:
+            raise SqlRefused(
+                "58P01",
+                f'could not access file "{asked.plugin}": No such file or directory',
+                hint=f"A safekeeper keeps what {PLUGIN} decoded; use that plugin.",
+            )
+        _refuse_two_phase(asked.options)
+        if dict(asked.options).get("snapshot", "export") == "use":
+            raise SqlRefused(
+                "0A000",
+                "a safekeeper has no snapshot of the tables",
+                hint="Use copy_data = false, and copy the tables from the primary first.",
+            )
+        await self._logical.known_settings()
+        slots = self._log.slots
+        if asked.temporary:
+            end_lsn = self._logical.end_lsn
+            await slots.create(asked.slot, temporary=True, restart_lsn=end_lsn, pid=self._pid)
+        else:
+            slots.slots.check_new(asked.slot)
+            end_lsn = await self._logical.make_slot(asked.slot)
+            await slots.save()
+        names = ("slot_name", "consistent_point", "snapshot_name", "output_plugin")
+        row = (asked.slot, str(end_lsn), None, PLUGIN)
+        return result([Column(name) for name in names], [row], "CREATE_REPLICATION_SLOT")
+
+    async def _drop_slot(self, name: str, *, wait: bool) -> None:
+        slots = self._log.slots
+        was_temporary = slots.slots.get(name).temporary
+        await slots.drop(name, pid=self._pid, wait=wait)
+        if not was_temporary:
+            await self._logical.drop_slot(name)
+
+    async def _stream(self, asked: StartLogical) -> None:
+        log = self._log
+        settings = await self._logical.known_settings()  # and with it where the slots are
+        slot = log.slots.slots.acquire(asked.slot, pid=self._pid)
+        try:
+            wishes = check_options(settings, dict(asked.options))
+            start_lsn = max(asked.start_lsn, slot.restart_lsn or Lsn(0))
+            segment = await self._logical.segment_of(start_lsn)
+            if segment is None:
+                raise _lost(log, asked.slot, start_lsn)
+            reader = LogicalReader(
+                pid=self._pid,
+                user=self._login.user,
+                application_name=self._login.application_name,
+                client_addr=self._client.address,
+                client_port=self._client.port,
+                begin_lsn=start_lsn,
+                slot=asked.slot,
+                sent_lsn=start_lsn,
+                position=segment,
+            )
+            log.readers.register(reader)
+            try:
+                if segment < log.first_lsn:  # it went while we looked
+                    raise _lost(log, asked.slot, start_lsn)
+                logger.info("started streaming %s", _describe(reader))
+                stream = LogicalStream(
+                    log, self._client, reader, segment, wishes, limits=self._limits, now=self._now
+                )
+                await stream.run()
+            finally:
+                log.readers.unregister(reader)
+                logger.info("stopped streaming %s", _describe(reader))
+        finally:
+            log.slots.release(asked.slot, pid=self._pid)
+
+
+def _refuse_two_phase(options: Sequence[tuple[str, str]]) -> None:
+    if parse_boolean(dict(options).get("two_phase", "false"), "two_phase requires a Boolean value"):
+        raise SqlRefused(
+            "0A000",
+            "two-phase slots are not available from a safekeeper",
+            hint="ALTER SUBSCRIPTION … SET (two_phase = false)",
+        )
+
+
+def _lost(log: ServedLog, slot: str, lsn: Lsn) -> SqlRefused:
+    return SqlRefused(
+        "55000",
+        f'can no longer get changes from replication slot "{slot}"',
+        detail=f"Changes from {lsn} on are no longer kept by this safekeeper.",
+        hint="Another safekeeper may have them; else drop the slot, copy the tables anew and "
+        "create it again.",
+    )
+
+
+def _describe(reader: LogicalReader) -> str:
+    name = f'"{reader.application_name}" ({reader.client_addr}:{reader.client_port})'
+    return f"changes to {name} at {reader.sent_lsn}"

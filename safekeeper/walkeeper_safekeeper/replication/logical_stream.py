@@ -1,0 +1,275 @@
+"""START_REPLICATION … LOGICAL: whole committed transactions to one consumer.
+
+    check_options(settings, options)    what a consumer asks of pgoutput, or a reason to refuse it
+    await LogicalStream(…).run()        returns when both sides have sent CopyDone
+
+Contract: a transaction is sent when its last byte is committed, so nothing that was sent is ever
+taken back; in commit order, none of those twice that the consumer's slot or start LSN has; with the
+primary's messages and positions. What a consumer has flushed moves its slot, never past what was
+sent. Time limits, keepalives and the handling of a silent consumer are WalStream's.
+
+Transactions are kept as CopyData messages, so a frame goes out as it lies there; of a large one's,
+which end anywhere, what is whole. Only in the segment of the first transaction its messages are
+looked at, for relations described before it; and everywhere if the consumer does not want all that
+the log has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from walkeeper_common.entries import EntryKind, Frame
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgoutput import MESSAGE, WholeMessages, has_origin
+from walkeeper_common.pgwire import (
+    HotStandbyFeedback,
+    Keepalive,
+    SqlRefused,
+    StandbyStatus,
+    command_complete,
+    copy_data,
+)
+from walkeeper_common.replication_commands import parse_boolean
+from walkeeper_safekeeper.replication.client_connection import ClientConnection
+from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.logical_log import (
+    Describer,
+    EntryCursor,
+    LogicalReader,
+)
+from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
+from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
+
+# What changes the messages themselves, and cannot be had of messages that are there already.
+UNAVAILABLE = ("binary", "two_phase")
+KEPT_HINT = "It keeps messages as the primary sent them: text, transactions whole."
+MESSAGES_HINT = (
+    "Start the log's proposer with --messages; what is written from then on can be asked for."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What of the log a consumer does not want."""
+
+    local_only: bool = False  # origin = none: only what was first written at the primary
+    without: frozenset[int] = frozenset()  # kinds of messages
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.local_only and not self.without
+
+
+EVERYTHING = Wishes()
+
+
+def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
+    """pgoutput's own checks, and that what is asked for is what the log has."""
+    for needed in ("proto_version", "publication_names"):
+        if needed not in options:
+            raise SqlRefused("22023", f"option {needed} missing")
+    if not options["proto_version"].isdecimal():
+        raise SqlRefused("22023", f'invalid proto_version "{options["proto_version"]}"')
+    known = {*UNAVAILABLE, "proto_version", "publication_names", "streaming", "origin", "messages"}
+    for name, value in options.items():
+        if name not in known:
+            raise SqlRefused("0A000", f"unrecognized pgoutput option: {name}")
+        if name in UNAVAILABLE and parse_boolean(value, f"{name} requires a Boolean value"):
+            raise SqlRefused(
+                "0A000",
+                f"pgoutput option {name} is not available from a safekeeper",
+                hint=KEPT_HINT,
+            )
+    origin = options.get("origin", "any").lower()
+    if origin not in ("any", "none"):
+        raise SqlRefused("22023", f'unrecognized origin value: "{origin}"')
+    has_messages = settings.options.get("messages") == "true"
+    asked_for = parse_boolean(options.get("messages", "off"), "messages requires a Boolean value")
+    if asked_for and not has_messages:
+        raise SqlRefused("0A000", "this log has no logical decoding messages", hint=MESSAGES_HINT)
+    asked = set(split_identifiers(options["publication_names"]))
+    if asked != set(settings.publications):
+        here = ", ".join(settings.publications)
+        raise SqlRefused(
+            "42704",
+            f"this log has publications {here}, not {options['publication_names']}",
+            hint=f"Ask for exactly: {here}. For others make a log of their own.",
+        )
+    unwanted = frozenset({MESSAGE} if has_messages and not asked_for else ())
+    return Wishes(local_only=origin == "none", without=unwanted)
+
+
+def split_identifiers(text: str) -> list[str]:
+    """SplitIdentifierString: names between commas, quoted or down-cased."""
+    names, at, text = [], 0, text.strip()
+    while at < len(text):
+        if text[at] == '"':
+            name = ""
+            at += 1
+            while at < len(text) and (text[at] != '"' or text[at : at + 2] == '""'):
+                at += text[at] == '"'
+                name += text[at]
+                at += 1
+            at += 1
+        else:
+            end = text.find(",", at)
+            end = len(text) if end < 0 else end
+            name, at = text[at:end].strip().lower(), end
+        names.append(name)
+        rest = text[at:].lstrip()
+        if rest and rest[0] != ",":
+            raise SqlRefused("22023", "invalid publication_names syntax")
+        at = len(text) - len(rest[1:].lstrip())
+        if rest and at == len(text):
+            names.append("")  # nothing behind the comma
+    if not names or not all(names):
+        raise SqlRefused("22023", "invalid publication_names syntax")
+    return names
+
+
+class LogicalStream(WalStream):
+    """One START_REPLICATION; `start` is the position of the segment where reading begins."""
+
+    def __init__(
+        self,
+        log: ServedLog,
+        client: ClientConnection,
+        reader: LogicalReader,
+        start: Lsn,
+        wishes: Wishes = EVERYTHING,
+        *,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(log, client, reader, log.timeline, limits=limits, now=now)
+        self._consumer = reader
+        self._cursor = EntryCursor(log, start)
+        self._wishes = wishes
+        self._describer: Describer | None = Describer(wishes.without)
+        self._parts = WholeMessages()  # of the entry that goes on
+        self._is_inside = False  # an entry's first frame was seen, its last not yet
+        self._segment = start  # where the entry that goes on began
+        self._first_segment: Lsn | None = None  # where the first entry that was sent began
+        self._is_wanted = False  # the consumer does not have it, and it is whole
+        self._is_silent = True  # nothing of the entry that goes on was sent
+
+    async def run(self) -> None:
+        """As WalStream's; there is no timeline to end."""
+        await self._copied()
+        self._client.send(command_complete("START_STREAMING"))
+        self._client.send(command_complete("START_REPLICATION"))
+
+    def _on_feedback(self, said: StandbyStatus | HotStandbyFeedback) -> None:
+        if isinstance(said, HotStandbyFeedback):
+            return
+        reader = self._consumer
+        reader.write_lsn, reader.flush_lsn = said.write_lsn, said.flush_lsn
+        reader.replay_lsn, reader.reply_time_us = said.replay_lsn, said.sent_at_us
+        if said.reply_requested:
+            self._answer_soon()
+        assert reader.slot is not None, f"{reader=}"
+        if reader.confirmed_lsn:
+            self._log.slots.slots.confirm(reader.slot, reader.confirmed_lsn, pid=reader.pid)
+
+    async def _send(self) -> None:
+        """Entries and keepalives, until it is cancelled."""
+        reader, log, cursor = self._consumer, self._log, self._cursor
+        reader.state = ReaderState.CATCHUP
+        while True:
+            if cursor.is_at_end:
+                reader.state = ReaderState.STREAMING
+                await log.wait_for_commit(cursor.read_position, self._until_next_duty_s())
+            else:
+                for frame in await self._more(cursor):
+                    await self._on_frame(frame)
+                await self._client.drain(self._limits.sender_timeout_s)
+            await self._do_duties()
+
+    async def _more(self, cursor: EntryCursor) -> list[Frame]:
+        """What is read and not whole may be cut away: then this connection ends (rule 7)."""
+        reader = self._consumer
+        reader.promised_lsn = max(reader.promised_lsn, cursor.next_position)
+        frames = await cursor.more()
+        if reader.end_reason:
+            raise StreamEnded(reader.end_reason)
+        return frames
+
+    async def _on_frame(self, frame: Frame) -> None:
+        if not self._is_inside and not frame.is_first:
+            return  # of an entry that began before the segment where reading began
+        if frame.is_first:
+            self._is_inside = self._is_silent = True
+            self._parts = WholeMessages()
+            self._consumer.position = frame.position
+            self._segment = frame.position.round_down(self._log.segment_bytes)
+            if self._first_segment not in (None, self._segment) and self._wishes.is_everything:
+                self._describer = None  # everything that starts from here on describes itself
+            if self._describer is not None:
+                self._describer.begin()
+        if frame.kind is EntryKind.TRANSACTION and not frame.is_last:
+            await self._on_part(frame)
+        elif frame.is_last:
+            self._is_inside = False
+            self._on_last(frame)
+
+    async def _on_part(self, frame: Frame) -> None:
+        """A large transaction: sent once it is known that it is whole, and not abandoned."""
+        if frame.is_first:
+            self._is_wanted = await self._is_whole_and_new(frame) and self._is_asked_for(frame)
+        self._pass_on(frame)
+
+    async def _is_whole_and_new(self, first: Frame) -> bool:
+        """Looks ahead, to the entry's last frame; waits until that is committed."""
+        ahead = EntryCursor(self._log, first.position)
+        while True:
+            for frame in await self._more(ahead):
+                if frame.is_last:
+                    is_whole = frame.kind is EntryKind.TRANSACTION
+                    return is_whole and frame.end_lsn > self._consumer.sent_lsn
+            if ahead.is_at_end:
+                wait_s = self._until_next_duty_s()
+                await self._log.wait_for_commit(ahead.read_position, wait_s)
+            await self._do_duties()
+
+    def _is_asked_for(self, first: Frame) -> bool:
+        is_change = first.kind is EntryKind.TRANSACTION
+        return not (self._wishes.local_only and is_change and has_origin(first.payload))
+
+    def _on_last(self, frame: Frame) -> None:
+        reader = self._consumer
+        is_new = frame.end_lsn > reader.sent_lsn
+        if frame.is_first:
+            self._is_wanted = is_new and self._is_asked_for(frame)
+        match frame.kind:
+            case EntryKind.TRANSACTION:
+                self._pass_on(frame)
+                reader.sent_lsn = max(reader.sent_lsn, frame.end_lsn)
+                if is_new and self._is_silent:  # so that its slot moves all the same
+                    self._send_keepalive(reply_requested=False)
+            case EntryKind.PROGRESS if self._is_wanted:
+                reader.sent_lsn = frame.end_lsn
+                self._send_keepalive(reply_requested=False)
+            case _:
+                pass
+        reader.position = frame.end_position
+
+    def _pass_on(self, frame: Frame) -> None:
+        if not self._is_wanted:
+            if self._describer is not None:
+                self._describer.skip(frame.payload)
+            return
+        self._first_segment = self._segment if self._first_segment is None else self._first_segment
+        data: bytes | memoryview = frame.payload
+        if self._describer is not None:
+            data = self._describer.complete(frame.payload)
+        elif not (frame.is_first and frame.is_last):
+            data = self._parts.feed(frame.payload)
+        self._client.send(bytes(data))
+        self._is_silent = self._is_silent and not data
+        self._sent_at_s = self._clock()
+
+    def _send_keepalive(self, *, reply_requested: bool) -> None:
+        keepalive = Keepalive(self._consumer.sent_lsn, self._now_us(), reply_requested)
+        self._client.send(copy_data(keepalive.pack()))
+        self._sent_at_s = self._clock()

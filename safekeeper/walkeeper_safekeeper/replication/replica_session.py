@@ -1,0 +1,336 @@
+"""One PostgreSQL client's connection to a safekeeper: standby, pg_receivewal, psql, pg_isready.
+
+    await ReplicaSession(client, catalog, pid=…, limits=…, now=…).run()
+
+Startup, login, then commands one after the other until the client leaves; `wal_stream` takes over
+for START_REPLICATION. The ports, `ServedLog` and `Catalog`, are in `served_log`.
+
+Contract: `run` ends with the socket closed and the slots released, whatever happens, and raises
+only CancelledError (after 57P01 to the client: the safekeeper stops) and AssertionError. A client
+that leaves, breaks the protocol or falls silent costs one log line.
+
+Source: PostgreSQL's postgres.c and walsender.c, and what clients of 15, 17 and 18 were measured to
+send and to need. TLS and authentication are not here yet: `N` and trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from walkeeper_common.errors import (
+    NoSpace,
+    Refused,
+    RemoteProtocolError,
+    StorageError,
+    WalRemoved,
+)
+from walkeeper_common.pgwire import (
+    CancelRequest,
+    Message,
+    SqlRefused,
+    Startup,
+    authentication_ok,
+    backend_key_data,
+    command_complete,
+    empty_query_response,
+    error_response,
+    negotiate_protocol_version,
+    parameter_status,
+    ready_for_query,
+)
+from walkeeper_common.replication_commands import (
+    AlterSlot,
+    Command,
+    CreateLogicalSlot,
+    CreateSlot,
+    DropSlot,
+    IdentifySystem,
+    PrimaryOnly,
+    ReadSlot,
+    Show,
+    SqlCommand,
+    StartLogical,
+    StartReplication,
+    TimelineHistory,
+    is_empty,
+    parse_command,
+)
+from walkeeper_safekeeper.replication import replication_answers as answers
+from walkeeper_safekeeper.replication.client_connection import (
+    ClientConnection,
+    ClientGone,
+    SilentClient,
+)
+from walkeeper_safekeeper.replication.logical_session import LogicalSession
+from walkeeper_safekeeper.replication.login import Login, no_logical_log, parse_login
+from walkeeper_safekeeper.replication.served_log import Catalog, Reader, ServedLog
+from walkeeper_safekeeper.replication.wal_stream import (
+    StreamEnded,
+    StreamLimits,
+    WalStream,
+    check_start,
+    wal_removed,
+)
+
+logger = logging.getLogger("walkeeper.replicas")
+
+NO_CANCEL_KEY = 0  # A cancel request is never acted upon, so there is nothing to keep secret.
+ENCRYPTION_REQUESTS_MAX = 2  # SSLRequest and GSSENCRequest
+
+
+class ReplicaSession:
+    """`pid` is unique among the connections of this process."""
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        catalog: Catalog,
+        *,
+        pid: int,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self._client, self._catalog = client, catalog
+        self._pid, self._limits, self._now = pid, limits, now
+        self._log: ServedLog | None = None
+        self._skip_until_sync = False
+
+    async def run(self) -> None:
+        """Until the client leaves. See the module's contract."""
+        try:
+            await self._run()
+        except ClientGone as gone:
+            logger.debug("client %s %s", self._client, gone)
+        except SilentClient as silence:
+            logger.warning("dropped client %s: it %s", self._client, silence)
+            self._client.abort()
+        except asyncio.CancelledError:
+            stop = "terminating connection due to administrator command"
+            self._client.send_fatal(SqlRefused("57P01", stop))
+            raise
+        except AssertionError:
+            raise
+        except Exception as error:
+            answer = fatal_answer(error)
+            if answer.sqlstate == "XX000" and not isinstance(error, SqlRefused):
+                logger.exception("connection of client %s failed", self._client)
+            else:
+                logger.info("client %s: %s: %s", self._client, answer.sqlstate, answer)
+            self._client.send_fatal(answer)
+        finally:
+            if self._log is not None:
+                self._log.slots.release_all(pid=self._pid)
+            await self._client.close()
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.authentication_timeout_s):
+                startup = await self._startup()
+        except TimeoutError as error:
+            raise SilentClient("did not log in") from error
+        if startup is None:
+            return
+        catalog = self._catalog
+        login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_databases())
+        try:
+            self._log = self._catalog.open_log(login.cluster)
+        except Refused as error:
+            raise SqlRefused("57P03", f'cluster "{login.cluster}": {error}') from error
+        if login.logical and self._log.logical is None:
+            raise no_logical_log()
+        self._greet(startup, login, self._log)
+        await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
+
+    async def _startup(self) -> Startup | None:
+        """The login, after the client has asked for encryption in vain; None for a cancel."""
+        for _ in range(ENCRYPTION_REQUESTS_MAX + 1):
+            match await self._client.next_startup():
+                case Startup() as startup:
+                    return startup
+                case CancelRequest():
+                    return None
+                case _:
+                    self._client.send(b"N")
+        raise RemoteProtocolError("the same encryption is asked for again and again")
+
+    def _greet(self, startup: Startup, login: Login, log: ServedLog) -> None:
+        unknown = startup.protocol_options
+        if startup.minor > 0 or unknown:
+            self._client.send(negotiate_protocol_version(unknown))
+        major = answers.major_version(log.server_version)
+        reported = b"".join(
+            parameter_status(name, answers.setting(log, name, login=login))
+            for since, name in answers.REPORTED_SETTINGS
+            if major >= since
+        )
+        key = backend_key_data(self._pid, NO_CANCEL_KEY)
+        self._client.send(authentication_ok() + reported + key + ready_for_query())
+
+
+def fatal_answer(error: Exception) -> SqlRefused:
+    """What a client is told when its connection ends because of `error`."""
+    match error:
+        case SqlRefused():
+            return error
+        case RemoteProtocolError():
+            return SqlRefused("08P01", str(error))
+        case NoSpace():
+            return SqlRefused("53100", str(error))
+        case StorageError():
+            return SqlRefused("58030", str(error))
+        case StreamEnded() | Refused():
+            return SqlRefused("57P01", f"terminating connection: {error}", hint="Reconnect.")
+        case _:
+            return SqlRefused("XX000", "internal error of the safekeeper; its log says more")
+
+
+class _Commands:
+    """The commands of one client that has logged in."""
+
+    def __init__(
+        self,
+        log: ServedLog,
+        client: ClientConnection,
+        login: Login,
+        pid: int,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self._log, self._client, self._login, self._pid = log, client, login, pid
+        self._limits, self._now = limits, now
+
+    async def run(self) -> NoReturn:
+        """Until ClientGone, or an error that ends the connection."""
+        while True:
+            await self._client.drain(self._limits.sender_timeout_s)
+            received = await self._client.next_message()
+            match received.tag:
+                case b"Q":
+                    await self._on_query(received)
+                case b"P" | b"B" | b"D" | b"E" | b"C" | b"H":
+                    await self._refuse_extended()
+                case b"F":
+                    self._answer_error(_forbidden("fastpath function calls"))
+                    self._client.send(ready_for_query())
+                case b"S":
+                    self._client.send(ready_for_query())
+                case b"d" | b"c" | b"f":
+                    continue  # The rest of a COPY that an error of ours has ended.
+                case tag:
+                    raise RemoteProtocolError(f"invalid frontend message type {tag!r}")
+
+    async def _refuse_extended(self) -> None:
+        """One error, then silence up to the client's Sync."""
+        self._answer_error(_forbidden("extended query protocol"))
+        while (await self._client.next_message()).tag != b"S":
+            continue
+        self._client.send(ready_for_query())
+
+    async def _on_query(self, received: Message) -> None:
+        text = received.text()
+        logger.debug("client %s: %s", self._client, text)
+        try:
+            if is_empty(text):
+                self._client.send(empty_query_response())
+            else:
+                await self._perform(text)
+        except SqlRefused as refused:
+            self._answer_error(refused)
+        except WalRemoved as removed:
+            self._answer_error(wal_removed(self._log, removed.lsn, self._log.timeline))
+        except StorageError as error:
+            self._answer_error(fatal_answer(error))
+        self._client.send(ready_for_query())
+
+    def _answer_error(self, error: SqlRefused) -> None:
+        logger.info("client %s: %s: %s", self._client, error.sqlstate, error)
+        self._client.send(error_response(error))
+
+    async def _perform(self, text: str) -> None:
+        log, login = self._log, self._login
+        command = parse_command(text)
+        if not login.replication and not isinstance(command, Show):
+            command = SqlCommand(text.strip())
+        if log.logical is not None and not (login.entries and _is_for_entries(command)):
+            session = LogicalSession(
+                log.logical, self._client, login, self._pid, self._limits, self._now
+            )
+            await session.perform(command)
+            return
+        match command:
+            case IdentifySystem():
+                self._client.send(answers.identify_system(log, await log.whole_end()))
+            case Show(setting):
+                self._client.send(answers.show(log, setting, login=login))
+            case ReadSlot(name):
+                self._client.send(answers.read_slot(log, log.slots.slots.find(name)))
+            case CreateSlot():
+                self._client.send(await answers.create_slot(log, command, self._pid))
+            case DropSlot(name, wait):
+                await log.slots.drop(name, pid=self._pid, wait=wait)
+                self._client.send(command_complete("DROP_REPLICATION_SLOT"))
+            case TimelineHistory(timeline):
+                self._client.send(answers.timeline_history(log, timeline))
+            case StartReplication():
+                await self._stream(command)
+            case PrimaryOnly(what):
+                raise answers.primary_only(log, what)
+            case CreateLogicalSlot() | AlterSlot() | StartLogical():
+                raise no_logical_log()
+            case SqlCommand(sql):
+                self._client.send(answers.sql(log, sql, replication=login.replication))
+
+    async def _stream(self, asked: StartReplication) -> None:
+        """The checks and the registration are one step: no segment goes in between."""
+        log, client = self._log, self._client
+        timeline = log.timeline if asked.timeline is None else asked.timeline
+        if asked.slot is not None:
+            log.slots.slots.acquire(asked.slot, pid=self._pid)
+        try:
+            check_start(log, asked.start_lsn, timeline)
+            reader = Reader(
+                pid=self._pid,
+                user=self._login.user,
+                application_name=self._login.application_name,
+                client_addr=client.address,
+                client_port=client.port,
+                begin_lsn=asked.start_lsn,
+                slot=asked.slot,
+                sent_lsn=asked.start_lsn,
+            )
+            log.readers.register(reader)
+            try:
+                logger.info("started streaming %s", _describe(reader, timeline))
+                stream = WalStream(
+                    log, client, reader, timeline, limits=self._limits, now=self._now
+                )
+                await stream.run()
+            finally:
+                log.readers.unregister(reader)
+                logger.info("stopped streaming %s", _describe(reader, timeline))
+        finally:
+            if asked.slot is not None:
+                log.slots.release(asked.slot, pid=self._pid)
+
+
+def _is_for_entries(command: Command) -> bool:
+    """What reads a logical log's bytes by position; no slot keeps them."""
+    match command:
+        case IdentifySystem() | Show():
+            return True
+        case StartReplication(slot=None):
+            return True
+        case _:
+            return False
+
+
+def _describe(reader: Reader, timeline: int) -> str:
+    name = f'"{reader.application_name}" ({reader.client_addr}:{reader.client_port})'
+    return f"WAL to {name} at {reader.sent_lsn} on timeline {timeline}"
+
+
+def _forbidden(what: str) -> SqlRefused:
+    return SqlRefused("08P01", f"{what} not supported in a replication connection")

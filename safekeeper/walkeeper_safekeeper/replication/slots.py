@@ -1,0 +1,230 @@
+"""The physical replication slots of one log: which WAL its absent readers still need. Pure.
+
+A slot keeps WAL from its `restart_lsn` on. It moves with what its reader says is flushed, never
+back and never past what this log has sent. Writing each move to disk would be an fsync per reply,
+so moves are saved lazily; **retention uses the durable value**, because that is what the slot
+comes back with after a power cut, and the WAL from there on must still be here then.
+
+Names, checks, texts and SQLSTATEs are PostgreSQL's (slot.c), because Barman and others act on
+42710, 42704, 55006 and 53400. A temporary slot is not saved and goes with its connection.
+
+    create / drop / acquire / release / confirm     change memory
+    image() -> bytes to save; on_saved(image)       what is durable from then on
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from struct import Struct
+from struct import error as StructError
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.pgwire import SqlRefused
+from walkeeper_safekeeper.storage.sealed_file import seal, unseal
+
+SLOTS_MAX = 64
+NAME_BYTES_MAX = 63
+FILE_MAGIC = b"WKSLOTS\x00"
+FILE_VERSION = 1
+_COUNT = Struct("!H")
+_ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """`durable_lsn` is what a restart comes back with; None: no position reserved yet."""
+
+    serial: int  # tells a slot from an earlier one of the same name
+    name: str
+    temporary: bool
+    restart_lsn: Lsn | None
+    durable_lsn: Lsn | None = None
+    active_pid: int | None = None
+
+    @property
+    def retention_lsn(self) -> Lsn | None:
+        """WAL from here on is kept. A first position counts before it is durable."""
+        if self.temporary or self.durable_lsn is None:
+            return self.restart_lsn
+        return self.durable_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class SlotImage:
+    """The file's bytes, and which slots and positions become durable with them."""
+
+    data: bytes
+    restart_lsns: Mapping[int, Lsn | None]
+
+
+class Slots:
+    """Every slot of one log, by name."""
+
+    def __init__(self, saved: bytes | None, file_name: str = "slots") -> None:
+        self._slots: dict[str, Slot] = {}
+        self._serial = 0
+        for name, restart_lsn in _decode(saved, file_name) if saved is not None else ():
+            self._put_new(name, temporary=False, restart_lsn=restart_lsn)
+            self._slots[name] = replace(self._slots[name], durable_lsn=restart_lsn)
+        if saved is not None and self.image().data != saved:
+            raise CorruptWal(f"{file_name}: this is not how slots are saved, each of them once")
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(sorted(self._slots.values(), key=lambda slot: slot.name))
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def find(self, name: str) -> Slot | None:
+        """The slot, if there is one."""
+        return self._slots.get(name)
+
+    def get(self, name: str) -> Slot:
+        """The slot; 42704 if there is none."""
+        check_name(name)
+        if name not in self._slots:
+            raise SqlRefused("42704", f'replication slot "{name}" does not exist')
+        return self._slots[name]
+
+    def create(self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int) -> Slot:
+        """A temporary slot belongs to the connection `pid` from the start."""
+        self.check_new(name)
+        self._put_new(name, temporary=temporary, restart_lsn=restart_lsn)
+        if temporary:
+            self._slots[name] = replace(self._slots[name], active_pid=pid)
+        return self._slots[name]
+
+    def check_new(self, name: str) -> None:
+        """Whether a slot of this name can be made: 42710, 53400 and the rules for names."""
+        check_name(name)
+        if name in self._slots:
+            raise SqlRefused("42710", f'replication slot "{name}" already exists')
+        if len(self._slots) >= SLOTS_MAX:
+            raise SqlRefused(
+                "53400",
+                "all replication slots are in use",
+                hint=f"A log has at most {SLOTS_MAX}. Drop one that nobody needs any more, with "
+                "DROP_REPLICATION_SLOT or pg_receivewal --drop-slot.",
+            )
+
+    def _put_new(self, name: str, *, temporary: bool, restart_lsn: Lsn | None) -> None:
+        self._serial += 1
+        self._slots[name] = Slot(self._serial, name, temporary, restart_lsn)
+
+    def drop(self, name: str, *, pid: int) -> Slot:
+        """The slot that was dropped; 55006 while another connection uses it."""
+        slot = self.get(name)
+        _check_free(slot, pid)
+        return self._slots.pop(name)
+
+    def forget(self, slot: Slot) -> None:
+        """Undoes a `create` that could not be made durable."""
+        if self._slots.get(slot.name, slot).serial == slot.serial:
+            self._slots.pop(slot.name, None)
+
+    def acquire(self, name: str, *, pid: int) -> Slot:
+        """From now on the connection `pid` moves it; 55006 while another one does."""
+        slot = self.get(name)
+        _check_free(slot, pid)
+        self._slots[name] = replace(slot, active_pid=pid)
+        return self._slots[name]
+
+    def release(self, name: str, *, pid: int) -> None:
+        """The connection streams no more; a temporary slot stays its own."""
+        slot = self._slots.get(name)
+        if slot is not None and slot.active_pid == pid and not slot.temporary:
+            self._slots[name] = replace(slot, active_pid=None)
+
+    def release_all(self, *, pid: int) -> None:
+        """The connection has ended: its slots are free, its temporary ones gone."""
+        for slot in self:
+            if slot.active_pid == pid:
+                if slot.temporary:
+                    del self._slots[slot.name]
+                else:
+                    self.release(slot.name, pid=pid)
+
+    def confirm(self, name: str, flush_lsn: Lsn, *, pid: int) -> Slot:
+        """The reader has everything below `flush_lsn`. Going back is ignored."""
+        slot = self._slots[name]
+        assert slot.active_pid == pid, f"{slot=} {pid=}"
+        if flush_lsn > (slot.restart_lsn or 0):
+            self._slots[name] = replace(slot, restart_lsn=flush_lsn)
+        return self._slots[name]
+
+    def follow(self, name: str, lsn: Lsn) -> None:
+        """What the log says of a slot: it is there, and at `lsn` at least. Never back, and not
+        while a connection moves it here."""
+        slot = self._slots.get(name)
+        if slot is None:
+            self._put_new(name, temporary=False, restart_lsn=lsn)
+        elif slot.active_pid is None and not slot.temporary and lsn > (slot.restart_lsn or 0):
+            self._slots[name] = replace(slot, restart_lsn=lsn)
+
+    def retention_lsn(self) -> Lsn | None:
+        """WAL from here on is kept for slots; None if no slot needs any."""
+        wanted = [slot.retention_lsn for slot in self._slots.values()]
+        return min((lsn for lsn in wanted if lsn is not None), default=None)
+
+    def image(self) -> SlotImage:
+        """What the file must hold for memory to be durable."""
+        lasting = [slot for slot in self if not slot.temporary]
+        body = [_COUNT.pack(len(lasting))]
+        for slot in lasting:
+            name, lsn = slot.name.encode(), slot.restart_lsn
+            body.append(_ENTRY.pack(len(name), lsn is not None, lsn or 0) + name)
+        data = seal(FILE_MAGIC, FILE_VERSION, b"".join(body))
+        return SlotImage(data, {slot.serial: slot.restart_lsn for slot in lasting})
+
+    def on_saved(self, image: SlotImage) -> None:
+        """`image` has become durable; memory may have moved on since it was made."""
+        for slot in self._slots.values():
+            saved_lsn = image.restart_lsns.get(slot.serial)
+            if saved_lsn is None:
+                continue
+            assert slot.restart_lsn is not None, f"{slot=} {saved_lsn=}"
+            assert saved_lsn <= slot.restart_lsn, f"{slot=} {saved_lsn=}"
+            self._slots[slot.name] = replace(slot, durable_lsn=saved_lsn)
+
+
+def check_name(name: str) -> None:
+    """ReplicationSlotValidateName."""
+    if not name:
+        raise SqlRefused("42602", f'replication slot name "{name}" is too short')
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise SqlRefused("42622", f'replication slot name "{name}" is too long')
+    if not re.fullmatch(r"[a-z0-9_]+", name):
+        raise SqlRefused(
+            "42602",
+            f'replication slot name "{name}" contains invalid character',
+            hint="Replication slot names may only contain lower case letters, numbers, and the "
+            "underscore character.",
+        )
+
+
+def _check_free(slot: Slot, pid: int) -> None:
+    if slot.active_pid not in (None, pid):
+        raise SqlRefused(
+            "55006", f'replication slot "{slot.name}" is active for PID {slot.active_pid}'
+        )
+
+
+def _decode(saved: bytes, file_name: str) -> list[tuple[str, Lsn | None]]:
+    _, body = unseal(FILE_MAGIC, (FILE_VERSION,), saved, file_name)
+    entries: list[tuple[str, Lsn | None]] = []
+    try:
+        count, at = _COUNT.unpack_from(body)[0], _COUNT.size
+        for _ in range(count):
+            name_bytes, has_lsn, lsn = _ENTRY.unpack_from(body, at)
+            at += _ENTRY.size + name_bytes
+            name = body[at - name_bytes : at].decode("ascii")
+            check_name(name)
+            entries.append((name, Lsn(lsn) if has_lsn else None))
+    except (StructError, UnicodeDecodeError, SqlRefused) as error:
+        raise CorruptWal(f"{file_name}: not a list of slots: {error}") from error
+    if at != len(body):
+        raise CorruptWal(f"{file_name}: {len(body) - at} bytes follow the last slot")
+    return entries

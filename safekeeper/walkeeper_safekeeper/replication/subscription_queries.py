@@ -1,0 +1,65 @@
+"""What a subscription asks of its publisher in SQL, answered from what the log knows. Pure.
+
+    answer(sql, settings)    the rows, or None: it is another question
+
+A safekeeper executes no SQL. CREATE SUBSCRIPTION and ALTER SUBSCRIPTION … REFRESH ask which
+publications there are and which tables they have (subscriptioncmds.c: check_publications,
+fetch_table_list), and every libpq client of replication=database begins with a set_config. The
+texts are those of PostgreSQL 15 to 18, spaces aside. Copying the tables is SQL that only the
+primary can answer: copy_data = false.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from walkeeper_common.pgwire import Column, result
+from walkeeper_safekeeper.replication.log_settings import LogSettings
+
+SET_CONFIG = re.compile(
+    r"SELECT pg_catalog\.set_config ?\( ?'search_path', ?'', ?false ?\) ?;?", re.IGNORECASE
+)
+PUBLICATIONS = re.compile(
+    r"SELECT t\.pubname FROM pg_catalog\.pg_publication t WHERE t\.pubname IN \((.*)\) ?;?"
+)
+TABLES = re.compile(
+    r"SELECT DISTINCT t\.schemaname, t\.tablename(, t\.attnames)? "
+    r"FROM pg_catalog\.pg_publication_tables t WHERE t\.pubname IN \((.*)\) ?;?"
+)
+TABLES_SINCE_16 = re.compile(
+    r"SELECT DISTINCT n\.nspname, c\.relname, (?:\( ?CASE WHEN .* AS attnames|gpt\.attrs) "
+    r"FROM pg_class c .*pg_get_publication_tables\(.*WHERE pubname IN \((.*?)\).*",
+    re.IGNORECASE,
+)
+
+
+def answer(sql: str, settings: LogSettings) -> bytes | None:
+    text = " ".join(sql.split()).replace(" ,", ",")
+    if SET_CONFIG.fullmatch(text):
+        return result((Column("set_config"),), [("",)], "SELECT 1")
+    if found := PUBLICATIONS.fullmatch(text):
+        asked = literals(found[1])
+        return _rows(("pubname",), [(name,) for name in settings.publications if name in asked])
+    if found := TABLES.fullmatch(text):
+        columns: tuple[str, ...] = ("schemaname", "tablename")
+        return _tables((*columns, "attnames") if found[1] else columns, found[2], settings)
+    if found := TABLES_SINCE_16.fullmatch(text):
+        return _tables(("nspname", "relname", "attnames"), found[1], settings)
+    return None
+
+
+def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
+    """Without column lists: NULL is all columns, which a table without a list has, too."""
+    tables = settings.tables if literals(asked) & set(settings.publications) else ()
+    padding = (None,) * (len(columns) - 2)
+    return _rows(columns, [(*table, *padding) for table in tables])
+
+
+def _rows(columns: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> bytes:
+    return result([Column(name) for name in columns], rows, f"SELECT {len(rows)}")
+
+
+def literals(text: str) -> set[str]:
+    """The strings in `'a', 'it''s'`."""
+    return {one[1:-1].replace("''", "'") for one in re.findall(r"'(?:[^']|'')*'", text)}

@@ -1,0 +1,307 @@
+"""START_REPLICATION: committed WAL to one client, for as long as it answers.
+
+    check_start(log, lsn, timeline)     every reason to refuse, before CopyBoth
+    await WalStream(…).run()            returns when both sides have sent CopyDone
+
+Contract: only committed records are sent, and only whole ones (PROTOCOL.md rule 13), as what is
+committed of an unfinished one may be taken back; chunks of at most 128 KiB that never cross a
+segment; a client that does not take its WAL or does not answer for
+`sender_timeout_s` is dropped; nobody waits for a client but its own stream. A stream of a historic
+timeline ends at the fork, and so does one whose timeline becomes historic while it runs.
+
+One task reads the client, and answers a request for a keepalive at once; one sends; one saves the
+slot's position; one ends the stream when the log says so. From walsender.c. The deviation is that
+a start beyond commit_lsn, but not beyond the next segment, waits with keepalives instead of
+failing: a standby that asks a lagging safekeeper would otherwise loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.pgwire import (
+    INT8_OID,
+    UNIX_EPOCH_TO_2000_US,
+    Column,
+    HotStandbyFeedback,
+    Keepalive,
+    SqlRefused,
+    StandbyStatus,
+    XLogData,
+    command_complete,
+    copy_both_response,
+    copy_data,
+    copy_done,
+    result,
+    unpack_from_receiver,
+)
+from walkeeper_common.timelines import parse_timeline_file
+from walkeeper_safekeeper.replication.client_connection import ClientConnection, SilentClient
+from walkeeper_safekeeper.replication.served_log import Reader, ReaderState, ServedLog
+
+CHUNK_BYTES_MAX = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Times of a connection, named as PostgreSQL's settings where it has them."""
+
+    keepalive_interval_s: float = 10.0
+    sender_timeout_s: float = 60.0
+    authentication_timeout_s: float = 60.0
+
+
+class StreamEnded(Exception):
+    """What was sent is no longer true: the client must reconnect and start again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a timeline ended, and which one goes on there."""
+
+    lsn: Lsn
+    next_timeline: int
+
+
+def fork_of(log: ServedLog, timeline: int) -> Fork | None:
+    """None for the current timeline; XX000 for one that this log has never been on."""
+    if timeline == log.timeline:
+        return None
+    parents = parse_timeline_file(log.timeline_history(log.timeline) or b"")
+    successors = [parent for parent, _ in parents[1:]] + [log.timeline]
+    for (parent, fork_lsn), successor in zip(parents, successors, strict=False):
+        if parent == timeline:
+            return Fork(fork_lsn, successor)
+    raise SqlRefused("XX000", f"requested timeline {timeline} is not in this server's history")
+
+
+def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
+    """Every reason to refuse a stream, with a walsender's texts."""
+    fork = fork_of(log, timeline)
+    if fork is not None and start_lsn > fork.lsn:
+        raise SqlRefused(
+            "XX000",
+            f"requested starting point {start_lsn} on timeline {timeline} is not in this "
+            "server's history",
+            detail=f"This server's history forked from timeline {timeline} at {fork.lsn}.",
+        )
+    if start_lsn < log.first_lsn:
+        raise wal_removed(log, start_lsn, timeline)
+    next_segment = log.commit_lsn.round_down(log.segment_bytes) + log.segment_bytes
+    if start_lsn > log.commit_lsn and start_lsn >= next_segment + log.segment_bytes:
+        raise SqlRefused(
+            "XX000",
+            f"requested starting point {start_lsn} is ahead of the WAL flush position of this "
+            f"server {log.commit_lsn}",
+        )
+
+
+def wal_removed(log: ServedLog, lsn: Lsn, timeline: int) -> SqlRefused:
+    """A standby falls back to its restore_command when it reads this."""
+    name = segment_name(timeline, lsn, log.segment_bytes)
+    return SqlRefused(
+        "58P01",
+        f"requested WAL segment {name} has already been removed",
+        hint=f"The oldest WAL kept here is at {log.first_lsn}: take older WAL from the archive "
+        "(restore_command), or make the standby anew.",
+    )
+
+
+class WalStream:
+    """One START_REPLICATION. `run` once."""
+
+    def __init__(
+        self,
+        log: ServedLog,
+        client: ClientConnection,
+        reader: Reader,
+        timeline: int,
+        *,
+        limits: StreamLimits,
+        now: Callable[[], float],
+    ) -> None:
+        self._log, self._client, self._reader = log, client, reader
+        self._timeline = timeline
+        self._limits, self._now = limits, now
+        self._clock = asyncio.get_running_loop().time
+        self._heard_at_s = self._sent_at_s = self._clock()
+        self._ping_sent = False
+        self._keepalive_owed = False
+        self._copy_done_sent = False
+        self._slot_moved = asyncio.Event()
+        self._ended = asyncio.Event()
+        reader.on_end = self._ended.set
+
+    async def run(self) -> None:
+        """Both results follow. ClientGone, SilentClient, StreamEnded, WalRemoved, …"""
+        fork = fork_of(self._log, self._timeline)
+        if fork is None or self._reader.begin_lsn < fork.lsn:
+            await self._copied()
+            fork = fork_of(self._log, self._timeline)
+        if fork is None:
+            self._client.send(command_complete("START_STREAMING"))
+        else:
+            columns = (Column("next_tli", INT8_OID), Column("next_tli_startpos"))
+            row = (str(fork.next_timeline), str(fork.lsn))
+            self._client.send(result(columns, [row], "START_STREAMING"))
+        self._client.send(command_complete("START_REPLICATION"))
+
+    async def _copied(self) -> None:
+        """The whole CopyBoth."""
+        self._client.send(copy_both_response())
+        try:
+            await self._copy()
+        except ExceptionGroup as group:
+            # Each task has a reason of its own to end; a broken invariant of ours comes first.
+            broken = (e for e in group.exceptions if isinstance(e, AssertionError))
+            raise next(broken, group.exceptions[0]) from None
+
+    async def _copy(self) -> None:
+        """Until the client's CopyDone; ours goes out before it (at a fork) or after."""
+        async with asyncio.TaskGroup() as group:
+            name = f"{self._reader.application_name} {self._reader.pid}"
+            sender = group.create_task(self._send(), name=f"send WAL to {name}")
+            saver = group.create_task(self._save_slot(), name=f"save the slot of {name}")
+            watcher = group.create_task(self._watch_end(), name=f"end of {name}")
+            await self._receive()
+            for task in (sender, saver, watcher):
+                task.cancel()
+        if not self._copy_done_sent:
+            self._client.send(copy_done())
+
+    async def _receive(self) -> None:
+        """Feedback, until the client's CopyDone."""
+        while True:
+            received = await self._client.next_message()
+            self._heard_at_s, self._ping_sent = self._clock(), False
+            match received.tag:
+                case b"d":
+                    self._on_feedback(unpack_from_receiver(received.body))
+                case b"c":
+                    return
+                case tag:
+                    raise RemoteProtocolError(f"invalid standby message type {tag!r}")
+
+    def _on_feedback(self, said: StandbyStatus | HotStandbyFeedback) -> None:
+        reader = self._reader
+        if isinstance(said, HotStandbyFeedback):
+            reader.xmin = _full_xid(said.xmin_epoch, said.xmin)
+            reader.catalog_xmin = _full_xid(said.catalog_xmin_epoch, said.catalog_xmin)
+            self._log.readers.on_feedback()
+            return
+        reader.write_lsn, reader.flush_lsn = said.write_lsn, said.flush_lsn
+        reader.replay_lsn, reader.reply_time_us = said.replay_lsn, said.sent_at_us
+        self._log.readers.on_feedback()
+        if said.reply_requested:
+            self._answer_soon()
+        confirmed = min(reader.confirmed_lsn, self._log.commit_lsn)
+        if reader.slot is not None and confirmed:
+            slot = self._log.slots.slots.confirm(reader.slot, confirmed, pid=reader.pid)
+            segment = confirmed.round_down(self._log.segment_bytes)
+            if not slot.temporary and (slot.durable_lsn is None or slot.durable_lsn < segment):
+                self._slot_moved.set()
+
+    def _answer_soon(self) -> None:
+        """A client that asks and never reads must not fill our memory: then the sender, which
+        waits for room, answers when there is some."""
+        if self._client.has_room:
+            self._send_keepalive(reply_requested=False)
+        else:
+            self._keepalive_owed = True
+
+    async def _save_slot(self) -> None:
+        """Once per segment is enough: WAL is kept and removed in whole segments."""
+        while True:
+            await self._slot_moved.wait()
+            self._slot_moved.clear()
+            await self._log.slots.save()
+
+    async def _watch_end(self) -> None:
+        """Ends the stream at once, also while it waits for WAL or for the client."""
+        await self._ended.wait()
+        raise StreamEnded(self._reader.end_reason)
+
+    async def _send(self) -> None:
+        """WAL and keepalives, until a fork; then the client's CopyDone is waited for."""
+        reader, log = self._reader, self._log
+        reader.state = ReaderState.CATCHUP
+        while True:
+            fork, whole_lsn = fork_of(log, self._timeline), log.whole_lsn
+            end_lsn = whole_lsn if fork is None else min(whole_lsn, fork.lsn)
+            if log.commit_lsn < reader.promised_lsn:
+                raise StreamEnded(f"{log.commit_lsn} is committed, {reader.promised_lsn} was sent")
+            if fork is not None and reader.sent_lsn >= fork.lsn:
+                break
+            if reader.sent_lsn < end_lsn:
+                await self._send_chunk(end_lsn)
+            else:
+                reader.state = ReaderState.STREAMING
+                await log.wait_for_whole(reader.sent_lsn, self._until_next_duty_s())
+            await self._do_duties()
+        self._client.send(copy_done())
+        self._copy_done_sent = True
+        await asyncio.sleep(self._limits.sender_timeout_s)
+        raise SilentClient("no CopyDone")
+
+    async def _send_chunk(self, end_lsn: Lsn) -> None:
+        """At most 128 KiB within one segment, below whole_lsn."""
+        reader, log = self._reader, self._log
+        begin = reader.sent_lsn
+        segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes
+        end = min(end_lsn, segment_end, begin + CHUNK_BYTES_MAX)
+        # Promised before it is read: a truncation during the read ends this connection, and the
+        # bytes that it replaced are never sent.
+        reader.promised_lsn = end
+        wal = await log.read_committed(begin, end)
+        if reader.end_reason:
+            raise StreamEnded(reader.end_reason)
+        assert len(wal) == end - begin, f"{len(wal)=} {begin=} {end=}"
+        header = XLogData.pack_header(
+            start_lsn=begin,
+            wal_end_lsn=max(end, log.commit_lsn),
+            sent_at_us=self._now_us(),
+            payload_bytes=len(wal),
+        )
+        self._client.send_wal(header, wal)
+        reader.sent_lsn = end
+        self._sent_at_s = self._clock()
+        await self._client.drain(self._limits.sender_timeout_s)
+
+    def _until_next_duty_s(self) -> float:
+        """Until a keepalive is due, or a ping, or the client's time is over."""
+        now_s, timeout_s = self._clock(), self._limits.sender_timeout_s
+        keepalive_s = self._sent_at_s + self._limits.keepalive_interval_s
+        answer_s = self._heard_at_s + (timeout_s if self._ping_sent else timeout_s / 2)
+        return max(min(keepalive_s, answer_s) - now_s, 0.0)
+
+    async def _do_duties(self) -> None:
+        """Keepalives that are due; SilentClient when the client's time is over."""
+        now_s, timeout_s = self._clock(), self._limits.sender_timeout_s
+        silent_s = now_s - self._heard_at_s
+        if silent_s >= timeout_s:
+            raise SilentClient("does not answer")
+        ping = silent_s >= timeout_s / 2 and not self._ping_sent
+        due = now_s - self._sent_at_s >= self._limits.keepalive_interval_s
+        if ping or due or self._keepalive_owed:
+            self._keepalive_owed = False
+            self._ping_sent = self._ping_sent or ping
+            self._send_keepalive(reply_requested=ping)
+            await self._client.drain(self._limits.sender_timeout_s)
+
+    def _send_keepalive(self, *, reply_requested: bool) -> None:
+        wal_end_lsn = min(self._reader.sent_lsn, self._log.commit_lsn)
+        keepalive = Keepalive(wal_end_lsn, self._now_us(), reply_requested)
+        self._client.send(copy_data(keepalive.pack()))
+        self._sent_at_s = self._clock()
+
+    def _now_us(self) -> int:
+        return int(self._now() * 1_000_000) - UNIX_EPOCH_TO_2000_US
+
+
+def _full_xid(epoch: int, xid: int) -> int:
+    """64 bits, so that horizons compare across a wraparound; 0: none."""
+    return epoch << 32 | xid if xid else 0

@@ -1,0 +1,38 @@
+"""A logical log on disk: WalStore's files and order of operations, with entries for records.
+
+Frames vouch for themselves by position and CRC, also at the start of the log, so neither of the
+two marks of wal_store (the barrier before a page that cuts off a record, and the log's head) is
+needed. Everything else (allocation, appends, cuts, recovery, retention) is WalStore's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from walkeeper_common import entries
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.walformat import RecordEnd, ScanEnd
+from walkeeper_safekeeper.storage.wal_store import Buffer, WalStore, pieces
+
+
+class EntryStore(WalStore):
+    """Positions in the log are its LSNs (docs/logical.md)."""
+
+    def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
+        return entries.scan(
+            self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
+        )
+
+    def _record_end(self, first_lsn: Lsn, flush_lsn: Lsn) -> RecordEnd:
+        return entries.record_end_before(
+            self, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=self.segment_bytes
+        )
+
+    def head_end(self) -> Lsn:
+        return self.first_lsn
+
+    def _pieces(
+        self, begin: Lsn, buffers: Sequence[Buffer]
+    ) -> Iterable[tuple[Lsn, list[memoryview]]]:
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        return pieces(begin, views, self.segment_bytes)

@@ -1,0 +1,216 @@
+"""Finds the end of a log after a start, and makes the disk agree with it (rules 9, 15, 18).
+
+Contract: looks first and changes nothing while it can still refuse. A log that is damaged below
+what its control file remembers raises CorruptWal with file and LSN, and its files stay as they
+are, for whoever has to find out why. Otherwise, when `recover` returns, every byte below flush_lsn
+is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
+cut short by a power cut at any point and run again: each run finds the same end.
+
+The end is the end of the last whole record below the smallest of: the first
+thing that is not valid WAL, an interrupted truncation's target (which is finished
+that way: PROTOCOL.md rule 7), and the LSN from which a failed write makes bytes suspect (rule 15).
+Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
+when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
+
+If the end is below the durable commit_lsn, the bytes that prove that this is legal are about to be
+zeroed. A recovery after a power cut in between would find zeros below commit_lsn and call the log
+damaged. So the cut is marked in the control file first, as rule 7 does for every other cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from walkeeper_common.errors import CorruptWal
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
+from walkeeper_common.walformat import RecordEnd
+from walkeeper_safekeeper.storage.wal_store import CHUNK_BYTES, HALF_MADE, File, WalStore
+
+
+@dataclass(frozen=True, slots=True)
+class DurableFacts:
+    """What the control file says about the WAL; the fields of `Durable` of the same names."""
+
+    creation_lsn: Lsn
+    commit_lsn: Lsn
+    reached_lsn: Lsn
+    truncating_to: Lsn | None = None
+    suspect_from: Lsn | None = None
+    clean_stop: bool = False
+
+    def clamped(self, lsn: Lsn) -> Lsn:
+        """A position that was durable before the truncation that was going on."""
+        return lsn if self.truncating_to is None else min(lsn, self.truncating_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """flush_lsn = record_lsn = `record.end_lsn`; `reason` says what ended the scan."""
+
+    record: RecordEnd
+    reason: str
+
+    @property
+    def flush_lsn(self) -> Lsn:
+        return self.record.end_lsn
+
+
+def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]) -> Recovered:
+    """Reads the WAL from the record at the durable commit_lsn on; rewrites it unless it was clean.
+
+    `mark_cut(lsn)` is called, if at all, before anything is changed: it makes `truncating_to = lsn`
+    durable in the control file, or raises. After recovery, before anything is appended, the caller
+    persists truncating_to and suspect_from as None, clean_stop as False, and commit_lsn and
+    reached_lsn that are not above flush_lsn.
+    """
+    commit_lsn = max(facts.clamped(facts.commit_lsn), facts.creation_lsn)
+    files = _removal_finished(store, _found(store), commit_lsn)
+    first_lsn = min((start for start, _ in files), default=facts.creation_lsn)
+    store.adopt(files, first_lsn, head_known=False)
+    limit_lsn = _contiguous_end(store, files, commit_lsn, facts)
+    for bound in (facts.truncating_to, facts.suspect_from):
+        limit_lsn = limit_lsn if bound is None else min(limit_lsn, bound)
+    limit_lsn = max(limit_lsn, first_lsn)
+    committed = _committed_record(store, commit_lsn, limit_lsn, facts)
+    record, reason = _last_record(store, committed, commit_lsn, limit_lsn)
+    _refuse_loss(store, record, reason, committed, facts, limit_lsn)
+    if record.end_lsn < commit_lsn:
+        mark_cut(record.end_lsn)
+    _settle_disk(store, record.end_lsn, keep_from=committed.end_lsn, facts=facts)
+    return Recovered(record, reason)
+
+
+def _found(store: WalStore) -> set[File]:
+    """The files of the log's timelines; each must be of full size."""
+    found = store.found_files()
+    for start, timeline in sorted(found):
+        name = segment_name(timeline, start, store.segment_bytes)
+        size = store.disk.size(name)
+        if size != store.segment_bytes:
+            raise CorruptWal(
+                f"segment {name} at {start} has {size} bytes instead of {store.segment_bytes}"
+            )
+    return found
+
+
+def _removal_finished(store: WalStore, files: set[File], commit_lsn: Lsn) -> set[File]:
+    """Retention unlinks a segment's files one by one, the oldest timeline's first; what a crash has
+    left of the first segment follows. Only WAL below the durable commit_lsn is ever removed."""
+    start = min((start for start, _ in files), default=commit_lsn)
+    left = {file for file in files if file[0] == start}
+    is_whole = (start, store.timelines.at(start)) in left
+    if is_whole or start + store.segment_bytes > commit_lsn:
+        return files
+    store.unlink_files(left)
+    return files - left
+
+
+def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: DurableFacts) -> Lsn:
+    """Up to where there are files without a gap: the durable commit_lsn at least.
+
+    A timeline whose fork the WAL has not passed has no file yet, though the segment behind may be
+    prepared for it. Any other gap is damage.
+    """
+    lsn = Lsn(min(store.first_lsn, store.segment_start(max(facts.creation_lsn, commit_lsn - 1))))
+    starts = {start for start, _ in files}
+    lsn = store.contiguous_end(lsn)
+    at_fork = store.timelines.before(lsn) != store.timelines.at(lsn)
+    has_gap = any(start > lsn for start in starts) and not at_fork
+    if lsn < commit_lsn or has_gap or not files:
+        raise CorruptWal(
+            f"segment {store.name_of(lsn)} is missing: this log starts at "
+            f"{facts.creation_lsn}, was durable up to {commit_lsn} at least, and has "
+            f"{len(files)} segment files"
+            + (f" from {min(starts)} to {max(starts)}" if starts else "")
+        )
+    return lsn
+
+
+def _committed_record(
+    store: WalStore, commit_lsn: Lsn, limit_lsn: Lsn, facts: DurableFacts
+) -> RecordEnd:
+    """The last whole record below the durable commit_lsn; it may not be lost (rule 9)."""
+    if commit_lsn > limit_lsn:
+        raise CorruptWal(
+            f"segment {store.name_of(limit_lsn)}: WAL can be trusted up to {limit_lsn} only, "
+            f"but was committed up to {commit_lsn}"
+        )
+    committed = store.record_end(commit_lsn)
+    if committed.start_lsn is None and store.first_lsn > facts.creation_lsn:
+        raise CorruptWal(
+            f"the segment before {store.name_of(store.first_lsn)} is missing: the record that is "
+            f"committed at {commit_lsn} starts before {store.first_lsn}"
+        )
+    return committed
+
+
+def _last_record(
+    store: WalStore, committed: RecordEnd, commit_lsn: Lsn, limit_lsn: Lsn
+) -> tuple[RecordEnd, str]:
+    """Scans on from the committed record, unless the log's first bytes cannot be trusted."""
+    first_lsn = store.first_lsn
+    if committed.start_lsn is None:
+        head_end, marked = store.head_end(), store.marked_head()
+        if head_end > commit_lsn and marked != (first_lsn, head_end):
+            reason = f"the record that goes on at {first_lsn} was not durable up to {head_end}"
+            return RecordEnd(None, first_lsn), reason
+    begin = first_lsn if committed.start_lsn is None else committed.start_lsn
+    end = store.scan(begin, limit_lsn)
+    return RecordEnd(end.start_lsn, end.end_lsn), end.reason
+
+
+def _refuse_loss(
+    store: WalStore,
+    record: RecordEnd,
+    reason: str,
+    committed: RecordEnd,
+    facts: DurableFacts,
+    limit_lsn: Lsn,
+) -> None:
+    floors = [
+        (committed.end_lsn, "a committed record ends"),
+        (facts.clamped(facts.reached_lsn), "a term starts that this log had reached"),
+    ]
+    marked = store.marked_head()
+    if marked is not None and marked[0] == store.first_lsn and marked[1] <= limit_lsn:
+        floors.append((marked[1], "the log's first record is marked as durable"))
+    for lsn, what in floors:
+        if record.end_lsn < lsn:
+            raise CorruptWal(
+                f"segment {store.name_of(record.end_lsn)}: valid WAL ends at {record.end_lsn}, "
+                f"but {what} at {lsn} ({reason}). This safekeeper may not vote; replace it"
+            )
+
+
+def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: DurableFacts) -> None:
+    """What was found is right: now make it durable, and remove everything else."""
+    for name in store.disk.names():
+        if name.endswith(HALF_MADE):
+            store.disk.unlink(name)
+    store.disk.sync_directory()
+    if end_lsn < store.head_end() or end_lsn == store.first_lsn:
+        store.forget_head()
+    store.unlink_behind(end_lsn)
+    store.unlink_unused()
+    if not facts.clean_stop:
+        _rewrite(store, keep_from.round_down(WAL_PAGE_BYTES), end_lsn)
+    store.zero_from(end_lsn)
+    store.adopt(store.found_files(), store.first_lsn, head_known=end_lsn > store.first_lsn)
+
+
+def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
+    """Writes what was read and syncs it (rule 15): the page cache may hold more than the disk.
+
+    After a kill the bytes were perhaps never synced; after a failed fsync the kernel may think
+    that they were.
+    """
+    lsn = max(begin_lsn, store.first_lsn)
+    while lsn < end_lsn:
+        start, name = store.segment_start(lsn), store.name_of(lsn)
+        file_end = min(store.file_end(lsn), end_lsn)
+        while lsn < file_end:
+            size = min(CHUNK_BYTES, file_end - lsn)
+            store.disk.write_at(name, lsn - start, [store.disk.read_at(name, lsn - start, size)])
+            lsn = lsn + size
+        store.disk.sync_data(name)

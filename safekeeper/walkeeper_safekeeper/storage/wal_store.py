@@ -1,0 +1,498 @@
+"""One log's WAL on disk: segment files under PostgreSQL's names, always of full size.
+
+    create                makes the first segment; after every other start see wal_recovery
+    append                write and fdatasync; what it returns is durable
+    prepare_ahead         allocate the next segment before append needs it
+    truncate              the crash-safe cut of rule 7; its durable mark is the caller's
+    read / record_end     bytes, and the last whole record below an LSN
+    remove_below          retention, whole segments
+    follow                the history says which timelines' names the files have
+
+A byte is in the file of the timeline that it was written on. A timeline begins with a copy of its
+parent's bytes of the segment in which they part, as PostgreSQL makes it, for whoever reads the
+files; the parent's file stays, with zeros behind the fork.
+
+Contract: everything blocks and nothing here knows time, threads or files: `Disk` is the port, on
+a real directory in production and on a simulated one that forgets what was not synced in tests.
+The order of its operations is the contract. One caller at a time for everything but `read`,
+`record_end` and `prepare_ahead`, which may run beside the others; `lock` keeps the set of segments
+for them. After a StorageError other than NoSpace no append is accepted again (rule 15).
+
+What keeps a scan honest after a power cut:
+  1. Segments are zeros, written and fsynced, before they get their name, and are never reused.
+     Whatever is cut off is zeroed before anything is appended, so nothing stale can follow.
+  2. Records vouch for themselves by CRC. The bytes of a record that an OVERWRITE_CONTRECORD page
+     has cut off do not: append syncs everything below such a page before it writes the page.
+  3. Nor do the first bytes of a log that starts inside a record: when they are complete and
+     durable, and before that is reported, `head.mark` says so. Without it a scan does not trust
+     them and the log is empty, which rule 18 allows: none of it was a complete record.
+Both are tested by cutting the power after every operation (test_wal_store.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeAlias
+
+from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
+from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.walformat import (
+    InvalidWal,
+    RecordEnd,
+    ScanEnd,
+    head_end,
+    record_end_before,
+    scan,
+)
+from walkeeper_common.walpages import LONG_HEADER_BYTES, overwriting_pages
+from walkeeper_safekeeper.storage.sealed_file import seal, unseal
+from walkeeper_safekeeper.storage.tail import Tail
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
+
+HALF_MADE = ".tmp"
+HEAD_MARK = "head.mark"
+HEAD_MAGIC = b"WKHEADMK"
+CHUNK_BYTES = 1 << 20
+CACHED_BYTES = 64 << 20  # how far back followers find WAL in memory
+
+_ZEROS = memoryview(bytes(CHUNK_BYTES))
+
+
+class Disk(Protocol):
+    """One directory. All of it blocks; every failure but NoSpace is a StorageError with the name.
+
+    What is written is durable only after `sync_data` of that file; created, renamed and unlinked
+    names only after `sync_directory`. Names that end in HALF_MADE may be left over from a crash.
+    """
+
+    def names(self) -> list[str]: ...
+    def size(self, name: str) -> int: ...
+    def read_at(self, name: str, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+
+    def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
+        """All bytes, one behind the other, or an error. NoSpace: none, and it can be retried."""
+
+    def writer(self, name: str) -> Callable[[int, Buffer], None]:
+        """`write_at` of one piece, then `sync_data`, for a file that keeps its name."""
+
+    def sync_data(self, name: str) -> None: ...
+    def sync_directory(self) -> None: ...
+    def allocate(self, name: str, size: int) -> None:
+        """A file of zeros, written and fsynced. NoSpace, and no file, if there is no room."""
+
+    def drop_cached(self, name: str) -> None:
+        """A hint, which never fails: nobody is about to read this file."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def unlink(self, name: str) -> None: ...
+    def replace(self, name: str, data: bytes) -> None:
+        """Durable when it returns; never a torn file: another name, fsync, rename, fsync."""
+
+
+class SegmentNotAllocated(NoSpace):
+    """Appends stopped at a segment without room or descriptor; below `flush_lsn` is durable."""
+
+    def __init__(self, text: str, flush_lsn: Lsn) -> None:
+        super().__init__(text)
+        self.flush_lsn = flush_lsn
+
+
+class WalStore:
+    """One log on one disk. `create` or `wal_recovery.recover` comes before everything else."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_bytes: int,
+        timelines: Timelines,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """`lock` guards the set of segments; production passes a threading.Lock."""
+        self.disk, self.segment_bytes, self.timelines = disk, segment_bytes, timelines
+        self._lock = nullcontext() if lock is None else lock
+        self._first_lsn = Lsn(0)
+        self._files: set[File] = set()
+        self._head_known = False  # durable, or there is none: the log starts with a record
+        self._failed: str | None = None
+        self._written_file: File | None = None  # of the last append, and its name
+        self._written_name = ""
+
+    @property
+    def first_lsn(self) -> Lsn:
+        """The oldest WAL kept: a segment's start."""
+        return self._first_lsn
+
+    @property
+    def segments(self) -> list[Lsn]:
+        """The starts of the segments that are there, also of those prepared ahead."""
+        with self._lock:
+            return sorted({start for start, _ in self._files})
+
+    def name_of(self, lsn: Lsn) -> str:
+        """The file that holds the byte at `lsn`."""
+        return segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
+
+    def _file_of(self, lsn: Lsn) -> File:
+        return self.segment_start(lsn), self.timelines.at(lsn)
+
+    def file_end(self, lsn: Lsn) -> Lsn:
+        """Where another file goes on after the one that holds the byte at `lsn`."""
+        return min(self.segment_start(lsn) + self.segment_bytes, self.timelines.next_fork(lsn))
+
+    def _name(self, file: File) -> str:
+        return segment_name(file[1], file[0], self.segment_bytes)
+
+    def segment_start(self, lsn: Lsn) -> Lsn:
+        return lsn.round_down(self.segment_bytes)
+
+    def adopt(self, files: set[File], first_lsn: Lsn, *, head_known: bool) -> None:
+        """Recovery's result: these files are the log."""
+        with self._lock:
+            self._files, self._first_lsn = files, first_lsn
+        self._head_known = head_known
+
+    def follow(self, timelines: Timelines) -> None:
+        """The history is another one now; below the end of the WAL it says what it said.
+
+        So what it has no more use for are files that were prepared, or begun at a fork that is
+        none any more.
+        """
+        with self._lock:
+            self.timelines = timelines
+            self.unlink_files(self._files - self._used(self._files))
+
+    def _used(self, files: set[File]) -> set[File]:
+        """Those with bytes of the log, or prepared for some.
+
+        A log without a byte may have left its first timeline already: its first file stays until
+        there is another one, because a log without any is a damaged one.
+        """
+        owners, size = self.timelines.owners, self.segment_bytes
+        used = {(start, t) for start, t in files if t in owners(start, start + size)}
+        return used or set(sorted(files)[:1])
+
+    def create(self, creation_lsn: Lsn) -> None:
+        """The first segment, durable. Before the configuration is persisted: later, a log without
+        its first segment is a damaged one. Repeating it changes nothing. Raises NoSpace."""
+        assert creation_lsn % self.segment_bytes == 0, f"{creation_lsn=} {self.segment_bytes=}"
+        if self.name_of(creation_lsn) in self.disk.names():
+            self.disk.sync_directory()
+            self.adopt({self._file_of(creation_lsn)}, creation_lsn, head_known=False)
+            return
+        self._first_lsn = creation_lsn
+        self._ensure_file(creation_lsn)
+
+    def append(self, begin_lsn: Lsn, buffers: Sequence[Buffer]) -> Lsn:
+        """Writes and syncs; returns the end, below which everything is durable.
+
+        One vectored write and one fdatasync for each segment touched. SegmentNotAllocated if a
+        segment could not be allocated, or opened, in the middle: nothing was written from its
+        `flush_lsn` on. Any other StorageError is final.
+        """
+        if self._failed is not None:
+            raise StorageError(f"no more appends after a failure: {self._failed}")
+        assert begin_lsn >= self._first_lsn, f"{begin_lsn=} {self._first_lsn=}"
+        lsn = begin_lsn
+        for end, piece in self._pieces(begin_lsn, buffers):
+            try:
+                self._append_piece(lsn, piece)
+                self._mark_head(end)
+            except NoSpace as error:
+                raise SegmentNotAllocated(f"no WAL taken from {lsn} on: {error}", lsn) from error
+            except StorageError as error:
+                raise self._fail(error, lsn) from error
+            lsn = end
+        return lsn
+
+    def tail(self, lsn: Lsn) -> Tail | None:
+        """What `append` needs to know to write from `lsn` on, looked up once. None: it cannot be
+        known. Good until anything else is done with this store."""
+        file, timelines = self._written_file, self.timelines
+        if (
+            file is None
+            or not file[0] < lsn < (end_lsn := file[0] + self.segment_bytes)
+            or not timelines.last_start_lsn < lsn
+            or timelines.last != file[1]
+            or self._failed is not None
+            or not self._head_known
+        ):
+            return None
+        try:
+            return Tail(file[0], end_lsn, self.disk.writer(self._written_name), self._fail)
+        except StorageError:
+            return None  # `append` meets it again, and says so
+
+    def _fail(self, error: StorageError, lsn: int) -> StorageError:
+        """Nothing is appended any more."""
+        self._failed = f"writing WAL at {Lsn(lsn)}: {error}"
+        return StorageError(self._failed)
+
+    def _pieces(
+        self, begin: Lsn, buffers: Sequence[Buffer]
+    ) -> Iterable[tuple[Lsn, list[memoryview]]]:
+        """What is written and synced together, and where it ends."""
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        end = begin + sum(map(len, views))
+        forks = self.timelines.forks_between(begin, end)
+        if not forks and begin // WAL_PAGE_BYTES == (end - 1) // WAL_PAGE_BYTES:
+            return [(end, views)]  # inside one page, as most commits are
+        barriers = (*forks, *_overwriting_pages(begin, views))
+        return pieces(begin, views, self.segment_bytes, barriers)
+
+    def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
+        file = self._file_of(lsn)
+        if file != self._written_file:
+            self._ensure_file(lsn)
+            self._written_file, self._written_name = file, self._name(file)
+        self.disk.write_at(self._written_name, lsn - file[0], piece)
+        self.disk.sync_data(self._written_name)
+
+    def prepare_ahead(self, lsn: Lsn) -> None:
+        """Allocates the segment after the one that holds `lsn`. Safe beside append; NoSpace.
+
+        Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
+        Pages of old WAL make room for it: followers read WAL once and soon, as with PostgreSQL.
+        """
+        if self._file_of(lsn) in self._files:
+            self._ensure_file(self.segment_start(lsn) + self.segment_bytes)
+            old = self._file_of(Lsn(max(0, lsn - max(CACHED_BYTES, self.segment_bytes))))
+            if old in self._files:
+                self.disk.drop_cached(self._name(old))
+
+    def _ensure_file(self, lsn: Lsn) -> None:
+        """The one for the byte at `lsn`. Under the lock, so that a segment that has just got data
+        is never renamed over."""
+        if self._file_of(lsn) in self._files:
+            return
+        with self._lock:
+            file = start, timeline = self._file_of(lsn)
+            if file in self._files:
+                return
+            name = self._name(file)
+            self.disk.allocate(name + HALF_MADE, self.segment_bytes)
+            if self.timelines.at(start) != timeline:
+                self._inherit(name + HALF_MADE, start, self.timelines.begin_of(timeline))
+            self.disk.rename(name + HALF_MADE, name)
+            self.disk.sync_directory()
+            self._files.add(file)
+            # What the parent had prepared behind the fork would look like WAL of its own.
+            self.unlink_files(self._files - self._used(self._files))
+
+    def _inherit(self, name: str, start: Lsn, fork_lsn: Lsn) -> None:
+        """The parent's bytes up to the fork, durable before the file gets its name."""
+        lsn = start
+        while lsn < fork_lsn:
+            end = min(fork_lsn, lsn + CHUNK_BYTES)
+            self.disk.write_at(name, lsn - start, [self.read(lsn, end)])
+            lsn = end
+        self.disk.sync_data(name)
+
+    def truncate(self, to_lsn: Lsn) -> None:
+        """Forgets everything from `to_lsn` on, durably. Idempotent; recovery finishes it.
+
+        The caller has drained appends and made the mark "truncating to" durable.
+        """
+        assert to_lsn >= self._first_lsn, f"{to_lsn=} {self._first_lsn=}"
+        try:
+            if self._head_known and to_lsn < self.head_end():
+                self.forget_head()
+            with self._lock:
+                self.unlink_behind(to_lsn)
+            self.zero_from(to_lsn)
+        except StorageError as error:
+            self._failed = f"truncating to {to_lsn}: {error}"
+            raise StorageError(self._failed) from error
+
+    def unlink_behind(self, end_lsn: Lsn) -> None:
+        """All files but those with bytes below `end_lsn`; of its own segment the last that has.
+
+        The log's first file stays in any case. Call it under the lock, or before the log is used.
+        """
+        last = self.segment_start(end_lsn), self.timelines.before(end_lsn)
+        behind = {file for file in self._files if file > last}
+        self.unlink_files(behind - set(sorted(self._files)[:1]))
+
+    def unlink_files(self, files: set[File]) -> None:
+        """Highest first, each durable, so that a gap between segments is never our doing."""
+        self._written_file = None
+        for gone in sorted(files, reverse=True):
+            self._files.discard(gone)
+            self.disk.unlink(self._name(gone))
+            self.disk.sync_directory()
+
+    def zero_from(self, lsn: Lsn) -> None:
+        """Zeros to the end of the segment of `lsn`, if it is there, and syncs it.
+
+        Always written, never compared first: after a failed fsync the page cache may show zeros
+        that the disk does not have.
+        """
+        start, name = self.segment_start(lsn), self.name_of(lsn)
+        if self._file_of(lsn) not in self._files:
+            return
+        offset = lsn - start
+        while offset < self.segment_bytes:
+            size = min(CHUNK_BYTES, self.segment_bytes - offset)
+            self.disk.write_at(name, offset, [_ZEROS[:size]])
+            offset += size
+        self.disk.sync_data(name)
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+        """[begin, end), page headers included. WalRemoved below first_lsn."""
+        pieces, lsn = [], begin_lsn
+        while lsn < end_lsn:
+            if lsn < self._first_lsn:
+                raise WalRemoved(begin_lsn, self._first_lsn)
+            start = self.segment_start(lsn)
+            size = min(self.file_end(lsn), end_lsn) - lsn
+            try:
+                if self._file_of(lsn) not in self._files:
+                    raise StorageError(f"segment {self.name_of(lsn)} is not there")
+                pieces.append(self.disk.read_at(self.name_of(lsn), lsn - start, size))
+            except StorageError as error:
+                if lsn < self._first_lsn:  # retention took it while we read
+                    raise WalRemoved(begin_lsn, self._first_lsn) from error
+                raise StorageError(f"reading WAL at {lsn}: {error}") from error
+            lsn = lsn + size
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
+        """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN.
+
+        `from_lsn`: some earlier record's end; nothing before it is looked at.
+        """
+        try:
+            return self._record_end(max(self._first_lsn, from_lsn), flush_lsn)
+        except InvalidWal as error:
+            raise CorruptWal(f"segment {self.name_of(error.lsn)}: {error}") from error
+
+    def _record_end(self, first_lsn: Lsn, flush_lsn: Lsn) -> RecordEnd:
+        return record_end_before(
+            self, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=self.segment_bytes
+        )
+
+    def contiguous_end(self, lsn: Lsn) -> Lsn:
+        """Up to where there are files from `lsn` on."""
+        while self._file_of(lsn) in self._files:
+            lsn = self.file_end(lsn)
+        return lsn
+
+    def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
+        """How far the log is valid from a record's (or the log's) start on."""
+        return scan(
+            self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
+        )
+
+    def remove_below(self, lsn: Lsn) -> None:
+        """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
+
+        What may go is the caller's to say (rule 14); the segment of `lsn` stays.
+        """
+        with self._lock:
+            gone = sorted(f for f in self._files if f[0] + self.segment_bytes <= lsn)
+            assert len(gone) < len(self._files), f"{lsn=} would remove all {self._files=}"
+            if not gone:
+                return
+            self._first_lsn = gone[-1][0] + self.segment_bytes
+            for file in gone:
+                self._files.discard(file)
+                self.disk.unlink(self._name(file))
+                self.disk.sync_directory()
+        self._head_known = True  # a record start is kept, so nothing hangs on the mark any more
+
+    def head_end(self) -> Lsn:
+        """Where the record ends inside which the log starts; first_lsn if it starts with one."""
+        if self._file_of(self._first_lsn) not in self._files:
+            return self._first_lsn
+        return head_end(self, first_lsn=self._first_lsn, segment_bytes=self.segment_bytes)
+
+    def marked_head(self) -> tuple[Lsn, Lsn] | None:
+        """(first_lsn, end) of the mark that says that the log's first bytes are durable."""
+        if HEAD_MARK not in self.disk.names():
+            return None
+        data = self.disk.read_at(HEAD_MARK, 0, self.disk.size(HEAD_MARK))
+        _, body = unseal(HEAD_MAGIC, {1}, data, HEAD_MARK)
+        return Lsn(int.from_bytes(body[:8], "big")), Lsn(int.from_bytes(body[8:], "big"))
+
+    def forget_head(self) -> None:
+        """The log is cut inside its first record: whatever comes there has to be marked again."""
+        self._head_known = False
+        if HEAD_MARK in self.disk.names():
+            self.disk.unlink(HEAD_MARK)
+            self.disk.sync_directory()
+
+    def _mark_head(self, durable_lsn: Lsn) -> None:
+        """Point 3 above: once, when the first whole record end has become durable."""
+        if self._head_known or durable_lsn < self._first_lsn + LONG_HEADER_BYTES:
+            return
+        end = self.head_end()
+        if durable_lsn < end:
+            return
+        if end > self._first_lsn:
+            body = self._first_lsn.to_bytes(8, "big") + end.to_bytes(8, "big")
+            self.disk.replace(HEAD_MARK, seal(HEAD_MAGIC, 1, body))
+        self._head_known = True
+
+    def unlink_unused(self) -> None:
+        """Segment files that the history has no use for: what `follow` was about to remove."""
+        named = self._named_files()
+        self.unlink_files(named - self._used(named))
+
+    def found_files(self) -> set[File]:
+        """The segment files on disk that can be the log's."""
+        return self._used(self._named_files())
+
+    def _named_files(self) -> set[File]:
+        """Of the log's timelines; other names are not ours.
+
+        But for a log that was cut to its very beginning, behind which it goes on on another
+        timeline than the one of its only file.
+        """
+        found = set()
+        for name in self.disk.names():
+            try:
+                timeline, start = parse_segment_name(name, self.segment_bytes)
+            except ValueError:
+                continue
+            found.add((start, timeline))
+        return {file for file in found if file[1] in self.timelines} or found
+
+
+def pieces(
+    begin: Lsn, views: Sequence[memoryview], segment_bytes: int, barriers: Iterable[Lsn] = ()
+) -> Iterator[tuple[Lsn, list[memoryview]]]:
+    """(end, slices) of what is written and synced together, nothing copied.
+
+    Cut at segment ends and at barriers: forks, and pages that cut off the record before them
+    (point 2 above).
+    """
+    cuts = {*barriers}
+    end = begin + sum(map(len, views))
+    cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
+    cuts -= {begin, end}
+    lsn, piece = begin, list[memoryview]()
+    remaining = [*sorted(cuts), end]
+    for view in views:
+        while len(view):
+            part = view[: remaining[0] - lsn]
+            piece.append(part)
+            lsn, view = lsn + len(part), view[len(part) :]
+            if lsn == remaining[0]:
+                yield lsn, piece
+                piece = []
+                remaining.pop(0)
+
+
+def _overwriting_pages(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]:
+    """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
+    lsn = begin
+    for view in views:
+        for offset in overwriting_pages(lsn, view):
+            if lsn + offset > begin:
+                yield lsn + offset
+        lsn = lsn + len(view)
