@@ -34,18 +34,18 @@ from tests.scenario_words import (
     shown_facts,
     shown_message,
 )
-from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.member_change import InstallMembers, MembersQuery, final, joint
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import LogKind, member_name
+from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.member_change import InstallMembers, MembersQuery, final, joint
+from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     AppendRequest,
     ProposerElected,
     ProposerGreeting,
     VoteRequest,
 )
-from walkeeper_common.quorum import LogKind, member_name
-from walkeeper_common.requests import ReadRequest
+from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,

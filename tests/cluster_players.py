@@ -19,10 +19,10 @@ from tests.scenario_words import (
     incarnation_of,
     parse_history,
 )
-from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import ProposerElected, Reject
 from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import ProposerElected, Reject
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer

@@ -53,10 +53,10 @@ from tests.scenario_words import (
     parse_history,
     shown,
 )
-from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import VoteRequest
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import VoteRequest
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Purpose
 from walkeeper_safekeeper.consensus import acceptor_events as a

@@ -8,8 +8,8 @@ from struct import pack
 
 from walkeeper_common.entries import EntryWalk, Frame
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import XLOG_DATA_BYTES
-from walkeeper_common.pgwire import Keepalive
+from walkeeper_common.postgres.pgoutput import XLOG_DATA_BYTES
+from walkeeper_common.postgres.pgwire import Keepalive
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_proposer.logical.open_transactions import Spool
 

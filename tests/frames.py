@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from walkeeper_common.framing import FRAME_HEAD, FrameReader, Message, decode, encode
-from walkeeper_common.messages import AppendRequest, AppendResponse, Buffer
+from walkeeper_common.wire.framing import FRAME_HEAD, FrameReader, Message, decode, encode
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer
 from walkeeper_proposer import driver as proposing
 from walkeeper_proposer.consensus import proposer_events as proposer
 from walkeeper_safekeeper.consensus.acceptor_events import Received

@@ -35,10 +35,10 @@ from tests.scenario_words import (
     shown_message,
 )
 from tests.sound_server import SOUND_SERVER
-from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendResponse,
     Feedback,
@@ -46,7 +46,7 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteResponse,
 )
-from walkeeper_common.requests import ReadResponse
+from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (

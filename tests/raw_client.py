@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Keepalive,
     Message,
     MessageBuffer,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.member_change import final, joint
 from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.wire.member_change import final, joint
 from walkeeper_safekeeper.consensus.durable import Durable
 
 OLD = configuration_of(3)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import shlex
 from dataclasses import fields
 
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     UNKNOWN_LOG_UUID,
     AppendRequest,
     ProposerGreeting,
     RejectCode,
 )
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
-from walkeeper_common.requests import ReadResponse
+from walkeeper_common.wire.requests import ReadResponse
 
 CREATION_LSN = Lsn(0x100000)
 SEGMENT_BYTES = 1 << 20

@@ -43,10 +43,10 @@ from tests.scenario_words import (
 from tests.sim.primary import COMMIT_RMID
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal, WalkeeperError
-from walkeeper_common.framing import Message
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Reject
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Reject
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.acceptor import Acceptor

@@ -21,11 +21,11 @@ from tests.entry_maker import (
     truncate,
     type_of,
 )
-from walkeeper_common.consumer_slots import SlotNews
 from walkeeper_common.entries import FRAME_BYTES_MAX, EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import pack_copy_data
+from walkeeper_common.postgres.pgoutput import pack_copy_data
+from walkeeper_common.wire.consumer_slots import SlotNews
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
 SEGMENT = 1 << 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from walkeeper_common.consumer_slots import ConsumerSlots, SlotNews, after
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.wire.consumer_slots import ConsumerSlots, SlotNews, after
+from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.replication.slots import Slots
 

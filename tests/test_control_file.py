@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from walkeeper_common.errors import CorruptWal, RemoteProtocolError
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import MEMBERS_MAX, Configuration, LogKind
+from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage import control_file
 from walkeeper_safekeeper.storage.control_file import decode, encode

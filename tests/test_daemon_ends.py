@@ -23,7 +23,7 @@ from walkeeper_cli import supervision
 from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import RemoteProtocolError, StorageError
-from walkeeper_common.worker_thread import LoopShare
+from walkeeper_common.shell.worker_thread import LoopShare
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Stop
 from walkeeper_proposer.daemon import _Life
@@ -40,8 +40,8 @@ from walkeeper_safekeeper.storage.log_folder import LogFolder
 
 DAEMON = """
 import asyncio
-from walkeeper_common.daemon_process import end_on_defect, run_daemon
-from walkeeper_common.worker_thread import LoopShare, WorkerThread
+from walkeeper_common.shell.daemon_process import end_on_defect, run_daemon
+from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread
 
 def fail():
     raise {error}

@@ -20,14 +20,14 @@ import pytest
 
 from tests.waiting import wait_until
 from walkeeper_cli.local.ports import free_port
-from walkeeper_common.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
+from walkeeper_common.shell.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
 
 F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
 PIPE_BYTES = 4096
 TALKATIVE = """
 import asyncio, logging, sys
 from pathlib import Path
-from walkeeper_common.daemon_process import announce_ready, run_daemon
+from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
 
 async def main():

@@ -17,7 +17,7 @@ from walkeeper_common.entries import (
     scan,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walformat import InvalidWal, RecordEnd
+from walkeeper_common.postgres.walformat import InvalidWal, RecordEnd
 from walkeeper_proposer.logical.entry_writer import EntryWriter
 
 SEGMENT = 1024

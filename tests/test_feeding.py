@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.test_wal_store import ONE_TIMELINE
-from walkeeper_common.framing import crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AppendRequest
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import AppendRequest
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.progress import IN_FLIGHT_BYTES_MAX, Member, Stage
 from walkeeper_proposer.consensus.proposer_events import Send

@@ -13,12 +13,12 @@ import uvloop
 
 from tests.test_pure_framing import append_of
 from tests.waiting import until
-from walkeeper_common.framed_connection import FramedConnection, Owner
-from walkeeper_common.framing import FRAME_HEAD, Message, decode, encode
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest
-from walkeeper_common.requests import ReadRequest
+from walkeeper_common.shell.framed_connection import FramedConnection, Owner
+from walkeeper_common.wire.framing import FRAME_HEAD, Message, decode, encode
+from walkeeper_common.wire.messages import AppendRequest
+from walkeeper_common.wire.requests import ReadRequest
 
 
 class Silent:

@@ -18,8 +18,10 @@ from tests.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.fuzz.mutation import search
 from tests.fuzz.statistics import Run, table
 from walkeeper_cli import configuration_file, standby_names
-from walkeeper_common import entries, fields, framing, pgwire, replication_commands, walformat
+from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres import pgwire, replication_commands, walformat
+from walkeeper_common.wire import fields, framing
 from walkeeper_history import reading, timelines, walk
 from walkeeper_pager import block_index, places
 from walkeeper_proposer.consensus import leadership

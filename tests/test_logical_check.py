@@ -19,11 +19,11 @@ from tests.entry_maker import (
     relation,
 )
 from tests.sound_server import SOUND_SERVER
-from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.gate import LogEnd, Waivers
 from walkeeper_proposer.consensus.primary_check import Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Send

@@ -11,7 +11,7 @@ from tests.entry_maker import insert, piece, relation
 from tests.test_replication_connection import Peer, served
 from tests.waiting import until
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Column,
     SqlRefused,
     copy_both_response,

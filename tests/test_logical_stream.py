@@ -22,8 +22,8 @@ from tests.entry_maker import (
 )
 from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
-from walkeeper_common.pgwire import SqlRefused, StandbyStatus
+from walkeeper_common.postgres.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
+from walkeeper_common.postgres.pgwire import SqlRefused, StandbyStatus
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots

@@ -17,12 +17,12 @@ from random import Random
 import pytest
 
 from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
-from walkeeper_common.descriptors import (
+from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_common.shell.descriptors import (
     DESCRIPTORS_MIN,
     connections_allowed,
     kept_files_allowed,
 )
-from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_safekeeper.disk.open_files import RESERVED, OpenFiles
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.log_catalog import LogCatalog

@@ -18,8 +18,8 @@ from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import ProposerElected
 from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.messages import ProposerElected
 from walkeeper_history.versions import MAJORS
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.storage import orphans

@@ -19,7 +19,7 @@ from tests.entry_maker import (
     stream_commit,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import Commit
+from walkeeper_common.postgres.pgoutput import Commit
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_proposer.logical.overlap import DiffersFromLog, LoggedTail, Overlap
 

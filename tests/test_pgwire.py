@@ -9,7 +9,7 @@ import pytest
 
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     CANCEL_REQUEST,
     GSSENC_REQUEST,
     SSL_REQUEST,
@@ -41,7 +41,7 @@ from walkeeper_common.pgwire import (
     unpack_from_receiver,
     unpack_from_sender,
 )
-from walkeeper_common.replication_commands import (
+from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
     CreateLogicalSlot,
     CreateSlot,

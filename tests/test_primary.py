@@ -18,7 +18,7 @@ from tests.waiting import until, wait_until
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.messages import NO_FEEDBACK, Feedback
+from walkeeper_common.wire.messages import NO_FEEDBACK, Feedback
 from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,

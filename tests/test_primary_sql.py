@@ -12,7 +12,7 @@ from tests.postgres_server import PostgresServer
 from tests.test_replication_connection import POSTMASTER_DIED, served
 from tests.waiting import until
 from walkeeper_common.errors import Refused
-from walkeeper_common.pgwire import command_complete, ready_for_query
+from walkeeper_common.postgres.pgwire import command_complete, ready_for_query
 from walkeeper_proposer.postgres.primary_sql import connected, connection_arguments
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from walkeeper_common import history as h
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.framing import FrameReader, Message, crc_of, decode, encode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
+from walkeeper_common.wire.framing import FrameReader, Message, crc_of, decode, encode
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
@@ -26,7 +27,7 @@ from walkeeper_common.member_change import (
     final,
     joint,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
     AppendRequest,
@@ -39,8 +40,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
-from walkeeper_common.requests import (
+from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     LogState,

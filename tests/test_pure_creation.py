@@ -15,7 +15,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, is_well_formed
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration
-from walkeeper_common.requests import PrepareLog
+from walkeeper_common.wire.requests import PrepareLog
 from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
 

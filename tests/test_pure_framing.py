@@ -8,18 +8,18 @@ import pytest
 
 from tests.test_pure import SAMPLES, fed, wire
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.framing import FRAME_BYTES_MAX, FRAME_HEAD, FrameReader, crc_of, encode
 from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import LogKind
+from walkeeper_common.wire.framing import FRAME_BYTES_MAX, FRAME_HEAD, FrameReader, crc_of, encode
+from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     WAL_PAYLOAD_BYTES_MAX,
     AppendRequest,
     ProposerElected,
     ProposerGreeting,
 )
-from walkeeper_common.quorum import LogKind
-from walkeeper_common.requests import ReadRequest
+from walkeeper_common.wire.requests import ReadRequest
 
 GARBAGE_STREAMS = 20_000
 

@@ -19,13 +19,14 @@ from tests.scenario_words import CREATION_LSN, LOG_UUID, incarnation_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import Configuration
+from walkeeper_common.wire.member_change import (
     InstallMembers,
     JoinLog,
     MembersQuery,
     MembersState,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendRequest,
     AppendResponse,
@@ -35,8 +36,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration
-from walkeeper_common.requests import PrepareLog
+from walkeeper_common.wire.requests import PrepareLog
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import Member

@@ -9,8 +9,8 @@ import pytest
 
 from tests.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, configuration_of, incarnation_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.wire.messages import AcceptorGreeting, ProposerGreeting
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.greetings import greeting_for, live_elsewhere, unwelcome
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -8,10 +8,8 @@ from itertools import pairwise
 import pytest
 
 from tests.scenario_words import SYSTEM_ID, configuration_of
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History, cut, is_well_formed
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.messages import VoteResponse
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import (
     Timelines,
@@ -20,6 +18,8 @@ from walkeeper_common.timelines import (
     parse_timeline_file,
     timeline_files,
 )
+from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_proposer.consensus import gate
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.leadership import Leader

@@ -22,10 +22,11 @@ from tests.scenario_words import (
     incarnation_of,
 )
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
@@ -35,12 +36,11 @@ from walkeeper_common.member_change import (
     final,
     joint,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
-from walkeeper_common.quorum import Configuration, member_name
-from walkeeper_common.requests import LogQuery, PrepareLog
+from walkeeper_common.wire.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable

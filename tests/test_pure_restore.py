@@ -24,8 +24,8 @@ from walkeeper_cli.restore.verdict import (
 )
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.messages import AcceptorGreeting
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
+from walkeeper_common.wire.messages import AcceptorGreeting
 
 MB = 1 << 20
 MEMBERS = tuple(f"{number}#{number:032x}" for number in (1, 2, 3))

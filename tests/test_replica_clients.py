@@ -27,7 +27,7 @@ from tests.fake_served_log import (
 )
 from tests.raw_client import RawClient
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.pgwire import StandbyStatus, XLogData, unpack_from_sender
+from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, unpack_from_sender
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 pytestmark = pytest.mark.postgres

@@ -34,7 +34,7 @@ from tests.raw_client import (
     tags,
 )
 from walkeeper_common.errors import Refused, StorageError
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     CANCEL_REQUEST,
     GSSENC_REQUEST,
     SSL_REQUEST,

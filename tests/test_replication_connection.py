@@ -16,7 +16,7 @@ import uvloop
 
 from tests.waiting import until
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Column,
     SqlRefused,
     authentication_ok,

@@ -85,7 +85,7 @@ def test_help_without_a_file_is_no_failure(installation: Installation, tmp_path:
         "walkeeper_cli/restore/restoring.py",
         "walkeeper_cli/commands/restore.py",
         "walkeeper_common",
-        "walkeeper_common/framing.py",
+        "walkeeper_common/wire/framing.py",
         "click",
         "crc32c",
     ],
@@ -98,7 +98,7 @@ def test_a_missing_module_is_126(installation: Installation, tmp_path: Path, mod
 
 @pytest.mark.parametrize("text", ["syntax error here", "raise SystemExit(1)", "1 / 0"])
 def test_a_damaged_module_is_126(installation: Installation, tmp_path: Path, text: str) -> None:
-    path = installation.packages / "walkeeper_common" / "framing.py"
+    path = installation.packages / "walkeeper_common" / "wire" / "framing.py"
     kept = path.read_text()
     path.write_text(text)
     try:

@@ -11,17 +11,17 @@ from tests.faulty_shelf import FaultyShelf
 from tests.frames import give
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError, WalkeeperError
-from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, LogKind, member_name
+from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
     ProposerElected,
     Reject,
     RejectCode,
 )
-from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -17,7 +17,7 @@ from tests.test_primary import connected, flush_lsn, on_server, server
 from tests.test_replication_connection import Peer, served
 from tests.waiting import until
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Keepalive,
     StandbyStatus,
     copy_both_response,

@@ -9,7 +9,7 @@ import pytest
 from tests.fake_served_log import SlotsFile, wait_until
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.slots import SLOTS_MAX, Slots
 

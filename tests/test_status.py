@@ -14,7 +14,7 @@ from walkeeper_cli import status
 from walkeeper_cli.safekeeper_client import Unreachable
 from walkeeper_cli.status import DEGRADED, NO_QUORUM, OK, gather, table, verdict
 from walkeeper_common.addresses import Address
-from walkeeper_common.requests import StatusResponse
+from walkeeper_common.wire.requests import StatusResponse
 
 MEMBERS = ["1#a", "2#b", "3#c"]
 

@@ -11,10 +11,11 @@ from tests.frames import frames_of, messages_in
 from tests.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
-from walkeeper_common.framing import crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.postgres.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
     Feedback,
@@ -23,7 +24,6 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteRequest,
 )
-from walkeeper_common.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.steady import steady_state

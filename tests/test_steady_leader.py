@@ -14,11 +14,11 @@ from tests.replaced_members import OLD, B
 from tests.scenario_words import CREATION_LSN
 from tests.test_pure_generations import vote
 from tests.test_steady_append import damaged
-from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage

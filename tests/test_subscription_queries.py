@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from walkeeper_common.pgwire import MessageBuffer
+from walkeeper_common.postgres.pgwire import MessageBuffer
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 from walkeeper_safekeeper.replication.subscription_queries import answer, literals
 

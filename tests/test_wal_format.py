@@ -19,14 +19,14 @@ import pytest
 from tests.wal_maker import PAGE, SWITCH, WalMaker, random_wal, up_to_page_end
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.walformat import (
+from walkeeper_common.postgres.walformat import (
     InvalidWal,
     RecordEnd,
     has_commit_or_checkpoint,
     record_end_before,
     scan,
 )
-from walkeeper_common.walpages import header_bytes, page_header, skip_payload
+from walkeeper_common.postgres.walpages import header_bytes, page_header, skip_payload
 
 SMALL = 65536
 

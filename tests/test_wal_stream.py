@@ -25,7 +25,7 @@ from tests.raw_client import (
     tags,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     HotStandbyFeedback,
     Keepalive,
     XLogData,

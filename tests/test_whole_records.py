@@ -11,7 +11,7 @@ from tests.test_wal_store import SEGMENT, filled, made_wal, make_store
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walpages import LONG_HEADER_BYTES
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES
 from walkeeper_safekeeper.storage.wal_store import WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 

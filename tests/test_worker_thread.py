@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from walkeeper_common.errors import StorageError
-from walkeeper_common.worker_thread import BRIEF_S, SHARE_S, LoopShare, WorkerThread
+from walkeeper_common.shell.worker_thread import BRIEF_S, SHARE_S, LoopShare, WorkerThread
 
 LOOP = "loop"
 

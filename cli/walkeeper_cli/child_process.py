@@ -29,7 +29,7 @@ READY = b"ready: "
 PR_SET_PDEATHSIG = 1
 STOP_S = 10.0
 LAST_WORDS_BYTES = 4096
-LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # of walkeeper_common.logs
+LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # of walkeeper_common.shell.logs
 
 
 def walkeeper_command(*arguments: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from psycopg import conninfo, pq
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import StandbyStatus
+from walkeeper_common.postgres.pgwire import StandbyStatus
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options, quote_literal
 
 USER = "walkeeper"  # unless PGUSER says otherwise: a safekeeper has no roles

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
-from walkeeper_common.requests import ConfigureLog, LogQuery, LogState, PrepareLog
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Reject
+from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.logical.logical_check import flaw_of_encoding
 from walkeeper_proposer.postgres.logical_primary import create_slot_command

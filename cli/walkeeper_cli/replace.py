@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import Message
 from walkeeper_common.quorum import Configuration
+from walkeeper_common.wire.framing import Message
 from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, replace_member
 
 PAUSE_S = 0.5

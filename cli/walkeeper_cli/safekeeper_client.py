@@ -6,7 +6,7 @@ import asyncio
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
 
 
 class Unreachable(Exception):

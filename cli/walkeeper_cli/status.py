@@ -11,9 +11,9 @@ from walkeeper_cli.archive_status import archive_line, archive_troubles
 from walkeeper_cli.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Reject
 from walkeeper_common.quorum import member_id
-from walkeeper_common.requests import StatusRequest, StatusResponse
+from walkeeper_common.wire.messages import Reject
+from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM = 0, 1, 2
 COLUMNS = (

@@ -35,7 +35,7 @@ from walkeeper_cli.status import gather
 from walkeeper_cli.supervision import keep_running
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_common.requests import LogQuery, LogState
+from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_proposer.postgres.primary_sql import connected
 
 LOG = "main"

@@ -23,8 +23,8 @@ from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, his
 from walkeeper_archive.packing import Buffer
 from walkeeper_common.entries import EntryWalk, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size
-from walkeeper_common.walformat import InvalidWal
-from walkeeper_common.walpages import LONG_HEADER_BYTES, page_header
+from walkeeper_common.postgres.walformat import InvalidWal
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, page_header
 
 SEGMENT_BYTES_DEFAULT = 16 << 20
 

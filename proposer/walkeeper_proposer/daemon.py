@@ -9,12 +9,12 @@ import random
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.addresses import Address, parse_address, shown_address
-from walkeeper_common.consumer_slots import ConsumerSlots
-from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Deposed, Refused
-from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
+from walkeeper_common.shell.logs import log_note
+from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.gate import Waivers
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
@@ -104,7 +104,7 @@ async def _serve_http(
     life: Callable[[], _Life],
     addresses: Callable[[], Sequence[Address]],
 ) -> None:
-    from walkeeper_common.http_endpoints import serve_http
+    from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 
-from walkeeper_common.framing import Message
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Feedback
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,

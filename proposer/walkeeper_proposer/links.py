@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import Message, encode
-from walkeeper_common.messages import Buffer
+from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.wire.framing import Message, encode
+from walkeeper_common.wire.messages import Buffer
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, LinkUp, Received
 
 logger = logging.getLogger("walkeeper.links")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.addresses import Address
-from walkeeper_common.http_endpoints import Endpoints, Gauge
+from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.settings import ProposerSettings
 

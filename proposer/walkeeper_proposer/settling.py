@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
-from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Feedback
 from walkeeper_common.quorum import member_id
+from walkeeper_common.shell.logs import log_note
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Outcome, Settled, Stop, Tick

@@ -11,13 +11,13 @@ from functools import partial
 
 from walkeeper_archive.object_store import open_store
 from walkeeper_common.addresses import is_loopback, shown_address
-from walkeeper_common.daemon_process import announce_ready, end_on_defect, run_daemon
-from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import encode
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.messages import Reject, RejectCode
+from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
+from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.wire.framing import encode
+from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import ProposerSession
@@ -110,7 +110,7 @@ def start_in(
 async def _serve_http(
     settings: SafekeeperSettings, catalog: LogCatalog, on_listening: Callable[[str, int], None]
 ) -> None:
-    from walkeeper_common.http_endpoints import serve_http
+    from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None

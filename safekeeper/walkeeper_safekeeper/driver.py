@@ -20,11 +20,11 @@ from functools import partial
 from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
-from walkeeper_common.framing import MEMORY_BYTES_MAX, Message
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Buffer
 from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, Message
+from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
-from walkeeper_common.framing import Message
-from walkeeper_common.logs import log_note
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.worker_thread import LoopShare, WorkerThread, call, resolve
+from walkeeper_common.shell.logs import log_note
+from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
+from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.cluster_name import CLUSTER_NAME
-from walkeeper_common.descriptors import kept_files_allowed
 from walkeeper_common.errors import Refused, WalkeeperError
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.member_change import JoinLog
-from walkeeper_common.messages import Reject, RejectCode
-from walkeeper_common.requests import (
+from walkeeper_common.shell.descriptors import kept_files_allowed
+from walkeeper_common.shell.worker_thread import LoopShare
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import JoinLog
+from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     LogState,
@@ -28,7 +29,6 @@ from walkeeper_common.requests import (
     StatusRequest,
     StatusResponse,
 )
-from walkeeper_common.worker_thread import LoopShare
 from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined

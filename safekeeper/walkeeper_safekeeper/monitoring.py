@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from walkeeper_common.http_endpoints import Endpoints, Gauge
+from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status

@@ -11,23 +11,23 @@ from collections.abc import Callable
 from typing import Protocol
 
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.member_change import (
+from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
     MembersQuery,
     PromiseMembers,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     AppendRequest,
     ProposerGreeting,
     Reject,
     RejectCode,
 )
-from walkeeper_common.requests import (
+from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     PrepareLog,

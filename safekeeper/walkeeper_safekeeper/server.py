@@ -25,8 +25,8 @@ from typing import TypeAlias, cast
 
 from walkeeper_common.addresses import in_use, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import PREFACE
-from walkeeper_common.pgwire import SqlRefused, error_response
+from walkeeper_common.postgres.pgwire import SqlRefused, error_response
+from walkeeper_common.wire.framing import PREFACE
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.served_log import Catalog

@@ -15,7 +15,7 @@ import numpy as np
 
 from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk, SegmentHeader, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size, parse_segment_name
-from walkeeper_common.walformat import InvalidWal
+from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_history.archive_names import ArchivedFile, archived_file
 from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.live import LiveFiles

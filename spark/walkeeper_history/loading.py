@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES
-from walkeeper_common.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.segment import (
     HEADER_ROW,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
-from walkeeper_common.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
+from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
 from walkeeper_history.archive_names import ArchivedFile, archived_file
 from walkeeper_history.entry_files import holds_entries
 from walkeeper_history.errors import LOGICAL_LOG, DamagedWal, HistoryError

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import aligned, page_header
+from walkeeper_common.postgres.walpages import aligned, page_header
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.loading import Loaded, Room
 from walkeeper_history.plan import PlannedSegment, Problem

@@ -24,7 +24,7 @@ from psycopg import errors as pg_errors
 from walkeeper_common.addresses import parse_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import Keepalive, StandbyStatus, XLogData
+from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.segment import Bytes
 

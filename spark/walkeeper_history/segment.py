@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES
-from walkeeper_common.walpages import (
+from walkeeper_common.postgres.walpages import (
     ALL_FLAGS,
     FIRST_IS_CONTRECORD,
     FIRST_IS_OVERWRITE_CONTRECORD,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
+from walkeeper_common.postgres.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import PlannedSegment
 from walkeeper_history.segment import (

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.daemon_process import announce_ready, run_daemon
 from walkeeper_common.errors import Refused
-from walkeeper_common.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
+from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
+from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import DamagedWal
 from walkeeper_history.plan import PlannedSegment, make_plan
 from walkeeper_history.reading import Batch, SegmentReader

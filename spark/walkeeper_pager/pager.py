@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.reading import Batch, SegmentReader

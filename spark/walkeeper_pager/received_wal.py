@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name, segment_name
-from walkeeper_common.sync_path import sync_path
+from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_history.errors import DamagedWal, HistoryError
 
 FILE_MODE = 0o600

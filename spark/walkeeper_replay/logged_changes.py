@@ -25,7 +25,7 @@ from struct import error as StructError
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import (
+from walkeeper_common.postgres.pgoutput import (
     BEGIN,
     CHANGES,
     RELATION,
@@ -36,7 +36,7 @@ from walkeeper_common.pgoutput import (
     relation_name,
     relations_of,
 )
-from walkeeper_common.walformat import InvalidWal
+from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_history.entry_files import EntryFiles
 from walkeeper_history.errors import DamagedWal
 from walkeeper_replay.catalog import Table

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import aligned, header_bytes
+from walkeeper_common.postgres.walpages import aligned, header_bytes
 from walkeeper_history.plan import Plan
 from walkeeper_history.reading import Batch, SegmentReader
 from walkeeper_history.sweep import OnProblem, raise_fatal

@@ -25,7 +25,7 @@ from walkeeper_archive.layout import (
 from walkeeper_archive.verification import survey, verify
 from walkeeper_cli.__main__ import run
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walpages import LONG_HEADER, LONG_HEADER_REST, PAGE_HEADER
+from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_REST, PAGE_HEADER
 
 MB = 1 << 20
 SYSTEM_ID = 7000000000000000001

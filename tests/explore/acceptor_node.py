@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from tests.explore.tiny_wal import Mixture, at_lsn, offset_of, record_end, valid_end
 from tests.sim.oracle import Violation
 from walkeeper_common.errors import CorruptWal
-from walkeeper_common.framing import Message
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AppendResponse, VoteResponse
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import AppendResponse, VoteResponse
 from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,

@@ -22,10 +22,10 @@ from tests.explore.proposer_node import (
 from tests.explore.queues import ballots_in
 from tests.explore.tiny_wal import CREATION_LSN, LAST, WRITERS_MAX, byte, continuations
 from tests.sim.oracle import Violation
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.messages import AcceptorGreeting, ProposerGreeting, VoteRequest
-from walkeeper_common.requests import ReadRequest
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import AcceptorGreeting, ProposerGreeting, VoteRequest
+from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_proposer.consensus.campaign import Phase
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received, Tick
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from tests.explore.bounds import Bounds
 from tests.explore.tiny_wal import CREATION_LSN, SEGMENT_BYTES, at_lsn, offset_of, valid_end
 from tests.sound_server import SOUND_SERVER
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN
-from walkeeper_common.messages import NO_FEEDBACK, AcceptorGreeting, VoteRequest, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, member_name
-from walkeeper_common.requests import ReadResponse
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import NO_FEEDBACK, AcceptorGreeting, VoteRequest, VoteResponse
+from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import Campaign, Phase
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import Member, Stage

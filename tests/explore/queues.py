@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.explore.bounds import Bounds
 from tests.explore.interned import Interned
 from tests.explore.tiny_wal import CREATION_LSN
-from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
-from walkeeper_common.messages import AppendRequest, ProposerElected
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import AppendRequest, ProposerElected
 
 EMPTY = 0
 

@@ -23,17 +23,17 @@ from tests.fuzz.framed import frame_of
 from tests.fuzz.mutation import chunked, havoc
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.errors import CorruptWal, Refused, RemoteProtocolError, StorageError
-from walkeeper_common.framing import Message, decode
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.wire.framing import Message, decode
+from walkeeper_common.wire.messages import (
     AppendResponse,
     Feedback,
     Reject,
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.requests import ConfigureLog, PrepareLog
+from walkeeper_common.wire.requests import ConfigureLog, PrepareLog
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,

@@ -11,9 +11,9 @@ from tests.fuzz.contract import require
 from tests.scenario_words import CREATION_LSN
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Buffer
+from walkeeper_common.postgres.walformat import RecordEnd
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.walformat import RecordEnd
+from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.storage.tail import Tail
 
 RECORD_BYTES = 40  # every record of this log is as long

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from tests.fuzz.choices import Choices
 from tests.fuzz.contract import require
 from tests.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, incarnation_of
-from walkeeper_common.framing import FRAME_BYTES_MAX, Message, crc_of, encode
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.wire.framing import FRAME_BYTES_MAX, Message, crc_of, encode
+from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
     AcceptorGreeting,
@@ -28,8 +29,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 
 PROPOSERS = (b"a" * 16, b"b" * 16, b"\xff" * 16, bytes(16))
 PAYLOAD = bytes(range(256)) * 8

@@ -15,8 +15,8 @@ from tests.fuzz.contract import Target, require
 from tests.fuzz.mutation import altered_items, havoc
 from tests.test_pure import SAMPLES
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.framing import FRAME_BYTES_MAX, FrameReader, Message, decode, encode
-from walkeeper_common.messages import AppendRequest, Reject, RejectCode
+from walkeeper_common.wire.framing import FRAME_BYTES_MAX, FrameReader, Message, decode, encode
+from walkeeper_common.wire.messages import AppendRequest, Reject, RejectCode
 
 MESSAGES = [message for message in SAMPLES if len(b"".join(map(bytes, encode(message)))) < 2000]
 HEAD = Struct("!IB")

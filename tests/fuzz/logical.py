@@ -56,8 +56,8 @@ from walkeeper_common.entries import (
 )
 from walkeeper_common.errors import CorruptWal, RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import BEGIN, COMMIT, MESSAGE, MessageSplitter
-from walkeeper_common.walformat import InvalidWal
+from walkeeper_common.postgres.pgoutput import BEGIN, COMMIT, MESSAGE, MessageSplitter
+from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_proposer.logical.open_transactions import CannotStream
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 

@@ -25,7 +25,7 @@ from tests.fuzz.postgres_wire import (
     repair_client,
 )
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Message,
     MessageBuffer,
     SqlRefused,

@@ -16,7 +16,7 @@ from tests.fuzz.contract import Target, require
 from tests.fuzz.mutation import altered_items, havoc
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     GSSENC_REQUEST,
     QUERY_BYTES_MAX,
     SSL_REQUEST,
@@ -40,7 +40,7 @@ from walkeeper_common.pgwire import (
     unpack_from_receiver,
     unpack_from_sender,
 )
-from walkeeper_common.replication_commands import is_empty, parse_command
+from walkeeper_common.postgres.replication_commands import is_empty, parse_command
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.replication.login import parse_login
 

@@ -21,11 +21,11 @@ from tests.fuzz.contract import Target, require
 from tests.fuzz.drawn import Scope, check_sendable
 from tests.fuzz.mutation import chunked
 from tests.scenario_words import CREATION_LSN, SEGMENT_BYTES, SYSTEM_ID, configuration_of
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest, AppendResponse, ProposerElected
-from walkeeper_common.requests import LogQuery, ReadRequest
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, ProposerElected
+from walkeeper_common.wire.requests import LogQuery, ReadRequest
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (

@@ -20,21 +20,21 @@ from tests.test_wal_store import ONE_TIMELINE
 from tests.waiting import until
 from walkeeper_cli.__main__ import cli
 from walkeeper_common.errors import CorruptWal, Refused
-from walkeeper_common.framing import crc_of, decode
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.postgres.pgwire import QUERY_BYTES_MAX, SqlRefused
+from walkeeper_common.postgres.replication_commands import is_empty, parse_command
+from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.timelines import parse_timeline_file
+from walkeeper_common.wire.framing import crc_of, decode
+from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     ProposerGreeting,
     Reject,
     RejectCode,
     VoteRequest,
 )
-from walkeeper_common.pgwire import QUERY_BYTES_MAX, SqlRefused
-from walkeeper_common.quorum import Configuration, LogKind
-from walkeeper_common.replication_commands import is_empty, parse_command
-from walkeeper_common.requests import PrepareLog, ReadResponse
-from walkeeper_common.timelines import parse_timeline_file
+from walkeeper_common.wire.requests import PrepareLog, ReadResponse
 from walkeeper_proposer.consensus import gate
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.greetings import unwelcome

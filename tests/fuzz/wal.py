@@ -21,7 +21,7 @@ from tests.fuzz.mutation import chunked, havoc
 from tests.fuzz.naive_wal import naive_end
 from tests.wal_maker import PAGE, WalMaker, random_wal, up_to_page_end
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walformat import (
+from walkeeper_common.postgres.walformat import (
     InvalidWal,
     has_commit_or_checkpoint,
     head_end,

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     Column,
     Keepalive,
     authentication_ok,

@@ -232,7 +232,7 @@ LOGICAL = (
     _mutant(
         "late-news-go-back",
         "positions in the log only go forward",
-        COMMON + "consumer_slots.py",
+        COMMON + "wire/consumer_slots.py",
         "found[one.name] = max(one.lsn, found.get(one.name, end_lsn))",
         "found[one.name] = one.lsn",
         POSITIONS_TEST + "test_positions_only_go_forward",
@@ -248,7 +248,7 @@ LOGICAL = (
     _mutant(
         "late-news-revive-a-slot",
         "a dropped slot is not made again by what its consumer said before",
-        COMMON + "consumer_slots.py",
+        COMMON + "wire/consumer_slots.py",
         "        elif one.name in found or one.is_new:\n",
         "        else:\n",
         POSITIONS_TEST + "test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it",
@@ -290,7 +290,7 @@ LOGICAL = (
     _mutant(
         "older-description-wins",
         "of two descriptions of a relation the one that PostgreSQL sent last counts",
-        COMMON + "pgoutput.py",
+        COMMON + "postgres/pgoutput.py",
         "max(found, self._by_relation.get(oid, found))",
         "found",
         STREAMED_TEST + "who_comes_later_has_the_descriptions_that_it_left_and_the_newest_of_two",

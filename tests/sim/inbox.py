@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from walkeeper_common.framed_connection import FramedConnection
-from walkeeper_common.framing import Message
+from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.wire.framing import Message
 
 if TYPE_CHECKING:
     from tests.sim.network import End

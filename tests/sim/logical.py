@@ -32,9 +32,16 @@ from tests.sim.story import SEGMENT_BYTES, Story
 from tests.sim.world import World
 from walkeeper_common.entries import EntryKind, EntryWalk, record_end_before
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Feedback
-from walkeeper_common.pgoutput import BEGIN, COMMIT, RELATION, Commit, MessageSplitter, relations_of
+from walkeeper_common.postgres.pgoutput import (
+    BEGIN,
+    COMMIT,
+    RELATION,
+    Commit,
+    MessageSplitter,
+    relations_of,
+)
 from walkeeper_common.quorum import LogKind
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.campaign import Purpose
 from walkeeper_proposer.consensus.proposer_events import WalArrived
 from walkeeper_proposer.logical import entry_writer

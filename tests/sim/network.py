@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from tests.sim.inbox import Inbox
 from tests.sim.world import World
-from walkeeper_common.framing import FrameReader, Message, encode
-from walkeeper_common.messages import ProposerElected, VoteRequest
+from walkeeper_common.wire.framing import FrameReader, Message, encode
+from walkeeper_common.wire.messages import ProposerElected, VoteRequest
 
 LATE_MS = 3000
 REPEATED_LATE_MS = 4000

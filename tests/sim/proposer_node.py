@@ -10,11 +10,11 @@ from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
 from tests.sim.primary import Primary
 from tests.sim.safekeeper_node import SafekeeperNode
-from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import LSN_MAX, Lsn
-from walkeeper_common.messages import Feedback
 from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.gate import Waivers
 from walkeeper_proposer.consensus.leadership import Leader

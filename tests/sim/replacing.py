@@ -15,12 +15,12 @@ from tests.sim.network import Connection
 from tests.sim.oracle import Standing
 from tests.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.member_change import JoinLog
-from walkeeper_common.messages import Reject, RejectCode
 from walkeeper_common.quorum import Configuration, member_id
-from walkeeper_common.requests import LogQuery, PrepareLog
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import JoinLog
+from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_common.wire.requests import LogQuery, PrepareLog
 from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -18,10 +18,12 @@ from tests.sim.reader import PinnedReader, Reader
 from tests.sim.worker import Worker
 from tests.sim.world import World
 from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendResponse,
     Feedback,
@@ -30,8 +32,6 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, member_name
-from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     ConnectionLost,

@@ -207,7 +207,7 @@ def test_no_failure_ends_a_recovery_and_afterwards_it_goes_on(lost: Lost, signal
     with lost.server(signal_file, lost.command()) as server:
         fails(server, signal_file, lost.command("--bogus"))
         assert "No such option" in server.log_text()
-        with lost.installation.without("walkeeper_common/framing.py"):
+        with lost.installation.without("walkeeper_common/wire/framing.py"):
             if signal_file == "recovery.signal":
                 fails(server, signal_file, lost.command())
             else:  # it tries again: an upgrade may be under way, and then it goes on

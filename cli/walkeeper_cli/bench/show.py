@@ -22,7 +22,7 @@ from walkeeper_cli.local.postgresql import PostgreSQL
 from walkeeper_cli.local.programs import Programs, find_programs
 from walkeeper_cli.local.running import forget_surroundings, interruptible, prepare
 from walkeeper_common.errors import Refused
-from walkeeper_common.logs import log_to_stderr
+from walkeeper_common.shell.logs import log_to_stderr
 
 NEEDED = ("pgbench", "pg_receivewal")
 

@@ -77,7 +77,7 @@ def command(
     As Patroni's pre_promote, which keeps it from promoting too early (docs/patroni/):
       walkeeper settle --seal --replayed-by 'host=/var/run/postgresql user=postgres'
     """
-    from walkeeper_common.logs import log_to_stderr
+    from walkeeper_common.shell.logs import log_to_stderr
     from walkeeper_proposer.settling import settle
 
     log_to_stderr("WARNING")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from walkeeper_cli.restore.spool import is_alive
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.sync_path import sync_path
+from walkeeper_common.shell.sync_path import sync_path
 
 SUFFIX = ".walkeeper-"
 ANCESTORS = 3  # a shell, PostgreSQL's startup process, its postmaster

@@ -22,8 +22,8 @@ from walkeeper_cli.restore.safekeeper import Safekeeper, fetch
 from walkeeper_cli.restore.spool import PART, is_alive, remove_folder
 from walkeeper_cli.restore.verdict import holds
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_common.messages import AcceptorGreeting
-from walkeeper_common.sync_path import sync_path
+from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.wire.messages import AcceptorGreeting
 
 IDLE_S = 30.0
 POLL_S = 0.01

@@ -48,7 +48,7 @@ from walkeeper_cli.restore_guard import say
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import AcceptorGreeting, RejectCode
+from walkeeper_common.wire.messages import AcceptorGreeting, RejectCode
 
 ROUND_TIMEOUT_S = 5.0
 WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)

@@ -14,10 +14,17 @@ from struct import unpack_from
 
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
-from walkeeper_common.framing import PREFACE, FrameReader, Message, crc_of, encode
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.postgres.pgwire import (
+    MessageBuffer,
+    message,
+    parse_error_fields,
+    startup_packet,
+)
+from walkeeper_common.quorum import LogKind
+from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, crc_of, encode
+from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
     WAL_PAYLOAD_BYTES_MAX,
@@ -26,14 +33,7 @@ from walkeeper_common.messages import (
     Reject,
     RejectCode,
 )
-from walkeeper_common.pgwire import (
-    MessageBuffer,
-    message,
-    parse_error_fields,
-    startup_packet,
-)
-from walkeeper_common.quorum import LogKind
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 
 READS_AT_ONCE = 4
 HISTORY_BYTES_MAX = 1 << 24

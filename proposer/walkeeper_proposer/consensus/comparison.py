@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.messages import Buffer
-from walkeeper_common.walformat import has_commit_or_checkpoint
+from walkeeper_common.postgres.walformat import has_commit_or_checkpoint
+from walkeeper_common.wire.messages import Buffer
 
 DIGEST_BYTES = 16
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from walkeeper_common.framing import crc_of
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest, Buffer
-from walkeeper_common.requests import ReadRequest, ReadResponse
 from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import AppendRequest, Buffer
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
     APPEND_BYTES_MAX,
     DONOR_READS_MAX,

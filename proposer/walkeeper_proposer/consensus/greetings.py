@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from walkeeper_common.history import Ballot, is_well_formed
-from walkeeper_common.member_change import replaced_text
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, flaw_of, member_name
+from walkeeper_common.wire.member_change import replaced_text
+from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     UNKNOWN_LOG_UUID,
     AcceptorGreeting,
     ProposerGreeting,
 )
-from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_proposer.consensus import gate
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.primary_check import scope_of_greetings

@@ -21,9 +21,14 @@ from walkeeper_common.history import (
     folded,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, ProposerElected, VoteResponse
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
 from walkeeper_common.timelines import Timelines, extended_over
+from walkeeper_common.wire.messages import (
+    NO_FEEDBACK,
+    AppendResponse,
+    ProposerElected,
+    VoteResponse,
+)
 from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.gate import LogEnd, successors

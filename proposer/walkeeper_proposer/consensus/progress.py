@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
     Feedback,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration, member_name
 
 APPEND_BYTES_MAX = 128 << 10
 IN_FLIGHT_BYTES_MAX = 8 << 20

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from walkeeper_common.framing import Message
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
-from walkeeper_common.member_change import InstallMembers, MembersState
-from walkeeper_common.messages import (
+from walkeeper_common.quorum import Configuration
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import InstallMembers, MembersState
+from walkeeper_common.wire.messages import (
     OF_NO_MEMBER,
     AcceptorGreeting,
     AppendResponse,
@@ -33,8 +34,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.quorum import Configuration
-from walkeeper_common.requests import ReadResponse
+from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.gate import LogEnd

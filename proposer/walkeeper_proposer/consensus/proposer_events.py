@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import Buffer, Feedback
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.values import value
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Buffer, Feedback
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from walkeeper_common.errors import Refused
-from walkeeper_common.framing import Message
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import Configuration, member_id, member_name
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
@@ -40,9 +41,8 @@ from walkeeper_common.member_change import (
     joint,
     shown_change,
 )
-from walkeeper_common.messages import Reject
-from walkeeper_common.quorum import Configuration, member_id, member_name
-from walkeeper_common.requests import LogQuery, LogState, PrepareLog
+from walkeeper_common.wire.messages import Reject
+from walkeeper_common.wire.requests import LogQuery, LogState, PrepareLog
 
 NO_LOG = bytes(16)
 

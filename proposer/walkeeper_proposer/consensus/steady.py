@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from walkeeper_common.framing import ACK_FRAME, ack_fields
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import NO_FEEDBACK, AppendResponse, Feedback
+from walkeeper_common.wire.framing import ACK_FRAME, ack_fields
+from walkeeper_common.wire.messages import NO_FEEDBACK, AppendResponse, Feedback
 from walkeeper_proposer.consensus.campaign import Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage

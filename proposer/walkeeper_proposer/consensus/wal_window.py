@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
-from walkeeper_common.framing import crc_of
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.wire.framing import crc_of
 
 WINDOW_BYTES_MAX = 48 << 20
 CHUNK_OVERHEAD_BYTES = 512  # what a chunk costs beside its WAL: many small commits count as well

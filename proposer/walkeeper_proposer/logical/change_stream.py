@@ -18,12 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
-from walkeeper_common.consumer_slots import SlotNews, after
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Buffer
-from walkeeper_common.pgoutput import (
+from walkeeper_common.postgres.pgoutput import (
     BEGIN,
     CHANGES,
     COMMIT,
@@ -46,7 +44,9 @@ from walkeeper_common.pgoutput import (
     pack_copy_data,
     relation_name,
 )
-from walkeeper_common.pgwire import Keepalive, XLogData, unpack_from_sender
+from walkeeper_common.postgres.pgwire import Keepalive, XLogData, unpack_from_sender
+from walkeeper_common.wire.consumer_slots import SlotNews, after
+from walkeeper_common.wire.messages import Buffer
 from walkeeper_proposer.logical.entry_writer import EntryWriter
 from walkeeper_proposer.logical.open_transactions import (
     CannotStream,

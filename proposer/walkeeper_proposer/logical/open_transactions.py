@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Protocol
 
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
-from walkeeper_common.pgoutput import (
+from walkeeper_common.postgres.pgoutput import (
     CHANGES,
     COPY_HEADER_BYTES,
     RELATION,
@@ -33,7 +33,7 @@ from walkeeper_common.pgoutput import (
     relation_name,
     stream_xid,
 )
-from walkeeper_common.pgwire import Buffer
+from walkeeper_common.postgres.pgwire import Buffer
 
 WRITE_BYTES = 128 << 10
 SUBTRANSACTION_BYTES = 128  # of memory, about

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.pgoutput import Commit
+from walkeeper_common.postgres.pgoutput import Commit
 
 NEW_LOG = (
     "make a new log (`walkeeper create --logical` under another --cluster) and copy the tables "

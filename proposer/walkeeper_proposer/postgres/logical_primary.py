@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
-from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Feedback
+from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity

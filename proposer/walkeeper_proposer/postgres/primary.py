@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Feedback
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     HotStandbyFeedback,
     Keepalive,
     StandbyStatus,
@@ -28,6 +27,7 @@ from walkeeper_common.pgwire import (
     unpack_from_sender,
     wal_of,
 )
+from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.messages import Feedback
+from walkeeper_common.wire.messages import Feedback
 
 
 def applied_lsn(commit_lsn: Lsn, feedback: Sequence[Feedback]) -> Lsn:

@@ -33,8 +33,8 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.shell.worker_thread import WorkerThread, call
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.worker_thread import WorkerThread, call
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
 from walkeeper_safekeeper.archiving.offload_plan import (
     ArchivedMoved,

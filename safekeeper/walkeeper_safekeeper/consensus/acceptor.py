@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from walkeeper_common.framing import Message, crc_of
 from walkeeper_common.history import (
     Ballot,
     Corrupt,
@@ -29,14 +28,17 @@ from walkeeper_common.history import (
     term_start,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import member_name
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     MembersQuery,
     PromiseMembers,
     replaced_text,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendRequest,
     Feedback,
@@ -45,9 +47,7 @@ from walkeeper_common.messages import (
     RejectCode,
     VoteRequest,
 )
-from walkeeper_common.quorum import member_name
-from walkeeper_common.requests import ReadRequest
-from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,

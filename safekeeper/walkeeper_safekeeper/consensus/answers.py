@@ -6,7 +6,7 @@ from typing import Protocol
 
 from walkeeper_common.history import NO_BALLOT, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     AppendResponse,
     Feedback,

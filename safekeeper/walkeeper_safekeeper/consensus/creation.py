@@ -14,7 +14,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import is_segment_size
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
-from walkeeper_common.requests import LogState, PrepareLog
+from walkeeper_common.wire.requests import LogState, PrepareLog
 from walkeeper_safekeeper.consensus.durable import Durable
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from walkeeper_common.messages import PROTOCOL_VERSION, UNKNOWN_LOG_UUID, ProposerGreeting
 from walkeeper_common.quorum import LogKind
+from walkeeper_common.wire.messages import PROTOCOL_VERSION, UNKNOWN_LOG_UUID, ProposerGreeting
 from walkeeper_safekeeper.consensus.durable import Durable
 
 _KINDS = {

@@ -12,7 +12,8 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.history import NO_BALLOT, cut, is_well_formed
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.member_change import (
+from walkeeper_common.quorum import Configuration, flaw_of, member_name
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
@@ -21,7 +22,6 @@ from walkeeper_common.member_change import (
     PromiseMembers,
     is_successor,
 )
-from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_safekeeper.consensus.durable import Durable
 
 MembersRequest: TypeAlias = MembersQuery | PromiseMembers | AcceptMembers | InstallMembers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from walkeeper_common.framing import crc_of
 from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import RejectCode
-from walkeeper_common.requests import ReadRequest, ReadResponse
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import RejectCode
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_safekeeper.consensus.acceptor_events import Effect, ReadWal, Send, WalRead
 from walkeeper_safekeeper.consensus.answers import Speaker, reject_of
 from walkeeper_safekeeper.consensus.durable import Durable

@@ -19,9 +19,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
-from walkeeper_common.framing import ACK_FRAME, ack_fields, crc_of
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.messages import AppendRequest
+from walkeeper_common.wire.framing import ACK_FRAME, ack_fields, crc_of
+from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Effect
 from walkeeper_safekeeper.consensus.answers import ack_of

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError
-from walkeeper_common.sync_path import sync_path
+from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
 

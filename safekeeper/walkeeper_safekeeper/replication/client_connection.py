@@ -12,8 +12,8 @@ import asyncio
 from contextlib import suppress
 
 from walkeeper_common.addresses import shown_address
-from walkeeper_common.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
-from walkeeper_common.pgwire import error_response as build_error_response
+from walkeeper_common.postgres.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
+from walkeeper_common.postgres.pgwire import error_response as build_error_response
 
 READ_BYTES = 1 << 16
 WRITE_BUFFER_BYTES_MAX = 1 << 18

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from walkeeper_common.consumer_slots import SlotNews
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.wire.consumer_slots import SlotNews
 from walkeeper_safekeeper.replication.slots import Slots
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from walkeeper_common.entries import EntryKind, EntryWalk, Frame, SegmentHeader
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.pgoutput import Descriptions, MessageSplitter
-from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.postgres.pgoutput import Descriptions, MessageSplitter
+from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 from walkeeper_safekeeper.replication.served_log import Reader, ServedLog

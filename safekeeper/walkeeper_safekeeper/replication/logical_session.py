@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import Column, SqlRefused, command_complete, result
-from walkeeper_common.replication_commands import (
+from walkeeper_common.postgres.pgwire import Column, SqlRefused, command_complete, result
+from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
     Command,
     CreateLogicalSlot,

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from walkeeper_common.entries import EntryKind, Frame
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgoutput import MESSAGE, WholeMessages, has_origin
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgoutput import MESSAGE, WholeMessages, has_origin
+from walkeeper_common.postgres.pgwire import (
     HotStandbyFeedback,
     Keepalive,
     SqlRefused,
@@ -30,7 +30,7 @@ from walkeeper_common.pgwire import (
     command_complete,
     copy_data,
 )
-from walkeeper_common.replication_commands import parse_boolean
+from walkeeper_common.postgres.replication_commands import parse_boolean
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 from walkeeper_safekeeper.replication.logical_log import (

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from walkeeper_common.pgwire import SqlRefused
-from walkeeper_common.replication_commands import parse_boolean
+from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_common.postgres.replication_commands import parse_boolean
 
 APPLICATION_NAME_MAX = 63
 CLUSTER_OPTION = "walkeeper.cluster"

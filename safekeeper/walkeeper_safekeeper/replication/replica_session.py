@@ -27,7 +27,7 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     CancelRequest,
     Message,
     SqlRefused,
@@ -41,7 +41,7 @@ from walkeeper_common.pgwire import (
     parameter_status,
     ready_for_query,
 )
-from walkeeper_common.replication_commands import (
+from walkeeper_common.postgres.replication_commands import (
     AlterSlot,
     Command,
     CreateLogicalSlot,

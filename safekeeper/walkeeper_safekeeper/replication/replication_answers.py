@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     BOOL_OID,
     INT4_OID,
     INT8_OID,
@@ -20,7 +20,7 @@ from walkeeper_common.pgwire import (
     SqlRefused,
     result,
 )
-from walkeeper_common.replication_commands import CreateSlot
+from walkeeper_common.postgres.replication_commands import CreateSlot
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.served_log import ServedLog

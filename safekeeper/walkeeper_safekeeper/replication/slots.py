@@ -22,7 +22,7 @@ from struct import error as StructError
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 
 SLOTS_MAX = 64

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from walkeeper_common.pgwire import Column, result
+from walkeeper_common.postgres.pgwire import Column, result
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 
 SET_CONFIG = re.compile(

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.pgwire import (
+from walkeeper_common.postgres.pgwire import (
     INT8_OID,
     UNIX_EPOCH_TO_2000_US,
     Column,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from walkeeper_common.errors import CorruptWal, RemoteProtocolError
-from walkeeper_common.fields import UUID_BYTES, Reader, Writer
+from walkeeper_common.wire.fields import UUID_BYTES, Reader, Writer
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from walkeeper_common.errors import CorruptWal, Refused
 from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import Timelines, timeline_file_name, timeline_files
-from walkeeper_common.walpages import LONG_HEADER_BYTES
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.storage import control_file
 from walkeeper_safekeeper.storage.entry_store import EntryStore

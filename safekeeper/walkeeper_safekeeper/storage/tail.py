@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.walpages import overwriting_pages
+from walkeeper_common.postgres.walpages import overwriting_pages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -37,8 +37,7 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
-from walkeeper_common.timelines import Timelines
-from walkeeper_common.walformat import (
+from walkeeper_common.postgres.walformat import (
     InvalidWal,
     RecordEnd,
     ScanEnd,
@@ -46,7 +45,8 @@ from walkeeper_common.walformat import (
     record_end_before,
     scan,
 )
-from walkeeper_common.walpages import LONG_HEADER_BYTES, overwriting_pages
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, overwriting_pages
+from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 from walkeeper_safekeeper.storage.tail import Tail
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.walformat import unfinished_end
+from walkeeper_common.postgres.walformat import unfinished_end
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.wire.fields import Reader, Writer
 
 NEWS_MAX = 1024
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, member_id
+from walkeeper_common.wire.fields import Reader, Writer
 
 
 def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:

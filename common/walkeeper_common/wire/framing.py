@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 import crc32c
 
-from walkeeper_common.consumer_slots import ConsumerSlots
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.fields import Reader, Writer
-from walkeeper_common.member_change import (
+from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.fields import Reader, Writer
+from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
     JoinLog,
@@ -25,7 +25,7 @@ from walkeeper_common.member_change import (
     MembersState,
     PromiseMembers,
 )
-from walkeeper_common.messages import (
+from walkeeper_common.wire.messages import (
     WAL_PAYLOAD_BYTES_MAX,
     AcceptorGreeting,
     AppendRequest,
@@ -37,7 +37,7 @@ from walkeeper_common.messages import (
     VoteRequest,
     VoteResponse,
 )
-from walkeeper_common.requests import (
+from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     LogState,

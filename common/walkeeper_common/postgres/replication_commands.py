@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import SqlRefused
+from walkeeper_common.postgres.pgwire import SqlRefused
 
 TIMELINE_MAX = 2**32 - 1
 # Possessive and atomic: what has been skipped is never looked at again, so the time is linear.

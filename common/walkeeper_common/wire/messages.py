@@ -14,11 +14,11 @@ from struct import Struct
 from typing import ClassVar, Self, TypeAlias
 
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.fields import Reader, Writer
 from walkeeper_common.history import Ballot, History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.values import value
+from walkeeper_common.wire.fields import Reader, Writer
 
 PROTOCOL_VERSION = 1
 WAL_PAYLOAD_BYTES_MAX = 1 << 20

@@ -32,7 +32,7 @@ from crc32c import crc32c
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.walpages import (
+from walkeeper_common.postgres.walpages import (
     FIRST_IS_CONTRECORD,
     LONG_HEADER,
     LONG_HEADER_BYTES,

@@ -19,7 +19,7 @@ from struct import error as StructError
 
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.pgwire import Buffer
+from walkeeper_common.postgres.pgwire import Buffer
 
 BEGIN, COMMIT, RELATION, TYPE = ord("B"), ord("C"), ord("R"), ord("Y")
 CHANGES = frozenset(b"IUD")

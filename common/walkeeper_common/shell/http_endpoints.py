@@ -25,8 +25,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
-from walkeeper_common.descriptors import connections_allowed
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.descriptors import connections_allowed
 
 logger = logging.getLogger("walkeeper.http")
 

@@ -18,9 +18,9 @@ from typing import NoReturn
 
 import uvloop
 
-from walkeeper_common.descriptors import take_descriptors
 from walkeeper_common.errors import WalkeeperError
-from walkeeper_common.logs import background_output, log_in_background
+from walkeeper_common.shell.descriptors import take_descriptors
+from walkeeper_common.shell.logs import background_output, log_in_background
 
 logger = logging.getLogger("walkeeper")
 

@@ -18,9 +18,9 @@ from typing import Protocol, cast
 
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.messages import Buffer, Reject, RejectCode
+from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
 logger = logging.getLogger("walkeeper.connection")
 
