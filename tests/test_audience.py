@@ -81,7 +81,7 @@ def test_attach_needs_nobody_who_reads_its_warnings(server: PostgresServer, kind
 WRITES_ROWS = """
 import sys
 from types import SimpleNamespace
-from walkeeper_cli import history_past
+from walkeeper_cli.history import past as history_past
 from walkeeper_cli.__main__ import cli, main
 
 @cli.command("rows")

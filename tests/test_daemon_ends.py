@@ -19,8 +19,8 @@ import pytest
 import uvloop
 
 from tests.waiting import until
-from walkeeper_cli import supervision
-from walkeeper_cli.child_process import ChildProcess
+from walkeeper_cli.local import supervision
+from walkeeper_cli.local.child_process import ChildProcess
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import RemoteProtocolError, StorageError
 from walkeeper_common.shell.worker_thread import LoopShare

@@ -17,7 +17,8 @@ from tests.fuzz.contract import Target
 from tests.fuzz.corpus import CORPUS, corpus_of, inputs_of
 from tests.fuzz.mutation import search
 from tests.fuzz.statistics import Run, table
-from walkeeper_cli import configuration_file, standby_names
+from walkeeper_cli import configuration_file
+from walkeeper_cli.primary import standby_names
 from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat

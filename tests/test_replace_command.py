@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from walkeeper_cli.replace import ReplaceSettings, replace
+from walkeeper_cli.cluster.replace import ReplaceSettings, replace
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 

@@ -10,7 +10,7 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.test_attach import Walkeeper, proposer, server, walkeeper
 from tests.waiting import wait_until
-from walkeeper_cli.standby_names import (
+from walkeeper_cli.primary.standby_names import (
     exceeds_its_names,
     includes,
     listed_names,

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from walkeeper_cli.archive_needs import needs
-from walkeeper_cli.archive_status import archive_line, archive_troubles, needed_for_the_archive
-from walkeeper_cli.status import DEGRADED, OK, table, verdict
+from walkeeper_cli.archive.needs import needs
+from walkeeper_cli.cluster.archive_status import (
+    archive_line,
+    archive_troubles,
+    needed_for_the_archive,
+)
+from walkeeper_cli.cluster.status import DEGRADED, OK, table, verdict
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

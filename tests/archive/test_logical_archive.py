@@ -11,9 +11,9 @@ from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.log_kind import holds_entries
-from walkeeper_cli.archive_keep import KeepFrom
-from walkeeper_cli.archive_ls import document, text
-from walkeeper_cli.archive_prune import plan
+from walkeeper_cli.archive.keep import KeepFrom
+from walkeeper_cli.archive.ls import document, text
+from walkeeper_cli.archive.prune import plan
 from walkeeper_cli.restore.archive_source import ArchiveAlone, ArchivedWal
 from walkeeper_cli.restore.verdict import Misconfigured
 from walkeeper_common.lsn import ZERO_LSN, Lsn

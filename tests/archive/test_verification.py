@@ -374,7 +374,7 @@ START TIMELINE: 1
 
 
 def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path) -> None:
-    from walkeeper_cli.archive_keep import parse_keep
+    from walkeeper_cli.archive.keep import parse_keep
 
     for name in ("label", "manifest", "tar"):
         (tmp_path / name).mkdir()
@@ -397,7 +397,7 @@ def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path
 def test_a_folder_without_a_base_backup_among_others_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from walkeeper_cli.archive_keep import parse_keep
+    from walkeeper_cli.archive.keep import parse_keep
 
     for name in ("monday", "half-copied"):
         (tmp_path / name).mkdir()

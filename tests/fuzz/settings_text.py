@@ -16,7 +16,7 @@ from tests.fuzz.contract import Target, require
 from walkeeper_cli import options
 from walkeeper_cli.__main__ import cli
 from walkeeper_cli.configuration_file import load_defaults
-from walkeeper_cli.standby_names import (
+from walkeeper_cli.primary.standby_names import (
     configuration_line,
     includes,
     is_proposers,

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, own
-from walkeeper_cli.history_server_catalog import catalog_of_server
+from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan

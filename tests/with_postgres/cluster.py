@@ -23,8 +23,8 @@ from typing import Any, Self
 
 from tests.postgres_server import PostgresServer, server_environment
 from tests.waiting import wait_until
+from walkeeper_cli.cluster.status import gather
 from walkeeper_cli.local.ports import free_port
-from walkeeper_cli.status import gather
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 READY_S = 40.0

@@ -11,7 +11,7 @@ from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import receive, transactions
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
-from walkeeper_cli.consumer_link import ConsumerLink
+from walkeeper_cli.snapshot.consumer_link import ConsumerLink
 from walkeeper_common.lsn import Lsn
 
 pytestmark = pytest.mark.postgres

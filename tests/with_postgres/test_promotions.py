@@ -22,7 +22,7 @@ from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
 from tests.with_postgres.receivers import identified, pg_receivewal, segments_in
 from tests.with_postgres.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
-from walkeeper_cli import replaying
+from walkeeper_cli.cluster import replaying
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

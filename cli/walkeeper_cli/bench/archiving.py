@@ -16,8 +16,8 @@ from walkeeper_cli.bench.bench_server import BenchServer
 from walkeeper_cli.bench.pairs import Series
 from walkeeper_cli.bench.rounds import Bench, Say
 from walkeeper_cli.bench.sides import Safekeepers, Side
+from walkeeper_cli.cluster.status import gather
 from walkeeper_cli.local.postgresql import PostgreSQL
-from walkeeper_cli.status import gather
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

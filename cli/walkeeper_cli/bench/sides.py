@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from walkeeper_cli.attach import AttachSettings, attach
-from walkeeper_cli.child_process import ChildProcess
-from walkeeper_cli.create import CreateSettings, create
+from walkeeper_cli.cluster.create import CreateSettings, create
 from walkeeper_cli.local import daemons
+from walkeeper_cli.local.child_process import ChildProcess
 from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.postgresql import USER, PostgreSQL
+from walkeeper_cli.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
 
 RECEIVERS = 3

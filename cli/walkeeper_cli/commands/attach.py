@@ -54,7 +54,7 @@ def command(
       GRANT ALTER SYSTEM ON PARAMETER walkeeper.replaced_synchronous_standby_names TO role;
       GRANT EXECUTE ON FUNCTION pg_reload_conf() TO role;
     """
-    from walkeeper_cli.attach import AttachSettings, attach, printed_line
+    from walkeeper_cli.primary.attach import AttachSettings, attach, printed_line
 
     settings = AttachSettings(dsn, application_name, timeout, replace)
     if print_only:

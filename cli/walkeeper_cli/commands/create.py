@@ -62,7 +62,7 @@ def command(
 
     Needs every safekeeper. It may be repeated until a proposer has been elected.
     """
-    from walkeeper_cli.create import CreateSettings, create
+    from walkeeper_cli.cluster.create import CreateSettings, create
     from walkeeper_common.quorum import member_id
 
     settings = CreateSettings(

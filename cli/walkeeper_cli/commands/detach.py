@@ -60,7 +60,7 @@ def command(
     for the others as before. A proposer that is not called walkeeper or walkeeper_… has to be
     named.
     """
-    from walkeeper_cli.detach import DetachSettings, detach
+    from walkeeper_cli.primary.detach import DetachSettings, detach
 
     settings = DetachSettings(dsn, application_name, slot, drop_slot, timeout)
     audience = Audience(sys.stdout)

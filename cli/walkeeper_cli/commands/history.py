@@ -8,7 +8,7 @@ import json
 import click
 
 from walkeeper_cli.commands.history_replay import REPLAY_COMMANDS
-from walkeeper_cli.history_options import (
+from walkeeper_cli.history.options import (
     NameSource,
     Source,
     names_options,
@@ -50,8 +50,8 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     Example:
       walkeeper history stats --path /srv/wal --start-lsn 0/3000000 --per-record
     """
-    from walkeeper_cli.history_reading import opened
-    from walkeeper_cli.history_stats import document, gather
+    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.stats import document, gather
     from walkeeper_history.stats import format_stats
 
     with opened(source) as archive:
@@ -103,8 +103,8 @@ def tables(
     Example:
       walkeeper history tables --path /srv/wal --output /data/wal --table records,xacts
     """
-    from walkeeper_cli.history_reading import opened
-    from walkeeper_cli.history_tables import write
+    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.tables import write
 
     with opened(source) as archive:
         write(archive, output, names.split(","), columns, named, again=again, quiet=quiet)
@@ -149,8 +149,8 @@ def find(
     that `walkeeper history catalog` wrote while the table was there. --base takes the names from
     a base backup and the WAL since then.
     """
-    from walkeeper_cli.history_find import document, lines, search
-    from walkeeper_cli.history_reading import opened
+    from walkeeper_cli.history.find import document, lines, search
+    from walkeeper_cli.history.reading import opened
 
     if (what is None) == (xid is None):
         raise click.UsageError("say what to find (drop, truncate, delete, rewrite, all) or --xid")
@@ -187,8 +187,8 @@ def report(source: Source, output: str, named: NameSource) -> int:
     Example:
       walkeeper history report --path /srv/wal --output wal.html --dsn service=prod
     """
-    from walkeeper_cli.history_reading import opened
-    from walkeeper_cli.history_report import write
+    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.report import write
 
     with opened(source) as archive:
         write(archive, output, named)
@@ -213,7 +213,7 @@ def catalog(dsn: str, output: str) -> None:
     Example:
       walkeeper history catalog --dsn service=prod --output /srv/wal-names.json
     """
-    from walkeeper_cli.history_reading import written_catalog
+    from walkeeper_cli.history.reading import written_catalog
 
     names = written_catalog(dsn, output)
     click.echo(f"{output}: names of {len(names)} files of relations")
@@ -236,7 +236,7 @@ def index(source: Source, output: str) -> int:
     Example:
       walkeeper history index --path /srv/wal --output /data/wal-index.parquet
     """
-    from walkeeper_cli.history_reading import opened, updated_index
+    from walkeeper_cli.history.reading import opened, updated_index
 
     ranges = (source.start_lsn, source.end_lsn, source.start_time, source.end_time)
     if any(each is not None for each in ranges):
@@ -265,8 +265,8 @@ def tail(source: Source, name: str, columns: str | None, interval: float, as_jso
     Example:
       walkeeper history tail --path /var/lib/postgresql/15/main/pg_wal --table checkpoints
     """
-    from walkeeper_cli.history_reading import opened
-    from walkeeper_cli.history_tail import tail as follow
+    from walkeeper_cli.history.reading import opened
+    from walkeeper_cli.history.tail import tail as follow
 
     with opened(source) as archive:
         follow(archive, name, columns, interval, as_json)

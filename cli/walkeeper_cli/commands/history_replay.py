@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from walkeeper_cli.history_options import (
+from walkeeper_cli.history.options import (
     LsnText,
     Source,
     Time,
@@ -81,8 +81,8 @@ def table_at(
     known from its first change behind a checkpoint on. A name without quotes is taken exactly as
     written; quotes are PostgreSQL's.
     """
-    from walkeeper_cli.history_past import Asked, ServerCatalogs
-    from walkeeper_cli.history_past import table_at as write
+    from walkeeper_cli.history.past import Asked, ServerCatalogs
+    from walkeeper_cli.history.past import table_at as write
 
     catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
     return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
@@ -122,8 +122,8 @@ def changes(
       walkeeper history changes --path /srv/wal --start-time '2024-05-01 12:00+02' \\
           --output changes.parquet
     """
-    from walkeeper_cli.history_past import Asked
-    from walkeeper_cli.history_past import changes as write
+    from walkeeper_cli.history.past import Asked
+    from walkeeper_cli.history.past import changes as write
 
     return write(source, Asked(database, base, output, format_), tables, where, xid)
 
@@ -152,8 +152,8 @@ def undo(
     It is one transaction, and changes nothing if a row is no longer as it was left: undo what came
     later first. Triggers and foreign keys of the server apply (session_replication_role).
     """
-    from walkeeper_cli.history_past import Asked
-    from walkeeper_cli.history_past import undo as write
+    from walkeeper_cli.history.past import Asked
+    from walkeeper_cli.history.past import undo as write
 
     return write(source, Asked(database, base, output, format_), tables, xid, all_tables)
 

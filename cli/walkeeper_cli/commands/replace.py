@@ -86,9 +86,9 @@ def command(
     Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md, "A dead
     disk").
     """
-    from walkeeper_cli.archive_status import needed_for_the_archive
-    from walkeeper_cli.replace import ReplaceSettings, replace
-    from walkeeper_cli.status import gather
+    from walkeeper_cli.cluster.archive_status import needed_for_the_archive
+    from walkeeper_cli.cluster.replace import ReplaceSettings, replace
+    from walkeeper_cli.cluster.status import gather
     from walkeeper_common.quorum import member_id
 
     joining, address = newcomer

@@ -82,7 +82,7 @@ def command(
 
     log_to_stderr("WARNING")
     if replayed_by is not None:
-        from walkeeper_cli.log_kind import refuse_logical
+        from walkeeper_cli.cluster.log_kind import refuse_logical
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
@@ -94,7 +94,7 @@ def command(
 
 
 def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:
-    from walkeeper_cli.replaying import wait_replayed
+    from walkeeper_cli.cluster.replaying import wait_replayed
 
     say = Audience(sys.stderr).say
     return asyncio.run(wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say))

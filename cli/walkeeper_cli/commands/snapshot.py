@@ -54,7 +54,7 @@ def command(
     keys: a directory without it is not complete. The role needs REPLICATION and SELECT. The slot
     keeps changes while tables are copied, up to ten times --wal-keep-size of the safekeepers.
     """
-    from walkeeper_cli.snapshot import SnapshotSettings, take_snapshot
+    from walkeeper_cli.snapshot.published_tables import SnapshotSettings, take_snapshot
 
     settings = SnapshotSettings(
         safekeepers=safekeepers,

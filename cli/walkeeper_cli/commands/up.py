@@ -46,7 +46,7 @@ def command(
     started again. One machine's disks are no quorum against the loss of that machine: it is for
     trying walkeeper on a server of yours, and for development.
     """
-    from walkeeper_cli.up import UpSettings, run
+    from walkeeper_cli.cluster.up import UpSettings, run
 
     settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout)
     return asyncio.run(run(settings))

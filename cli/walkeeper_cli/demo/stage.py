@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from walkeeper_cli.attach import AttachSettings, attach
-from walkeeper_cli.create import CreateSettings, create
+from walkeeper_cli.cluster.create import CreateSettings, create
+from walkeeper_cli.cluster.status import gather
 from walkeeper_cli.demo.load import TABLE, Load
 from walkeeper_cli.local import daemons
 from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.postgresql import PostgreSQL
 from walkeeper_cli.local.programs import Programs
-from walkeeper_cli.status import gather
+from walkeeper_cli.primary.attach import AttachSettings, attach
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from walkeeper_cli.child_process import ChildProcess, walkeeper_command
+from walkeeper_cli.local.child_process import ChildProcess, walkeeper_command
 from walkeeper_common.addresses import Address, shown_address
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import asyncpg
 
-from walkeeper_cli.child_process import ChildProcess
 from walkeeper_cli.local import shared_memory
+from walkeeper_cli.local.child_process import ChildProcess
 from walkeeper_cli.local.ports import HOST, free_port
 from walkeeper_cli.local.programs import Programs
 from walkeeper_common.errors import Refused

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_cli.child_process import as_user, die_with_us
+from walkeeper_cli.local.child_process import as_user, die_with_us
 from walkeeper_common.errors import Refused
 
 NEEDED = ("initdb", "postgres", "pg_basebackup")

@@ -12,7 +12,7 @@ from walkeeper_archive.layout import ArchivedObject, Kind
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.pruning import kept_since, prunable
 from walkeeper_archive.verification import segment_bytes_of
-from walkeeper_cli.archive_keep import KeepFrom
+from walkeeper_cli.archive.keep import KeepFrom
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from walkeeper_cli.history_options import Source
+from walkeeper_cli.history.options import Source
 from walkeeper_history.entry_files import EntryFiles, is_entry_log
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.changes import Change

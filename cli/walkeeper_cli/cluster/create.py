@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn

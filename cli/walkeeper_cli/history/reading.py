@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import click
 
-from walkeeper_cli.history_catalog import relation_names, write_catalog
-from walkeeper_cli.history_options import NameSource, Source
+from walkeeper_cli.history.catalog import relation_names, write_catalog
+from walkeeper_cli.history.options import NameSource, Source
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import Plan, Problem, make_plan
 from walkeeper_history.reading import Reading, Summary
@@ -48,7 +48,7 @@ class Archive:
         """HistoryError if they are those of another cluster."""
         names = relation_names(named, self.plan.system_id)
         if named.base is not None:
-            from walkeeper_cli.history_replayed_names import replayed_names
+            from walkeeper_cli.history.replayed_names import replayed_names
 
             for each in replayed_names(self.files, self.plan, named.base, self.on_problem):
                 names.add(each)

@@ -12,7 +12,7 @@ import click
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from walkeeper_cli.history_options import NameSource
+from walkeeper_cli.history.options import NameSource
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.relation_names import NamedRelation, RelationNames, load_names
 

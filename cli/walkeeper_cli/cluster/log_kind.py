@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from walkeeper_cli.status import gather
+from walkeeper_cli.cluster.status import gather
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from walkeeper_cli.history_options import NameSource
-from walkeeper_cli.history_reading import Archive
+from walkeeper_cli.history.options import NameSource
+from walkeeper_cli.history.reading import Archive
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.parquet import write_table
 from walkeeper_history.relation_names import RelationNames

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from walkeeper_cli.archive_status import archive_line, archive_troubles
-from walkeeper_cli.safekeeper_client import Unreachable, ask
+from walkeeper_cli.cluster.archive_status import archive_line, archive_troubles
+from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_cli.standby_names import PARAMETER, REPLACED, configuration_line, string_literal
+from walkeeper_cli.primary.standby_names import (
+    PARAMETER,
+    REPLACED,
+    configuration_line,
+    string_literal,
+)
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from walkeeper_cli.audience import Audience
+from walkeeper_cli.cluster.status import OK, state_of, verdict
 from walkeeper_cli.live_console import LiveConsole
-from walkeeper_cli.primary_settings import standbys
-from walkeeper_cli.status import OK, state_of, verdict
+from walkeeper_cli.primary.settings import standbys
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected
 

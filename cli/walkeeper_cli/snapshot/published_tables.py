@@ -27,9 +27,9 @@ from urllib.parse import quote
 import psycopg
 from psycopg import pq
 
-from walkeeper_cli import status
-from walkeeper_cli.consumer_link import ConsumerLink
-from walkeeper_cli.table_copy import PublishedTable, copy_table, published_tables
+from walkeeper_cli.cluster import status
+from walkeeper_cli.snapshot.consumer_link import ConsumerLink
+from walkeeper_cli.snapshot.table_copy import PublishedTable, copy_table, published_tables
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn

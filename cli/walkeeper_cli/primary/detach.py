@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_cli.attach import Say, put_back
-from walkeeper_cli.primary_settings import (
+from walkeeper_cli.primary.attach import Say, put_back
+from walkeeper_cli.primary.settings import (
     POLL_S,
     StandbyNames,
     refuse_recovery,
@@ -24,7 +24,7 @@ from walkeeper_cli.primary_settings import (
     standby_names,
     standbys,
 )
-from walkeeper_cli.standby_names import (
+from walkeeper_cli.primary.standby_names import (
     DEFAULT_NAME,
     PARAMETER,
     REPLACED,
@@ -35,7 +35,7 @@ from walkeeper_cli.standby_names import (
     requires,
     without,
 )
-from walkeeper_cli.standby_slots import dropped_warnings
+from walkeeper_cli.primary.standby_slots import dropped_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.postgres.primary_sql import connected

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from walkeeper_cli.history_catalog import system_id_of
+from walkeeper_cli.history.catalog import system_id_of
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.catalog import Catalog, Database, attribute_of, class_of, type_of
 

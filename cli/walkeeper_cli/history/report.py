@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from walkeeper_cli.history_options import NameSource
-from walkeeper_cli.history_reading import Archive
+from walkeeper_cli.history.options import NameSource
+from walkeeper_cli.history.reading import Archive
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.report_data import ReportData, gather
 from walkeeper_history.report_page import render

@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 from collections.abc import Callable
 
-from walkeeper_cli.child_process import ChildProcess, shown_exit
+from walkeeper_cli.local.child_process import ChildProcess, shown_exit
 from walkeeper_common.errors import Refused
 
 PAUSE_MIN_S = 0.5

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from walkeeper_cli.primary_settings import Standby
-from walkeeper_cli.standby_names import string_literal
+from walkeeper_cli.primary.settings import Standby
+from walkeeper_cli.primary.standby_names import string_literal
 
 PARAMETER = "synchronized_standby_slots"
 

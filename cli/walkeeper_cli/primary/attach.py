@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from walkeeper_cli.primary_settings import (
+from walkeeper_cli.primary.settings import (
     POLL_S,
     Standby,
     StandbyNames,
@@ -26,7 +26,7 @@ from walkeeper_cli.primary_settings import (
     wal_keep_warnings,
     warnings,
 )
-from walkeeper_cli.standby_names import (
+from walkeeper_cli.primary.standby_names import (
     DEFAULT_NAME,
     PARAMETER,
     REPLACED,
@@ -38,7 +38,7 @@ from walkeeper_cli.standby_names import (
     requires,
     setting_for,
 )
-from walkeeper_cli.standby_slots import ahead_warnings
+from walkeeper_cli.primary.standby_slots import ahead_warnings
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected
 

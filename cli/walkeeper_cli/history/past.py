@@ -17,10 +17,10 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from walkeeper_cli.history_logged import is_entry_log, logged
-from walkeeper_cli.history_options import Source
-from walkeeper_cli.history_reading import Archive
-from walkeeper_cli.history_server_catalog import catalog_of_server
+from walkeeper_cli.history.logged import is_entry_log, logged
+from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import Plan, make_plan

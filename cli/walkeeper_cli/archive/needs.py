@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from walkeeper_archive.archive import Archive
-from walkeeper_cli.archive_keep import KeepFrom
-from walkeeper_cli.status import gather
+from walkeeper_cli.archive.keep import KeepFrom
+from walkeeper_cli.cluster.status import gather
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn

@@ -22,17 +22,17 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from walkeeper_cli.attach import AttachSettings, attach, refuse_unsettable
-from walkeeper_cli.create import CreateSettings, create
-from walkeeper_cli.detach import DetachSettings, detach
-from walkeeper_cli.live_status import LiveStatus, primary_state
+from walkeeper_cli.cluster.create import CreateSettings, create
+from walkeeper_cli.cluster.live_status import LiveStatus, primary_state
+from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
+from walkeeper_cli.cluster.status import gather
 from walkeeper_cli.local import daemons
-from walkeeper_cli.primary_requirements import refuse_unsuitable
-from walkeeper_cli.primary_settings import standby_names
-from walkeeper_cli.safekeeper_client import Unreachable, ask
-from walkeeper_cli.standby_names import requires
-from walkeeper_cli.status import gather
-from walkeeper_cli.supervision import keep_running
+from walkeeper_cli.local.supervision import keep_running
+from walkeeper_cli.primary.attach import AttachSettings, attach, refuse_unsettable
+from walkeeper_cli.primary.detach import DetachSettings, detach
+from walkeeper_cli.primary.requirements import refuse_unsuitable
+from walkeeper_cli.primary.settings import standby_names
+from walkeeper_cli.primary.standby_names import requires
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.wire.requests import LogQuery, LogState

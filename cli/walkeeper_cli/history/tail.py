@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.history_reading import Archive
+from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table

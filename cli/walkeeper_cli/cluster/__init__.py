@@ -1,0 +1,1 @@
+"""A log and its safekeepers, asked and changed: create, status, replace, settle, up."""

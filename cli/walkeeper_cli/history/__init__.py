@@ -1,0 +1,1 @@
+"""`walkeeper history`: what the commands do with walkeeper_history and walkeeper_replay."""

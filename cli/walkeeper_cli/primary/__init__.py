@@ -1,0 +1,1 @@
+"""`walkeeper attach` and `detach`: whom a primary's commits wait for."""

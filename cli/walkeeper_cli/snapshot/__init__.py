@@ -1,0 +1,1 @@
+"""`walkeeper snapshot`: the published tables, and a consumer's slot that goes on there."""
