@@ -24,7 +24,7 @@ from tests.postgres_server import (
     server_user,
 )
 from tests.waiting import wait_until
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_common.errors import Refused
 
 OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'

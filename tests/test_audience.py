@@ -82,7 +82,7 @@ WRITES_ROWS = """
 import sys
 from types import SimpleNamespace
 from walkeeper_cli.history import past as history_past
-from walkeeper_cli.__main__ import cli, main
+from walkeeper_cli.program import cli, main
 
 @cli.command("rows")
 def rows():

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from walkeeper_cli.__main__ import EXTRAS
+from walkeeper_cli.program import EXTRAS
 
 NEEDY = {
     "history stats --path {d}": "spark",
@@ -34,7 +34,7 @@ class NotInstalled:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, NotInstalled())
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 
 for command in {commands!r}:
     print("exit code", run(command.split()), flush=True)

@@ -15,8 +15,8 @@ import pytest
 
 from walkeeper_archive.layout import Packing
 from walkeeper_archive.object_store import open_store
-from walkeeper_cli.__main__ import COMMANDS, cli, run
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
+from walkeeper_cli.program import COMMANDS, cli, run
 from walkeeper_common.addresses import is_loopback, parse_address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.settings import ProposerSettings
@@ -83,7 +83,7 @@ def test_the_console_script_refuses_to_run_without_assertions() -> None:
 
 def test_naming_a_command_does_not_import_the_others() -> None:
     code = (
-        "import sys; from walkeeper_cli.__main__ import run; run(['attach', '--help']); "
+        "import sys; from walkeeper_cli.program import run; run(['attach', '--help']); "
         "heavy = {'asyncpg', 'uvloop', 'psycopg', 'walkeeper_safekeeper.daemon'}; "
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )

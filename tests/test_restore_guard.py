@@ -79,7 +79,7 @@ def test_help_without_a_file_is_no_failure(installation: Installation, tmp_path:
     [
         "walkeeper_cli",
         "walkeeper_cli/restore_guard.py",
-        "walkeeper_cli/__main__.py",
+        "walkeeper_cli/program.py",
         "walkeeper_cli/restore/entry.py",
         "walkeeper_cli/restore/spool.py",
         "walkeeper_cli/restore/restoring.py",

@@ -1,6 +1,7 @@
 """The operator's command line.
 
-__main__, options, configuration_file   the program, what options may hold, where values come from
-commands/                               one thin click function a command, imported when it is named
-create, attach, detach, status          what the commands do, without click
+    restore_guard, program        where every `walkeeper` starts, and the commands by name
+    options, configuration_file   what options may hold, and where their values come from
+    commands/                     one thin click function a command, imported when it is named
+    archive/ … snapshot/          what commands do, without click: a folder for each family
 """

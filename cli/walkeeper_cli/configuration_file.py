@@ -17,11 +17,12 @@ import click
 
 
 def load_defaults(
-    path: str, command: click.Command, group: click.Group | None = None
+    path: str, command: click.Command, group: click.Group | None, program: click.Group
 ) -> dict[str, str | list[str]]:
     """The file's values for one command: its own table before the top level.
 
-    A command within a group has the group's table, with the options of all that are in it.
+    A command within a group has the group's table, with the options of all that are in it. What no
+    command of `program` knows is refused.
     """
     owner: click.Command = group or command
     try:
@@ -39,7 +40,7 @@ def load_defaults(
     for key in own:
         if _name(key) not in known:
             raise click.UsageError(f"--config {path}: [{owner.name}] has no option {key!r}")
-    _refuse_unknown(path, document, common)
+    _refuse_unknown(path, document, common, program)
     defaults: dict[str, str | list[str]] = {}
     for key, value in (common | own).items():
         parameter = parameters.get(_name(key))
@@ -80,11 +81,11 @@ def _parameters(command: click.Command) -> dict[str, click.Option]:
     }
 
 
-def _refuse_unknown(path: str, document: dict[str, Any], common: dict[str, Any]) -> None:
-    from walkeeper_cli.__main__ import cli  # it imports the commands, which import this
-
-    context = click.Context(cli)
-    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+def _refuse_unknown(
+    path: str, document: dict[str, Any], common: dict[str, Any], program: click.Group
+) -> None:
+    context = click.Context(program)
+    commands = {name: program.get_command(context, name) for name in program.list_commands(context)}
     options = set().union(*(_parameters(c) for c in commands.values() if c is not None))
     for key, value in document.items():
         if isinstance(value, dict) and key not in commands:

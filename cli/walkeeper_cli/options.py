@@ -218,7 +218,10 @@ def _read_configuration(ctx: click.Context, param: click.Parameter, value: str |
     if path and not ctx.resilient_parsing:
         above = ctx.parent.command if ctx.parent and ctx.parent.parent else None
         group = above if isinstance(above, click.Group) else None
-        ctx.default_map = {**(ctx.default_map or {}), **load_defaults(path, ctx.command, group)}
+        program = ctx.find_root().command
+        assert isinstance(program, click.Group), f"{program=}"
+        values = load_defaults(path, ctx.command, group, program)
+        ctx.default_map = {**(ctx.default_map or {}), **values}
 
 
 def _keep_log_level(ctx: click.Context, param: click.Parameter, value: str | None) -> str:

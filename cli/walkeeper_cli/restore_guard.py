@@ -90,7 +90,7 @@ def main(broken: Callable[[BaseException], None] | None = None) -> None:
     _take_standard_streams()
     words = sys.argv[1:]
     if not is_restore(words):
-        from walkeeper_cli.__main__ import main as main_of_all
+        from walkeeper_cli.program import main as main_of_all
 
         main_of_all()
         return

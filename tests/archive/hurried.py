@@ -5,7 +5,7 @@ What takes 10 s before another safekeeper takes over takes 2 s; nothing else dif
 
 from __future__ import annotations
 
-from walkeeper_cli.__main__ import main
+from walkeeper_cli.restore_guard import main
 from walkeeper_safekeeper import hosted_log
 from walkeeper_safekeeper.archiving import offload
 from walkeeper_safekeeper.consensus import acceptor

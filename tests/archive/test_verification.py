@@ -23,7 +23,7 @@ from walkeeper_archive.layout import (
     segment_file,
 )
 from walkeeper_archive.verification import survey, verify
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_REST, PAGE_HEADER
 

@@ -14,7 +14,6 @@ import click
 
 from tests.fuzz.contract import Target, require
 from walkeeper_cli import options
-from walkeeper_cli.__main__ import cli
 from walkeeper_cli.configuration_file import load_defaults
 from walkeeper_cli.primary.standby_names import (
     configuration_line,
@@ -24,6 +23,7 @@ from walkeeper_cli.primary.standby_names import (
     requires,
     setting_for,
 )
+from walkeeper_cli.program import cli
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 
 COMMANDS = ("proposer", "safekeeper", "create", "status", "settle")
@@ -48,7 +48,7 @@ def run_file(data: bytes) -> None:
         command = cli.get_command(_CONTEXT, name)
         assert command is not None, f"{name=}"
         try:
-            defaults = load_defaults(_PATH, command)
+            defaults = load_defaults(_PATH, command, None, cli)
         except click.UsageError as error:
             require(_PATH in error.format_message(), "{} names no file", error)
             continue

@@ -18,7 +18,7 @@ from tests.proposer_stage import ProposerStage
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from tests.test_wal_store import ONE_TIMELINE
 from tests.waiting import until
-from walkeeper_cli.__main__ import cli
+from walkeeper_cli.program import cli
 from walkeeper_common.errors import CorruptWal, Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -232,9 +232,10 @@ def test_values_of_the_configuration_file_are_what_the_command_line_would_say(
 ) -> None:
     path = tmp_path / "walkeeper.toml"
     path.write_text('safekeepers = ["a:1", "b:2"]\n[status]\njson = true\ntimeout = 2.5\n')
-    command = cli.get_command(click.Context(cli), "status")
+    program = click.Context(cli)
+    command = cli.get_command(program, "status")
     assert command is not None
-    context = command.make_context("status", ["--config", str(path)])
+    context = command.make_context("status", ["--config", str(path)], parent=program)
     assert context.params["safekeepers"] == (("a", 1), ("b", 2))
     assert (context.params["as_json"], context.params["timeout"]) == (True, 2.5)
     assert context.params["watch"] is False

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.postgres_server import PostgresServer, own
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres
 ROWS = 500

@@ -14,7 +14,7 @@ import pytest
 from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
 from tests.wal_maker import WalMaker
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_history.plan import make_plan
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal_files import LocalFiles

@@ -18,7 +18,7 @@ from tests.history.waldump import stats_text
 from tests.postgres_server import PostgresServer, program
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark_pgwal.batch import partitions_of, read_segments
 from pyspark_pgwal.source import PgWalOptions
 from tests.postgres_server import PostgresServer
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.relation_names import NamedRelation, RelationNames, load_names
 

@@ -17,7 +17,7 @@ from pyspark_pgwal.batch import PushdownReader, read_segments
 from pyspark_pgwal.source import PgWalOptions
 from tests.history.workload import STEPS, Workload
 from tests.postgres_server import PostgresServer
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import Reading

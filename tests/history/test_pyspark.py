@@ -19,7 +19,7 @@ from pyspark_pgwal.source import PgWalOptions
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
 from tests.wal_maker import WalMaker
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import SegmentReader

@@ -13,7 +13,7 @@ import pytest
 
 from tests.history.reading_whole import whole_stats
 from tests.postgres_server import PostgresServer, program, run_as_server_user
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_history.plan import make_plan
 from walkeeper_history.report_data import ReportData, gather
 from walkeeper_history.spacing import spacings

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
 

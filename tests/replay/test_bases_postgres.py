@@ -11,7 +11,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer, run_as_server_user
 from tests.waiting import wait_until
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.plan import make_plan

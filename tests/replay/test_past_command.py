@@ -17,8 +17,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
-from walkeeper_cli.__main__ import run
 from walkeeper_cli.history.server_catalog import catalog_of_server
+from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.base import BaseDirectory

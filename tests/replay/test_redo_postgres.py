@@ -16,7 +16,7 @@ from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
 from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.plan import make_plan
 from walkeeper_history.reading import SegmentReader

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
-from walkeeper_cli.__main__ import run
+from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres
 

