@@ -23,7 +23,8 @@ from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat
 from walkeeper_common.wire import fields, framing
-from walkeeper_history import reading, timelines, walk
+from walkeeper_history.records import walk
+from walkeeper_history.wal import reading, timelines
 from walkeeper_pager import block_index, places
 from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.wal_window import WalWindow

@@ -20,7 +20,7 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.messages import ProposerElected
-from walkeeper_history.versions import MAJORS
+from walkeeper_history.records.versions import MAJORS
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.storage import orphans
 from walkeeper_safekeeper.storage.orphans import Orphans, Shelf, orphan_name

@@ -1,8 +1,8 @@
 """What `walkeeper history` does to every segment, done by Spark's executors.
 
-Contract: as walkeeper_history.sweep.read_each, segments come back in the order of the log; what is
-made of them travels pickled and is held on the driver, so it has to be small: sums, findings, names
-of files written. Executors need walkeeper installed and the same way to the archive. Works without
+Contract: as with wal/sweep.py's read_each, segments come back in the order of the log; what is made
+of them travels pickled and is held on the driver, so it has to be small: sums, findings, names of
+files written. Executors need walkeeper installed and the same way to the archive. Works without
 pandas: it is a map over partitions, no function over frames.
 """
 
@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from pyspark_pgwal.batch import partitions_of
 from pyspark_pgwal.session import session
-from walkeeper_history.plan import Plan
-from walkeeper_history.reading import Reading
-from walkeeper_history.sweep import DEFAULT, Part, SweepOptions, read_each
-from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.reading import Reading
+from walkeeper_history.wal.sweep import DEFAULT, Part, SweepOptions, read_each
+from walkeeper_history.wal.wal_files import WalFiles, open_files
 
 
 def job_session() -> SparkSession:

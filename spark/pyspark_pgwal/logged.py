@@ -27,8 +27,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTr
 
 from pyspark_pgwal.source import MAX_FILES_PER_TRIGGER, lsn_option
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.entry_files import EntryFiles
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.entry_files import EntryFiles
 from walkeeper_replay.changes import Change, batches, is_of_row
 from walkeeper_replay.logged_changes import LoggedChanges, selected, stretches
 

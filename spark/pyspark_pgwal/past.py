@@ -28,10 +28,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pgwal.source import lsn_option, time_option
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Plan, Problem, make_plan
-from walkeeper_history.sweep import raise_fatal
 from walkeeper_history.times import lsn_range
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.wal.plan import Plan, Problem, make_plan
+from walkeeper_history.wal.sweep import raise_fatal
+from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row

@@ -38,13 +38,13 @@ from pyspark.sql.types import StructType
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Plan, make_plan
-from walkeeper_history.relation_names import RelationNames, load_names
-from walkeeper_history.sweep import SweepOptions
+from walkeeper_history.rows.relation_names import RelationNames, load_names
+from walkeeper_history.rows.wanted import Wanted
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.times import lsn_range
-from walkeeper_history.wal_files import WalFiles, open_files
-from walkeeper_history.wanted import Wanted
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.sweep import SweepOptions
+from walkeeper_history.wal.wal_files import WalFiles, open_files
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
@@ -215,7 +215,7 @@ class PgWalSource(DataSource):
         """Whether changes are asked for of a log that has them (docs/logical.md)."""
         if self.options.get("table") not in LOGGED_TABLES or not self.options.get("path"):
             return False
-        from walkeeper_history.entry_files import is_entry_log
+        from walkeeper_history.wal.entry_files import is_entry_log
 
         return is_entry_log(self.options["path"])
 

@@ -26,10 +26,10 @@ from pyspark_pgwal.source import PgWalOptions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import log_end
-from walkeeper_history.live import LiveFiles
-from walkeeper_history.plan import Plan
-from walkeeper_history.spill import is_followed
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.spill import is_followed
+from walkeeper_history.wal.wal_files import open_files
 
 Offset = dict[str, Any]
 

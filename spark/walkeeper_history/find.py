@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from walkeeper_history.events import commit_times, transactions_of
-from walkeeper_history.reading import Batch, Reading
-from walkeeper_history.segment import Column
-from walkeeper_history.transactions import Ending, parse_ending, parse_prepare
-from walkeeper_history.versions import RMGR_IDS
-from walkeeper_history.view import View
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.events import commit_times, transactions_of
+from walkeeper_history.rows.transactions import Ending, parse_ending, parse_prepare
+from walkeeper_history.rows.view import View
+from walkeeper_history.wal.reading import Batch, Reading
 
 PG_CLASS = 1259
 FIRST_NORMAL_OID = 16384

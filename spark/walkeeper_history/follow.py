@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from walkeeper_history.errors import DamagedWal, HistoryError
-from walkeeper_history.plan import Plan, make_plan
-from walkeeper_history.reading import SegmentReader
-from walkeeper_history.sweep import raise_fatal
 from walkeeper_history.tables import Table
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_history.wal.sweep import raise_fatal
+from walkeeper_history.wal.wal_files import WalFiles
 
 
 def log_end(files: WalFiles, plan: Plan) -> int:

@@ -22,9 +22,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from walkeeper_history.plan import Plan, PlannedSegment
-from walkeeper_history.reading import Reading
-from walkeeper_history.sweep import (
+from walkeeper_history.tables import Table
+from walkeeper_history.wal.plan import Plan, PlannedSegment
+from walkeeper_history.wal.reading import Reading
+from walkeeper_history.wal.sweep import (
     DEFAULT,
     OnProblem,
     ReadEach,
@@ -33,8 +34,7 @@ from walkeeper_history.sweep import (
     raise_fatal,
     read_each,
 )
-from walkeeper_history.tables import Table
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.wal.wal_files import WalFiles
 
 FORMAT = 1  # raised when the same WAL would give other rows
 _METADATA = b"walkeeper"

@@ -24,23 +24,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from walkeeper_history.columns import TIMESTAMP, list_of
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.events import (
+from walkeeper_history.records.gather import names
+from walkeeper_history.records.versions import rmgr_names
+from walkeeper_history.rows.columns import TIMESTAMP, list_of
+from walkeeper_history.rows.events import (
     CHECKPOINT_COLUMNS,
     XACT_COLUMNS,
     checkpoints_of,
     locks_of,
     transactions_of,
 )
-from walkeeper_history.gather import names
-from walkeeper_history.plan import Plan
-from walkeeper_history.reading import Batch, Reading
-from walkeeper_history.sweep import DEFAULT, OnProblem, SweepOptions, raise_fatal, sweep
-from walkeeper_history.versions import rmgr_names
-from walkeeper_history.view import View
-from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.wanted import Wanted
+from walkeeper_history.rows.view import View
+from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.reading import Batch, Reading
+from walkeeper_history.wal.sweep import DEFAULT, OnProblem, SweepOptions, raise_fatal, sweep
+from walkeeper_history.wal.wal_files import WalFiles
 
 SCHEMA = pa.schema(
     [

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history import events
-from walkeeper_history.columns import (
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.records.versions import rmgr_names
+from walkeeper_history.rows import events
+from walkeeper_history.rows.columns import (
     BLOCK_COLUMNS,
     NAME_COLUMNS,
     RECORD_COLUMNS,
@@ -29,15 +31,13 @@ from walkeeper_history.columns import (
     name_arrays,
     name_columns,
 )
-from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Problem
-from walkeeper_history.reading import Reading, Summary
-from walkeeper_history.relation_names import RelationNames
-from walkeeper_history.relations import RELATION_SCHEMA, RelationSums
-from walkeeper_history.stats import Stats
-from walkeeper_history.versions import rmgr_names
-from walkeeper_history.view import View
-from walkeeper_history.wanted import Wanted
+from walkeeper_history.rows.relation_names import RelationNames
+from walkeeper_history.rows.relations import RELATION_SCHEMA, RelationSums
+from walkeeper_history.rows.stats import Stats
+from walkeeper_history.rows.view import View
+from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.wal.plan import Problem
+from walkeeper_history.wal.reading import Reading, Summary
 
 Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
 # Copies of WAL itself: only when they are asked for by name.

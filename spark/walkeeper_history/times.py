@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.events import commit_times, transactions_of
-from walkeeper_history.plan import Plan
-from walkeeper_history.reading import SegmentReader
-from walkeeper_history.segment import Column
-from walkeeper_history.view import View
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.records.segment import Column
+from walkeeper_history.rows.events import commit_times, transactions_of
+from walkeeper_history.rows.view import View
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_history.wal.wal_files import WalFiles
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Bound = int | None

@@ -8,7 +8,7 @@ from struct import pack, unpack_from
 import numpy as np
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
 from walkeeper_pager.places import FORKS, Place
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.page import PAGE_BYTES

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Column
-from walkeeper_history.walk import HAS_IMAGE
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.walk import HAS_IMAGE
+from walkeeper_history.wal.reading import Batch
 from walkeeper_pager.places import Place
 from walkeeper_replay.apply import FORK_MASK, HEAP, HEAP2
 from walkeeper_replay.files_of_records import Change, changes_of

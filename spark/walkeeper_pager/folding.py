@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.segment import Bytes, Column
+from walkeeper_history.wal.reading import Batch
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.block_index import number_places, replayed_blocks
 from walkeeper_pager.page_redo import PageState, bring_on

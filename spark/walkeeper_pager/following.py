@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import LOGICAL_LOG, HistoryError
-from walkeeper_history.plan import make_plan
-from walkeeper_history.safekeeper_link import LogState, SafekeeperLink, Unavailable
-from walkeeper_history.timelines import Stretch, parse_history
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.wal.archive_names import archived_file
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.safekeeper_link import LogState, SafekeeperLink, Unavailable
+from walkeeper_history.wal.timelines import Stretch, parse_history
+from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_pager.pager import Pager
 
 logger = logging.getLogger("walkeeper.pager")

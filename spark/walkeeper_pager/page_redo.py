@@ -20,12 +20,12 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import DamagedWal
-from walkeeper_history.plan import PlannedSegment, make_plan
-from walkeeper_history.reading import Batch, SegmentReader
-from walkeeper_history.segment import SLACK_BYTES, Bytes, Column
-from walkeeper_history.versions import WalVersion, rmgr_names
-from walkeeper_history.wal_files import LocalFiles
-from walkeeper_history.walk import HAS_IMAGE, Buffers, WalkRequest, engine
+from walkeeper_history.records.segment import SLACK_BYTES, Bytes, Column
+from walkeeper_history.records.versions import WalVersion, rmgr_names
+from walkeeper_history.records.walk import HAS_IMAGE, Buffers, WalkRequest, engine
+from walkeeper_history.wal.plan import PlannedSegment, make_plan
+from walkeeper_history.wal.reading import Batch, SegmentReader
+from walkeeper_history.wal.wal_files import LocalFiles
 from walkeeper_pager.block_index import SEQUENCE, Step
 from walkeeper_pager.places import Place
 from walkeeper_pager.received_wal import ReceivedWal

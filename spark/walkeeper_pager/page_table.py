@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
 from walkeeper_pager.page_redo import PageState
 from walkeeper_pager.places import Place
 from walkeeper_replay.apply import GONE, KNOWN

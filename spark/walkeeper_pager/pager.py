@@ -25,11 +25,11 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import DamagedWal, HistoryError
-from walkeeper_history.plan import Plan, make_plan
-from walkeeper_history.reading import Batch, SegmentReader
-from walkeeper_history.segment import Bytes
-from walkeeper_history.sweep import raise_fatal
-from walkeeper_history.wal_files import LocalFiles
+from walkeeper_history.records.segment import Bytes
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.reading import Batch, SegmentReader
+from walkeeper_history.wal.sweep import raise_fatal
+from walkeeper_history.wal.wal_files import LocalFiles
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.block_index import BlockIndex, Step
 from walkeeper_pager.folding import current, fold_segment

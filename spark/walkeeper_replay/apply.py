@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_history.walk import HAS_IMAGE
+from walkeeper_history.records.walk import HAS_IMAGE
 from walkeeper_replay import heap2_redo, heap_redo
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.heap2_redo import redo_heap2

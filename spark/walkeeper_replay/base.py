@@ -19,8 +19,8 @@ import numpy as np
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
+from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.files_of_records import parse_map
 from walkeeper_replay.page import PAGE_BYTES
 from walkeeper_replay.pass_over import xlog_records

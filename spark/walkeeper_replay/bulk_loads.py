@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
+from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.pass_over import xlog_records
 
 _PARAMETER_CHANGE = 0x60

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Plan
-from walkeeper_history.segment import Column
-from walkeeper_history.sweep import OnProblem, raise_fatal
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.records.segment import Column
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.apply import RECORD_VERSIONS
 from walkeeper_replay.base import DEFAULT_TABLESPACE, GLOBAL_TABLESPACE, BaseDirectory, Consistency
 from walkeeper_replay.bulk_loads import BulkLoads

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.columns import TIMESTAMP
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.gather import MICROSECONDS_1970_TO_2000
-from walkeeper_history.plan import Plan
-from walkeeper_history.segment import Column
-from walkeeper_history.sweep import OnProblem, raise_fatal
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_history.records.segment import Column
+from walkeeper_history.rows.columns import TIMESTAMP
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.apply import (
     DELETED,
     INSERTED,

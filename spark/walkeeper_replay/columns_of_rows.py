@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.gather import MICROSECONDS_1970_TO_2000
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_replay.catalog import Attribute, Table
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.database_text import UnknownText

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 try:
-    from walkeeper_history.numba_kept import kept
+    from walkeeper_history.records.numba_kept import kept
 except ModuleNotFoundError as missing:
     if missing.name not in ("numba", "llvmlite"):
         raise

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.reading import Batch
-from walkeeper_history.walk import HAS_IMAGE
+from walkeeper_history.records.walk import HAS_IMAGE
+from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.apply import KNOWN, apply_one, restore_image, slot_of
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.page import (

@@ -13,9 +13,9 @@ from struct import Struct, unpack_from
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.transactions import HAS_INFO, parse_ending
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.wal.reading import Batch
 
 Place = tuple[int, int, int]
 _STORAGE, _DATABASE = RMGR_IDS["Storage"], RMGR_IDS["Database"]

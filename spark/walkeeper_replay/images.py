@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_history.errors import DamagedWal
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Bytes, Column
-from walkeeper_history.walk import HAS_IMAGE
+from walkeeper_history.records.segment import Bytes, Column
+from walkeeper_history.records.walk import HAS_IMAGE
+from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.page import PAGE_BYTES
 

@@ -37,8 +37,8 @@ from walkeeper_common.postgres.pgoutput import (
     relations_of,
 )
 from walkeeper_common.postgres.walformat import InvalidWal
-from walkeeper_history.entry_files import EntryFiles
 from walkeeper_history.errors import DamagedWal
+from walkeeper_history.wal.entry_files import EntryFiles
 from walkeeper_replay.catalog import Table
 from walkeeper_replay.changes import Change
 from walkeeper_replay.store import Relation

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.numerics import numeric_text
 from walkeeper_replay.page import get16

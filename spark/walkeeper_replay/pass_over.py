@@ -14,11 +14,11 @@ import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, header_bytes
-from walkeeper_history.plan import Plan
-from walkeeper_history.reading import Batch, SegmentReader
-from walkeeper_history.sweep import OnProblem, raise_fatal
-from walkeeper_history.versions import RMGR_IDS
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.reading import Batch, SegmentReader
+from walkeeper_history.wal.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal.wal_files import WalFiles
 
 Consumer = Callable[[Batch], None]
 _XLOG = RMGR_IDS["XLOG"]

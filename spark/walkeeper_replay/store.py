@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.segment import Bytes, Column
+from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.apply import (
     ARENA,
     BLOCKS_PER_PART,

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Plan
-from walkeeper_history.sweep import OnProblem, raise_fatal
-from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.sweep import OnProblem, raise_fatal
+from walkeeper_history.wal.wal_files import WalFiles, open_files
 from walkeeper_replay.apply import BROKEN, KNOWN
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog, Table

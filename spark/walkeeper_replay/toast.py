@@ -14,8 +14,8 @@ from struct import unpack_from
 
 import numpy as np
 
-from walkeeper_history.gather import integers
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.gather import integers
+from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_replay.deform import COMPRESSED, EXTERNAL, PLAIN, deform, varlena
 from walkeeper_replay.images import unpack
 

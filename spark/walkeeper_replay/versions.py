@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walkeeper_history.gather import integers
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.gather import integers
+from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_replay.apply import DELETED, OLD, SEEN, UNDONE
 from walkeeper_replay.page import INFOMASK, XMAX, XMIN
 from walkeeper_replay.store import Events

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_history.segment import Column
+from walkeeper_history.records.segment import Column
 from walkeeper_replay.apply import KNOWN
 from walkeeper_replay.compiled import compiled
 from walkeeper_replay.page import (

@@ -17,11 +17,11 @@ from typing import Protocol
 
 import numpy as np
 
-from walkeeper_history.gather import integers
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Column
-from walkeeper_history.transactions import HAS_INFO, parse_ending
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.records.gather import integers
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.wal.reading import Batch
 
 NEVER = np.iinfo(np.int64).max
 BEFORE, ASSUMED = 0, -1

@@ -314,7 +314,7 @@ def test_a_store_that_cuts_its_answers_gets_no_receipt_until_it_does_not(server:
 
 
 def test_every_file_of_the_archive_is_read_by_wal_history(archive: Archive) -> None:
-    from walkeeper_history.archive_names import archived_file
+    from walkeeper_history.wal.archive_names import archived_file
 
     archive.put(SEGMENT, WAL, Packing.ZSTD)
     archive.put(partial_file(1, Lsn(4 * MB + 7), MB), WAL[:7])

@@ -17,9 +17,9 @@ PACKAGES = (
 )
 # Compiled by numba, which cannot compile what the fuzzer adds.
 NOT_TRACED = (
-    "walkeeper_history.crc32c_numba",
-    "walkeeper_history.stats_numba",
-    "walkeeper_history.walk_numba",
+    "walkeeper_history.records.crc32c_numba",
+    "walkeeper_history.rows.stats_numba",
+    "walkeeper_history.records.walk_numba",
 )
 
 PLACES = {

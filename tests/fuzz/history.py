@@ -16,14 +16,14 @@ from tests.fuzz.blocks import block_seeds
 from tests.fuzz.contract import Target, require
 from tests.fuzz.wal import BYTES, laid_out
 from walkeeper_common.lsn import LSN_MAX
-from walkeeper_history.archive_names import archived_file
 from walkeeper_history.find import deeds_of_segment, findings
-from walkeeper_history.plan import PlannedSegment
-from walkeeper_history.reading import SegmentReader
-from walkeeper_history.report_data import gather
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
+from walkeeper_history.records.walk import BLOCK_ROW, RECORD_ROW, Buffers
+from walkeeper_history.report.data import gather
 from walkeeper_history.tables import TABLE_NAMES, Table, column_names, table
-from walkeeper_history.walk import BLOCK_ROW, RECORD_ROW, Buffers
+from walkeeper_history.wal.archive_names import archived_file
+from walkeeper_history.wal.plan import PlannedSegment
+from walkeeper_history.wal.reading import SegmentReader
 
 TIMELINE_MAX = 9
 # So few that walks end and go on because of them.
@@ -122,7 +122,7 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 def run_names(data: bytes) -> None:
     """Names of files in an archive, and what is in a history file."""
     from walkeeper_history.errors import HistoryError
-    from walkeeper_history.timelines import parse_history
+    from walkeeper_history.wal.timelines import parse_history
 
     text = data.decode("utf-8", "replace")
     path, _, content = text.partition("\n")

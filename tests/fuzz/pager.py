@@ -17,8 +17,8 @@ from tests.fuzz.blocks import block_seeds
 from tests.fuzz.contract import Target, require
 from tests.fuzz.history import FEW_BLOCKS, FEW_RECORDS, planned
 from tests.fuzz.wal import BYTES, laid_out
-from walkeeper_history.reading import SegmentReader
-from walkeeper_history.walk import Buffers
+from walkeeper_history.records.walk import Buffers
+from walkeeper_history.wal.reading import SegmentReader
 from walkeeper_pager.block_index import BlockIndex, Step
 from walkeeper_pager.page_requests import TIMEOUT_S_MAX, PageRequest
 from walkeeper_pager.places import FORKS, NotAPlace, NotReplayed, Place

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from walkeeper_history.plan import Plan, Problem, make_plan
-from walkeeper_history.reading import Reading
-from walkeeper_history.stats import Stats
-from walkeeper_history.sweep import SweepOptions, sweep
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.rows.stats import Stats
+from walkeeper_history.wal.plan import Plan, Problem, make_plan
+from walkeeper_history.wal.reading import Reading
+from walkeeper_history.wal.sweep import SweepOptions, sweep
+from walkeeper_history.wal.wal_files import open_files
 
 
 def stats_of_segment(reading: Reading) -> Stats:

@@ -19,13 +19,13 @@ from tests.history.reading_whole import stats_of_segment, whole_stats
 from tests.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import DamagedWal, HistoryError
-from walkeeper_history.plan import make_plan
-from walkeeper_history.stats import Stats
-from walkeeper_history.sweep import sweep
-from walkeeper_history.timelines import Stretch, parse_history
-from walkeeper_history.wal_files import LocalFiles, ObjectFiles, open_files
+from walkeeper_history.rows.stats import Stats
+from walkeeper_history.wal.archive_names import archived_file
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.sweep import sweep
+from walkeeper_history.wal.timelines import Stretch, parse_history
+from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles, open_files
 
 MB = 1 << 20
 SHA = hashlib.sha1(b"x").hexdigest()
@@ -264,7 +264,7 @@ def test_a_range_takes_the_records_that_start_in_it(tmp_path: Path) -> None:
     maker = made_stream()
     lay(tmp_path, files_of(maker))
     files = LocalFiles(tmp_path)
-    from walkeeper_history.reading import SegmentReader
+    from walkeeper_history.wal.reading import SegmentReader
 
     begin, end = (maker.records[k].start_lsn for k in (50, -50))
     plan = make_plan(files, start_lsn=int(begin), end_lsn=int(end))

@@ -15,9 +15,9 @@ from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
 from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
-from walkeeper_history.plan import make_plan
 from walkeeper_history.times import lsn_range
-from walkeeper_history.wal_files import LocalFiles
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.wal_files import LocalFiles
 
 XACT_COMMIT, TRANSACTION = 0x00, 1
 START = datetime(2024, 5, 1, tzinfo=UTC)

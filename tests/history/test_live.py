@@ -22,11 +22,11 @@ from tests.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import Follower, log_end
-from walkeeper_history.live import LiveFiles
-from walkeeper_history.plan import make_plan
-from walkeeper_history.reading import SegmentReader
 from walkeeper_history.tables import table
-from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_history.wal.wal_files import WalFiles, open_files
 
 
 def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:
@@ -221,7 +221,7 @@ def test_a_growing_log_is_followed_and_only_new_wal_is_fetched() -> None:
 def test_one_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr("walkeeper_history.safekeeper_link.CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr("walkeeper_history.wal.safekeeper_link.CONNECT_TIMEOUT_S", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent, safekeepers(served(made())) as running:
         url = running.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         files = LiveFiles(url)

@@ -15,7 +15,7 @@ from pyspark_pgwal.source import PgWalOptions
 from tests.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.relation_names import NamedRelation, RelationNames, load_names
+from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 
 pytestmark = pytest.mark.postgres
 

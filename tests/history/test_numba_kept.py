@@ -8,7 +8,7 @@ from pathlib import Path
 
 CODE = """
 from numba.core.caching import FunctionCache
-from walkeeper_history.numba_kept import kept
+from walkeeper_history.records.numba_kept import kept
 
 FunctionCache._impl_class._locator_classes = []  # what a user without a writable place has
 

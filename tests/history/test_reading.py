@@ -18,9 +18,7 @@ from tests.history.made_wal import (
     write_segments,
 )
 from tests.wal_maker import WalMaker, random_wal, up_to_page_end
-from walkeeper_history.plan import PlannedSegment, Problem
-from walkeeper_history.reading import Batch, SegmentReader
-from walkeeper_history.segment import (
+from walkeeper_history.records.segment import (
     copy_payload,
     end_lsn_at,
     lsn_at,
@@ -29,8 +27,10 @@ from walkeeper_history.segment import (
     page_offset,
     payload_bytes,
 )
-from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.walk import BLOCKS_PER_RECORD_MAX, Buffers
+from walkeeper_history.records.walk import BLOCKS_PER_RECORD_MAX, Buffers
+from walkeeper_history.wal.plan import PlannedSegment, Problem
+from walkeeper_history.wal.reading import Batch, SegmentReader
+from walkeeper_history.wal.wal_files import WalFiles
 
 ENGINES = ("numba", "numpy")
 MANY = settings(

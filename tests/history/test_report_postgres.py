@@ -14,11 +14,11 @@ import pytest
 from tests.history.reading_whole import whole_stats
 from tests.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_cli.program import run
-from walkeeper_history.plan import make_plan
-from walkeeper_history.report_data import ReportData, gather
-from walkeeper_history.spacing import spacings
-from walkeeper_history.sweep import sweep
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.report.data import ReportData, gather
+from walkeeper_history.report.spacing import spacings
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.sweep import sweep
+from walkeeper_history.wal.wal_files import open_files
 
 pytestmark = pytest.mark.postgres
 

@@ -21,7 +21,7 @@ from walkeeper_common.postgres.pgwire import (
     ready_for_query,
     result,
 )
-from walkeeper_history.safekeeper_link import SafekeeperLink, Unavailable
+from walkeeper_history.wal.safekeeper_link import SafekeeperLink, Unavailable
 
 GREETING = authentication_ok() + parameter_status("server_version", "15.18") + ready_for_query()
 ENCRYPTION_REQUESTS = [(80877103).to_bytes(4, "big"), (80877104).to_bytes(4, "big")]

@@ -15,8 +15,8 @@ from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.postgres_server import PostgresServer, program, server_environment
-from walkeeper_history.plan import Plan
-from walkeeper_history.stats import format_stats
+from walkeeper_history.rows.stats import format_stats
+from walkeeper_history.wal.plan import Plan
 
 pytestmark = pytest.mark.postgres
 

@@ -19,7 +19,7 @@ from tests.history.workload import SETTINGS
 from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation, server_environment
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.stats import format_stats
+from walkeeper_history.rows.stats import format_stats
 
 pytestmark = pytest.mark.postgres
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
 from walkeeper_pager.pager import Pager
 from walkeeper_pager.places import NoSuchPage, NotReplayed, Place
 from walkeeper_replay.consistency import mask_heap_page

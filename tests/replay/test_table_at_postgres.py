@@ -20,11 +20,11 @@ from tests.replay.seeds import drawn_seed
 from tests.replay.sessions import Sessions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.events import XACT_COLUMNS, lock_arrays, transactions_of
-from walkeeper_history.plan import make_plan
-from walkeeper_history.reading import Batch
-from walkeeper_history.view import View
-from walkeeper_history.wal_files import open_files
+from walkeeper_history.rows.events import XACT_COLUMNS, lock_arrays, transactions_of
+from walkeeper_history.rows.view import View
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.wal.reading import Batch
+from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.arrow_text import rows_of_text
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.pass_over import pass_over

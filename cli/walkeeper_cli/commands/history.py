@@ -52,7 +52,7 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     """
     from walkeeper_cli.history.reading import opened
     from walkeeper_cli.history.stats import document, gather
-    from walkeeper_history.stats import format_stats
+    from walkeeper_history.rows.stats import format_stats
 
     with opened(source) as archive:
         found = gather(archive)

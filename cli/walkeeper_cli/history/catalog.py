@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from walkeeper_cli.history.options import NameSource
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.relation_names import NamedRelation, RelationNames, load_names
+from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 
 _DATABASES = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname"
 _RELATIONS = """

@@ -11,7 +11,7 @@ import click
 from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.find import Finding, deeds_of_segment, findings, transaction
-from walkeeper_history.relation_names import RelationNames
+from walkeeper_history.rows.relation_names import RelationNames
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 RELATIONS_SHOWN_MAX = 8

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 
 from walkeeper_cli.history.options import Source
-from walkeeper_history.entry_files import EntryFiles, is_entry_log
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.entry_files import EntryFiles, is_entry_log
 from walkeeper_replay.changes import Change
 from walkeeper_replay.logged_changes import LoggedChanges, selected
 

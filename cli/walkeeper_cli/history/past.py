@@ -23,8 +23,8 @@ from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import Plan, make_plan
 from walkeeper_history.times import lsn_range
+from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog import Catalog, Database, Table
 from walkeeper_replay.catalog_history import CatalogHistory

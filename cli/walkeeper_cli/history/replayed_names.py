@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from walkeeper_history.plan import Plan, make_plan
-from walkeeper_history.relation_names import NamedRelation, RelationNames
-from walkeeper_history.sweep import OnProblem
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.rows.relation_names import NamedRelation, RelationNames
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.sweep import OnProblem
+from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.base import BaseDirectory
 from walkeeper_replay.catalog_history import CatalogHistory, Named
 from walkeeper_replay.table_at import refuse_before

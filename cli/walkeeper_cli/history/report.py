@@ -8,8 +8,8 @@ from pathlib import Path
 from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.reading import Archive
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.report_data import ReportData, gather
-from walkeeper_history.report_page import render
+from walkeeper_history.report.data import ReportData, gather
+from walkeeper_history.report.page import render
 
 
 def write(archive: Archive, output: str, named: NameSource) -> None:

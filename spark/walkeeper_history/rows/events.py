@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.columns import (
+from walkeeper_history.records.gather import names, timestamps
+from walkeeper_history.records.segment import Column
+from walkeeper_history.rows.columns import (
     RECORD_COLUMNS,
     TIMESTAMP,
     ColumnOf,
@@ -23,15 +25,13 @@ from walkeeper_history.columns import (
     text,
     whole,
 )
-from walkeeper_history.gather import names, timestamps
-from walkeeper_history.segment import Column
-from walkeeper_history.transactions import (
+from walkeeper_history.rows.transactions import (
     HAS_INFO,
     Ending,
     parse_ending,
     parse_prepare,
 )
-from walkeeper_history.view import View
+from walkeeper_history.rows.view import View
 
 _PREPARE = 1
 _ENDINGS = (0, 1, 2, 3, 4)

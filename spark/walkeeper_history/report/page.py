@@ -16,12 +16,12 @@ from importlib.resources import files as package_files
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.plan import Problem
-from walkeeper_history.relation_names import RelationNames
-from walkeeper_history.report_charts import Bar, iec, share, stacked
-from walkeeper_history.report_data import ReportData
-from walkeeper_history.segment import Column
-from walkeeper_history.spacing import Spacing, spacings
+from walkeeper_history.records.segment import Column
+from walkeeper_history.report.charts import Bar, iec, share, stacked
+from walkeeper_history.report.data import ReportData
+from walkeeper_history.report.spacing import Spacing, spacings
+from walkeeper_history.rows.relation_names import RelationNames
+from walkeeper_history.wal.plan import Problem
 
 BUCKETS = 120
 ROWS_MAX = 25
@@ -46,7 +46,7 @@ def render(data: ReportData, *, title: str, names: RelationNames) -> str:
         _checkpoints(data),
         _advice(data, known),
     ]
-    style = package_files("walkeeper_history").joinpath("report.css").read_text("utf-8")
+    style = package_files("walkeeper_history.report").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import DamagedWal
-from walkeeper_history.loading import Room
-from walkeeper_history.plan import Plan, Problem
-from walkeeper_history.reading import Reading, SegmentReader, Summary
-from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.walk import Buffers
+from walkeeper_history.records.walk import Buffers
+from walkeeper_history.wal.loading import Room
+from walkeeper_history.wal.plan import Plan, Problem
+from walkeeper_history.wal.reading import Reading, SegmentReader, Summary
+from walkeeper_history.wal.wal_files import WalFiles
 
 Made = TypeVar("Made")
 OnProblem = Callable[[Problem], None]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.gather import binaries, names
-from walkeeper_history.relation_names import RelationNames
-from walkeeper_history.segment import Column
-from walkeeper_history.versions import WalVersion, rmgr_names
-from walkeeper_history.view import View
+from walkeeper_history.records.gather import binaries, names
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import WalVersion, rmgr_names
+from walkeeper_history.rows.relation_names import RelationNames
+from walkeeper_history.rows.view import View
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 

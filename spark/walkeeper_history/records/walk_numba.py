@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from walkeeper_history.crc32c_numba import update_byte, update_word, update_words
-from walkeeper_history.numba_kept import kept
-from walkeeper_history.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
-from walkeeper_history.walk import (
+from walkeeper_history.records.crc32c_numba import update_byte, update_word, update_words
+from walkeeper_history.records.numba_kept import kept
+from walkeeper_history.records.segment import LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES, payload_bytes
+from walkeeper_history.records.walk import (
     BLOCK_ID_MAX,
     BLOCKS_PER_RECORD_MAX,
     HAS_DATA,
@@ -213,7 +213,7 @@ def _walk(
 
 
 def walk(request: WalkRequest, buffers: Buffers) -> Walked:
-    """See walkeeper_history.walk."""
+    """See walkeeper_history.records.walk."""
     payload = request.payload
     assert payload.ctypes.data % 8 == 0, "CRCs are made of whole words"
     assert request.available + 8 <= len(payload), f"{request.available=} {len(payload)=}"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Column
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.wal.reading import Batch
 
 SAMPLE = 16
 WILL_INIT = 0x40

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Column
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.wal.reading import Batch
 
 RELATION_SCHEMA = pa.schema(
     [

@@ -16,13 +16,13 @@ import numpy as np
 from walkeeper_common.entries import SEGMENT_MAGIC, EntryWalk, SegmentHeader, is_of_entries
 from walkeeper_common.lsn import Lsn, is_segment_size, parse_segment_name
 from walkeeper_common.postgres.walformat import InvalidWal
-from walkeeper_history.archive_names import ArchivedFile, archived_file
 from walkeeper_history.errors import DamagedWal, HistoryError
-from walkeeper_history.live import LiveFiles
-from walkeeper_history.safekeeper_link import SafekeeperLink
-from walkeeper_history.segment import Bytes
-from walkeeper_history.timelines import Stretch
-from walkeeper_history.wal_files import WalFiles, open_files
+from walkeeper_history.records.segment import Bytes
+from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
+from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.safekeeper_link import SafekeeperLink
+from walkeeper_history.wal.timelines import Stretch
+from walkeeper_history.wal.wal_files import WalFiles, open_files
 
 NO_TIMELINES = 1 << 64
 

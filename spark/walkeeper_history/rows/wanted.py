@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES
-from walkeeper_history.plan import Plan
-from walkeeper_history.segment import Column
-from walkeeper_history.versions import rmgr_names
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import rmgr_names
+from walkeeper_history.wal.plan import Plan
 
 Times = tuple[int | None, int | None]
 

@@ -17,13 +17,13 @@ from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
-from walkeeper_history.archive_names import ArchivedFile, archived_file
-from walkeeper_history.entry_files import holds_entries
 from walkeeper_history.errors import LOGICAL_LOG, DamagedWal, HistoryError
-from walkeeper_history.timelines import Stretch, guessed_history, parse_history
-from walkeeper_history.versions import MAJORS
-from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.walk import RECORD_BYTES_MAX
+from walkeeper_history.records.versions import MAJORS
+from walkeeper_history.records.walk import RECORD_BYTES_MAX
+from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
+from walkeeper_history.wal.entry_files import holds_entries
+from walkeeper_history.wal.timelines import Stretch, guessed_history, parse_history
+from walkeeper_history.wal.wal_files import WalFiles
 
 Chosen = tuple[int, ArchivedFile, int]
 SAMPLES_MAX = 5  # segments whose headers say which cluster this is

@@ -17,7 +17,7 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import (
+from walkeeper_history.records.segment import (
     HEADER_ROW,
     LONG_HEADER_EXCESS,
     SLACK_BYTES,
@@ -29,7 +29,7 @@ from walkeeper_history.segment import (
     payload_bytes,
     whole_pages,
 )
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.wal.wal_files import WalFiles
 
 SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
 VECTORS_MAX = 1024  # of one preadv: IOV_MAX

@@ -12,11 +12,11 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from walkeeper_history.gather import integers
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Bytes, Column
-from walkeeper_history.stats import record_kind
-from walkeeper_history.versions import RMGR_IDS
+from walkeeper_history.records.gather import integers
+from walkeeper_history.records.segment import Bytes, Column
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.stats import record_kind
+from walkeeper_history.wal.reading import Batch
 
 Kept = TypeVar("Kept")
 

@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field
 from struct import Struct, error
 
-from walkeeper_history.versions import WalVersion
+from walkeeper_history.records.versions import WalVersion
 
 HAS_INFO = 0x80
 _DBINFO, _SUBXACTS, _RELATIONS, _INVALS = 0x01, 0x02, 0x04, 0x08

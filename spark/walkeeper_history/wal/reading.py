@@ -21,9 +21,7 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, page_header
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.loading import Loaded, Room
-from walkeeper_history.plan import PlannedSegment, Problem
-from walkeeper_history.segment import (
+from walkeeper_history.records.segment import (
     LONG_HEADER_EXCESS,
     PAGE_PAYLOAD_BYTES,
     Bytes,
@@ -38,10 +36,8 @@ from walkeeper_history.segment import (
     page_offset,
     payload_bytes,
 )
-from walkeeper_history.spill import read_spill
-from walkeeper_history.versions import WalVersion, version_of
-from walkeeper_history.wal_files import WalFiles
-from walkeeper_history.walk import (
+from walkeeper_history.records.versions import WalVersion, version_of
+from walkeeper_history.records.walk import (
     RMGR_XLOG,
     XLOG_SWITCH,
     Buffers,
@@ -51,6 +47,10 @@ from walkeeper_history.walk import (
     WalkRequest,
     engine,
 )
+from walkeeper_history.wal.loading import Loaded, Room
+from walkeeper_history.wal.plan import PlannedSegment, Problem
+from walkeeper_history.wal.spill import read_spill
+from walkeeper_history.wal.wal_files import WalFiles
 
 _REASONS = {
     Stop.ZERO: "invalid record length at {lsn}: wanted 24, got 0",

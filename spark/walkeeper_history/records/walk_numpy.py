@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from walkeeper_history.segment import Bytes, Column, lsn_at
-from walkeeper_history.walk import (
+from walkeeper_history.records.segment import Bytes, Column, lsn_at
+from walkeeper_history.records.walk import (
     BLOCK_ID_MAX,
     BLOCK_ROW,
     BLOCKS_PER_RECORD_MAX,
@@ -226,7 +226,7 @@ def _first(wrong: npt.NDArray[np.bool_]) -> int:
 
 
 def walk(request: WalkRequest, buffers: Buffers) -> Walked:
-    """See walkeeper_history.walk."""
+    """See walkeeper_history.records.walk."""
     payload = request.payload
     starts, stop, offset = _chain(request, len(buffers.records))
     lengths = _integers(payload, starts, 4)

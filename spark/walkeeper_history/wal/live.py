@@ -23,11 +23,11 @@ from typing import TypeVar
 import numpy as np
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
-from walkeeper_history.archive_names import archived_file
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.safekeeper_link import LogState, SafekeeperLink, Unavailable
-from walkeeper_history.segment import Bytes
-from walkeeper_history.timelines import Stretch, parse_history
+from walkeeper_history.records.segment import Bytes
+from walkeeper_history.wal.archive_names import archived_file
+from walkeeper_history.wal.safekeeper_link import LogState, SafekeeperLink, Unavailable
+from walkeeper_history.wal.timelines import Stretch, parse_history
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}")
@@ -70,7 +70,7 @@ class LiveFiles:
         return type(self), (self._url,)
 
     def is_logical(self) -> bool:
-        """Whether the log has decoded changes instead of WAL (walkeeper_history.entry_files)."""
+        """Whether the log has decoded changes instead of WAL (entry_files.py)."""
         return self._first_of("", lambda link: link.is_logical())
 
     # The tree

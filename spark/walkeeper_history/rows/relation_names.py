@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import Column
+from walkeeper_history.records.segment import Column
 
 Relation = tuple[int, int, int]
 FORMAT = 1

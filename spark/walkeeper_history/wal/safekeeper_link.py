@@ -26,7 +26,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import Keepalive, StandbyStatus, XLogData
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 15.0

@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.reading import Batch
-from walkeeper_history.segment import Column
-from walkeeper_history.versions import RMGR_IDS, RMGR_NAMES, rmgr_names
+from walkeeper_history.records.segment import Column
+from walkeeper_history.records.versions import RMGR_IDS, RMGR_NAMES, rmgr_names
+from walkeeper_history.wal.reading import Batch
 
 KINDS = 4096  # 256 resource managers, 16 kinds of record each
 _TRANSACTION = RMGR_IDS["Transaction"]
@@ -45,7 +45,7 @@ def add_kinds(
 @cache
 def _fastest() -> Callable[..., None]:
     try:
-        from walkeeper_history.stats_numba import add_kinds as compiled
+        from walkeeper_history.rows.stats_numba import add_kinds as compiled
     except ModuleNotFoundError as missing:
         if missing.name not in ("numba", "llvmlite"):
             raise

@@ -18,7 +18,7 @@ from functools import cache
 
 import numpy as np
 
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.segment import Bytes, Column
 
 RECORD_HEADER_BYTES = 24
 RECORD_BYTES_MAX = 1 << 30
@@ -134,12 +134,12 @@ def engine(name: str = "auto") -> Walk:
         raise ValueError(f"no engine {name!r}: auto, numba or numpy")
     if name != "numpy":
         try:
-            from walkeeper_history.walk_numba import walk
+            from walkeeper_history.records.walk_numba import walk
         except ModuleNotFoundError as missing:
             if name == "numba" or missing.name not in ("numba", "llvmlite"):
                 raise
         else:
             return walk
-    from walkeeper_history.walk_numpy import walk as slower
+    from walkeeper_history.records.walk_numpy import walk as slower
 
     return slower

@@ -15,8 +15,7 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import FIRST_IS_CONTRECORD, LONG_HEADER_BYTES, page_header
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.plan import PlannedSegment
-from walkeeper_history.segment import (
+from walkeeper_history.records.segment import (
     Bytes,
     copy_payload,
     inspect_pages,
@@ -26,7 +25,8 @@ from walkeeper_history.segment import (
     payload_bytes,
     whole_pages,
 )
-from walkeeper_history.wal_files import WalFiles
+from walkeeper_history.wal.plan import PlannedSegment
+from walkeeper_history.wal.wal_files import WalFiles
 
 
 @dataclass(frozen=True, slots=True)

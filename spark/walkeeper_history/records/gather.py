@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from walkeeper_history.segment import Bytes, Column
+from walkeeper_history.records.segment import Bytes, Column
 
 MICROSECONDS_1970_TO_2000 = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
 TIMESTAMP_MAX = 1 << 62

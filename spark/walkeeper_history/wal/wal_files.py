@@ -2,7 +2,7 @@
 
     open_files(url) -> WalFiles      list_files(), read(path), read_front(path, size)
 
-walkeeper://host:port,…/cluster is what safekeepers serve (walkeeper_history.live). Another URL with
+walkeeper://host:port,…/cluster is what safekeepers serve (live.py). Another URL with
 `://` goes through obstore (s3://, gs://, az://, file://, memory://), with the
 configuration its environment variables give; everything else is a local path. How a file is
 compressed is seen from its first bytes, because Barman keeps PostgreSQL's names: gzip, zstd, lz4,
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.segment import Bytes
+from walkeeper_history.records.segment import Bytes
 
 WAL_BYTES_MAX = 1 << 30  # no segment is longer; what unpacks to more is not one
 CHUNK_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class WalFiles(Protocol):
 def open_files(url: str) -> WalFiles:
     """The tree at `url`; HistoryError if there is none."""
     if url.startswith("walkeeper://"):
-        from walkeeper_history.live import LiveFiles
+        from walkeeper_history.wal.live import LiveFiles
 
         return LiveFiles(url)
     if "://" in url and not url.startswith("file://"):

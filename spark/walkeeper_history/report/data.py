@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_history.events import (
+from walkeeper_history.records.segment import Column
+from walkeeper_history.report.spacing import Touches
+from walkeeper_history.rows.events import (
     CHECKPOINT_COLUMNS,
     checkpoints_of,
     commit_times,
     transactions_of,
 )
-from walkeeper_history.plan import Problem
-from walkeeper_history.reading import Batch, Reading, Summary
-from walkeeper_history.relations import RelationSums
-from walkeeper_history.segment import Column
-from walkeeper_history.spacing import Touches
-from walkeeper_history.stats import Stats
-from walkeeper_history.view import View
+from walkeeper_history.rows.relations import RelationSums
+from walkeeper_history.rows.stats import Stats
+from walkeeper_history.rows.view import View
+from walkeeper_history.wal.plan import Problem
+from walkeeper_history.wal.reading import Batch, Reading, Summary
 
 POINTS_PER_BATCH = 64
 TRANSACTIONS_PER_SEGMENT = 50

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_history.numba_kept import kept
+from walkeeper_history.records.numba_kept import kept
 
 
 @kept

@@ -1,0 +1,1 @@
+"""`walkeeper history report`: what it gathers, and the page that it makes of that."""
