@@ -32,9 +32,9 @@ from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.sweep import raise_fatal
 from walkeeper_history.wal.wal_files import open_files
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
+from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
 
 _OPTIONS = (

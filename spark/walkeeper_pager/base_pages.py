@@ -10,8 +10,8 @@ import numpy as np
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.segment import Bytes
 from walkeeper_pager.places import FORKS, Place
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.page import PAGE_BYTES
 
 _FILE_BLOCKS = 131072  # of 8 kB, in each of a relation's files
 _FILES_OPEN_MAX = 64

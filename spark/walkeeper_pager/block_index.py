@@ -19,8 +19,8 @@ from walkeeper_history.records.segment import Column
 from walkeeper_history.records.walk import HAS_IMAGE
 from walkeeper_history.wal.reading import Batch
 from walkeeper_pager.places import Place
-from walkeeper_replay.apply import FORK_MASK, HEAP, HEAP2
-from walkeeper_replay.files_of_records import Change, changes_of
+from walkeeper_replay.redo.apply import FORK_MASK, HEAP, HEAP2
+from walkeeper_replay.redo.files_of_records import Change, changes_of
 
 SEQUENCE = 15
 _HEAP_INIT = 0x80

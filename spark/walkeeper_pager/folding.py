@@ -19,9 +19,9 @@ from walkeeper_pager.block_index import number_places, replayed_blocks
 from walkeeper_pager.page_redo import PageState, bring_on
 from walkeeper_pager.page_table import PageTable
 from walkeeper_pager.places import Place
-from walkeeper_replay.apply import KNOWN, UNKNOWN
-from walkeeper_replay.files_of_records import Change, CopyDatabase, Drop, changes_of
-from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.redo.apply import KNOWN, UNKNOWN
+from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, changes_of
+from walkeeper_replay.redo.page import PAGE_BYTES
 
 INIT_FORK = 3
 

@@ -29,10 +29,10 @@ from walkeeper_history.wal.wal_files import LocalFiles
 from walkeeper_pager.block_index import SEQUENCE, Step
 from walkeeper_pager.places import Place
 from walkeeper_pager.received_wal import ReceivedWal
-from walkeeper_replay.apply import BROKEN, FORK_MASK, HEAP, HEAP2, KNOWN, XLOG, apply_one
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.images import unpack_images
-from walkeeper_replay.page import (
+from walkeeper_replay.redo.apply import BROKEN, FORK_MASK, HEAP, HEAP2, KNOWN, XLOG, apply_one
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.images import unpack_images
+from walkeeper_replay.redo.page import (
     HEADER_BYTES,
     LOWER,
     PAGE_BYTES,

@@ -21,7 +21,7 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.segment import Bytes
 from walkeeper_pager.page_redo import PageState
 from walkeeper_pager.places import Place
-from walkeeper_replay.apply import GONE, KNOWN
+from walkeeper_replay.redo.apply import GONE, KNOWN
 
 # 32 kB: three pages in one of SQLite's, without overflow.
 _SETTINGS = (

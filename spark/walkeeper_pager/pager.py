@@ -44,9 +44,9 @@ from walkeeper_pager.places import (
     check_place,
 )
 from walkeeper_pager.received_wal import ReceivedWal
-from walkeeper_replay.apply import BROKEN, GONE, KNOWN, UNKNOWN
-from walkeeper_replay.files_of_records import Change, CopyDatabase, Drop
-from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.redo.apply import BROKEN, GONE, KNOWN, UNKNOWN
+from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop
+from walkeeper_replay.redo.page import PAGE_BYTES
 
 logger = logging.getLogger("walkeeper.pager")
 

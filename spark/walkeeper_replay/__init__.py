@@ -1,6 +1,11 @@
 """Replay: what tables held at any LSN, and who changed which row, from WAL alone or over a backup.
 
 Engine-free, as walkeeper_history: numpy, pyarrow, and numba for the redo of pages (without it the
-same code runs interpreted). `heap_redo` applies one record to one page, `replayer` a whole plan to
-the pages of chosen relations, `catalogs` names relations and types, `rows` makes columns of tuples.
+same code runs interpreted).
+
+    redo/       one record on one page (heap_redo), all pages of chosen relations (store, pass_over)
+    tuples/     pages taken apart: values, versions, and what a snapshot sees
+    catalogs/   which tables and types there were at an LSN
+    text/, columns/     values as PostgreSQL prints them, and as Arrow has them
+    table_at, changes, undo, logged_changes, consistency    what people ask for
 """

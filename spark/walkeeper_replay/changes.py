@@ -28,7 +28,12 @@ from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
-from walkeeper_replay.apply import (
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
+from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.columns.arrow_text import texts
+from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
     NEW,
@@ -38,18 +43,13 @@ from walkeeper_replay.apply import (
     SEEN,
     UNDONE,
 )
-from walkeeper_replay.arrow_text import texts
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Catalog, Database, Table
-from walkeeper_replay.catalog_history import CatalogHistory, Named
-from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
-from walkeeper_replay.pass_over import pass_over
-from walkeeper_replay.store import Events, PageStore, Relation
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.pass_over import pass_over
+from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.table_at import COMPLETE
-from walkeeper_replay.table_names import meant
-from walkeeper_replay.toast import Chunks, Fetch, nothing
-from walkeeper_replay.versions import joined
-from walkeeper_replay.xids import Commit
+from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
+from walkeeper_replay.tuples.versions import joined
+from walkeeper_replay.tuples.xids import Commit
 
 VALUES = pa.map_(pa.string(), pa.string())
 SCHEMA = pa.schema(

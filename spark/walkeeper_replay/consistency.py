@@ -20,9 +20,9 @@ import numpy as np
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.records.walk import HAS_IMAGE
 from walkeeper_history.wal.reading import Batch
-from walkeeper_replay.apply import KNOWN, apply_one, restore_image, slot_of
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.page import (
+from walkeeper_replay.redo.apply import KNOWN, apply_one, restore_image, slot_of
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import (
     CID,
     CTID,
     FLAGS,
@@ -40,7 +40,7 @@ from walkeeper_replay.page import (
     set_ctid,
     tuple_at,
 )
-from walkeeper_replay.store import PageStore
+from walkeeper_replay.redo.store import PageStore
 
 CHECKED = 0x02  # XLR_CHECK_CONSISTENCY in a record's info
 EQUAL, DIFFERENT, NOT_KNOWN, NOT_REDONE = 0, 1, 2, 3

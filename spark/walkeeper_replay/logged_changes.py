@@ -39,12 +39,12 @@ from walkeeper_common.postgres.pgoutput import (
 from walkeeper_common.postgres.walformat import InvalidWal
 from walkeeper_history.errors import DamagedWal
 from walkeeper_history.wal.entry_files import EntryFiles
-from walkeeper_replay.catalog import Table
+from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.changes import Change
-from walkeeper_replay.store import Relation
+from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import COMPLETE
-from walkeeper_replay.table_names import meant
-from walkeeper_replay.xids import Commit
+from walkeeper_replay.tuples.xids import Commit
 
 Row = dict[str, str | None]
 

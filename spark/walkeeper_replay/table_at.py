@@ -23,17 +23,17 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles, open_files
-from walkeeper_replay.apply import BROKEN, KNOWN
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Catalog, Table
-from walkeeper_replay.catalog_history import CatalogHistory
-from walkeeper_replay.columns_of_rows import UNREADABLE, RowColumns
-from walkeeper_replay.pass_over import pass_over
-from walkeeper_replay.store import PageStore, Relation
-from walkeeper_replay.toast import Chunks, Fetch, nothing
-from walkeeper_replay.value_text import Printer
-from walkeeper_replay.visible import all_tuples, visible_tuples
-from walkeeper_replay.xids import Xids
+from walkeeper_replay.catalogs.catalog import Catalog, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.redo.apply import BROKEN, KNOWN
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.pass_over import pass_over
+from walkeeper_replay.redo.store import PageStore, Relation
+from walkeeper_replay.text.value_text import Printer
+from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
+from walkeeper_replay.tuples.visible import all_tuples, visible_tuples
+from walkeeper_replay.tuples.xids import Xids
 
 COMPLETE = "complete"
 NO_IMAGE = "made before this WAL, which has no image of it"

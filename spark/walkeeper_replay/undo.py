@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from walkeeper_replay.arrow_text import rows_of_text
-from walkeeper_replay.catalog import Table
+from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes import Change
+from walkeeper_replay.columns.arrow_text import rows_of_text
+from walkeeper_replay.columns.written import SESSION, inserts, literal, qualified, quoted_name
 from walkeeper_replay.table_at import COMPLETE, coverage_of
-from walkeeper_replay.written import SESSION, inserts, literal, qualified, quoted_name
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""

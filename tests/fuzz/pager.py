@@ -22,7 +22,7 @@ from walkeeper_history.wal.reading import SegmentReader
 from walkeeper_pager.block_index import BlockIndex, Step
 from walkeeper_pager.page_requests import TIMEOUT_S_MAX, PageRequest
 from walkeeper_pager.places import FORKS, NotAPlace, NotReplayed, Place
-from walkeeper_replay.apply import FORK_MASK
+from walkeeper_replay.redo.apply import FORK_MASK
 
 REQUESTED = (
     {"relation": "1663/5/16384", "block": "0"},

@@ -22,7 +22,7 @@ from walkeeper_history.wal.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.pager import Pager
 from walkeeper_pager.places import NoSuchPage, NotReplayed, Place
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 
 HISTORY_BYTES = 256 << 20
 ASKED = 2000

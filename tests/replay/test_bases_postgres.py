@@ -16,10 +16,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.wal_files import open_files
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Catalog
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog import Catalog
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import CUT_OFF
+from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 
 pytestmark = pytest.mark.postgres

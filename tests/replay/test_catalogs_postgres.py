@@ -16,11 +16,11 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.wal.wal_files import open_files
-from walkeeper_replay.arrow_text import rows_of_text
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
-from walkeeper_replay.columns_of_rows import UNREADABLE
+from walkeeper_replay.columns.arrow_text import rows_of_text
+from walkeeper_replay.columns.columns_of_rows import UNREADABLE
+from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 from walkeeper_replay.undo import not_undone
 

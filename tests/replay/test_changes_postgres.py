@@ -16,9 +16,9 @@ from tests.replay.sessions import Sessions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.wal_files import open_files
-from walkeeper_replay.arrow_text import rows_of_text
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.table_at import COMPLETE, TableAt
 
 pytestmark = pytest.mark.postgres

@@ -21,7 +21,7 @@ from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_replay.base import BaseDirectory
+from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import coverage_of
 
 pytestmark = pytest.mark.postgres

@@ -25,9 +25,9 @@ from walkeeper_history.rows.view import View
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import Batch
 from walkeeper_history.wal.wal_files import open_files
-from walkeeper_replay.arrow_text import rows_of_text
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.pass_over import pass_over
+from walkeeper_replay.columns.arrow_text import rows_of_text
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.pass_over import pass_over
 from walkeeper_replay.table_at import COMPLETE, TableAt
 
 pytestmark = pytest.mark.postgres

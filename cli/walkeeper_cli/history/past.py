@@ -25,16 +25,16 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.plan import Plan, make_plan
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog import Catalog, Database, Table
-from walkeeper_replay.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
-from walkeeper_replay.store import Relation
+from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines, qualified
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
-from walkeeper_replay.times_text import timestamp_text
+from walkeeper_replay.text.times_text import timestamp_text
+from walkeeper_replay.tuples.xids import Commit
 from walkeeper_replay.undo import not_undone, undo_lines
-from walkeeper_replay.written import csv_line, csv_lines, insert_lines, qualified
-from walkeeper_replay.xids import Commit
 
 FORMATS = ("parquet", "csv", "sql", "json")
 XIDS_SHOWN = 10

@@ -12,10 +12,10 @@ from walkeeper_history.rows.relation_names import NamedRelation, RelationNames
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.wal.sweep import OnProblem
 from walkeeper_history.wal.wal_files import WalFiles
-from walkeeper_replay.base import BaseDirectory
-from walkeeper_replay.catalog_history import CatalogHistory, Named
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
+from walkeeper_replay.columns.written import quoted_name
+from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import refuse_before
-from walkeeper_replay.written import quoted_name
 
 _TOAST_SCHEMA, _INDEX = "pg_toast", "i"
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")

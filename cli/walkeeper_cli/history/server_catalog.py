@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from walkeeper_cli.history.catalog import system_id_of
 from walkeeper_history.errors import HistoryError
-from walkeeper_replay.catalog import Catalog, Database, attribute_of, class_of, type_of
+from walkeeper_replay.catalogs.catalog import Catalog, Database, attribute_of, class_of, type_of
 
 _DATABASE = """
 SELECT oid::bigint, datname::text, encoding, dattablespace::bigint

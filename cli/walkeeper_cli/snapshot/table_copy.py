@@ -22,7 +22,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 from psycopg import sql as text_of
 
-from walkeeper_replay.columns_of_rows import BYTEA, arrow_type
+from walkeeper_replay.columns.columns_of_rows import BYTEA, arrow_type
 
 BLOCK_BYTES = 4 << 20
 _DATE, _TIMESTAMPS = 1082, (1114, 1184)

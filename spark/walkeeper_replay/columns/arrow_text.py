@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
-from walkeeper_replay.columns_of_rows import DAYS_1970_TO_2000
-from walkeeper_replay.float_text import float_text
-from walkeeper_replay.times_text import INT32_MAX, INT64_MAX, date_text, timestamp_text
+from walkeeper_replay.columns.columns_of_rows import DAYS_1970_TO_2000
+from walkeeper_replay.text.float_text import float_text
+from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX, date_text, timestamp_text
 
 
 def _date(days: int) -> str:

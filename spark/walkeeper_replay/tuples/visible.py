@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from walkeeper_history.records.segment import Column
-from walkeeper_replay.apply import KNOWN
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.page import (
+from walkeeper_replay.redo.apply import KNOWN
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import (
     INFOMASK,
     PAGE_BYTES,
     XMAX,
@@ -28,9 +28,9 @@ from walkeeper_replay.page import (
     tuple_at,
     tuple_length,
 )
-from walkeeper_replay.store import PageStore
-from walkeeper_replay.versions import XMAX_COMMITTED, makers_commit, takers_commit, takers_of
-from walkeeper_replay.xids import ASSUMED, NEVER, Xids
+from walkeeper_replay.redo.store import PageStore
+from walkeeper_replay.tuples.versions import XMAX_COMMITTED, makers_commit, takers_commit, takers_of
+from walkeeper_replay.tuples.xids import ASSUMED, NEVER, Xids
 
 _COLUMNS = (np.int64, np.int64, np.uint32, np.uint32, np.uint16, np.uint16)
 

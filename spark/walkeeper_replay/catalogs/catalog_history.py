@@ -21,10 +21,7 @@ from walkeeper_history.records.segment import Column
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
-from walkeeper_replay.apply import RECORD_VERSIONS
-from walkeeper_replay.base import DEFAULT_TABLESPACE, GLOBAL_TABLESPACE, BaseDirectory, Consistency
-from walkeeper_replay.bulk_loads import BulkLoads
-from walkeeper_replay.catalog import (
+from walkeeper_replay.catalogs.catalog import (
     FIRST_NORMAL_OID,
     Catalog,
     Database,
@@ -32,14 +29,22 @@ from walkeeper_replay.catalog import (
     class_of,
     type_of,
 )
-from walkeeper_replay.catalog_layouts import OIDS, SHARED, layout
-from walkeeper_replay.database_text import UnknownText, codec_of, decoded, decoded_name
-from walkeeper_replay.deform import deform, varlena
-from walkeeper_replay.pass_over import Passed, pass_over
-from walkeeper_replay.store import PageStore, Relation
-from walkeeper_replay.toast import nothing, plain
-from walkeeper_replay.versions import Versions, versions_of
-from walkeeper_replay.xids import NEVER, Xids
+from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, layout
+from walkeeper_replay.redo.apply import RECORD_VERSIONS
+from walkeeper_replay.redo.base import (
+    DEFAULT_TABLESPACE,
+    GLOBAL_TABLESPACE,
+    BaseDirectory,
+    Consistency,
+)
+from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.pass_over import Passed, pass_over
+from walkeeper_replay.redo.store import PageStore, Relation
+from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
+from walkeeper_replay.tuples.deform import deform, varlena
+from walkeeper_replay.tuples.toast import nothing, plain
+from walkeeper_replay.tuples.versions import Versions, versions_of
+from walkeeper_replay.tuples.xids import NEVER, Xids
 
 PASSES_MAX = 4
 FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types

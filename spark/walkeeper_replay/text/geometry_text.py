@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from walkeeper_replay.float_text import float_text
+from walkeeper_replay.text.float_text import float_text
 
 Printed = Callable[[bytes], str]
 _POINT = 16

@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_history.records.segment import Bytes, Column
-from walkeeper_replay.catalog import Attribute, Table
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.database_text import UnknownText
-from walkeeper_replay.deform import (
+from walkeeper_replay.catalogs.catalog import Attribute, Table
+from walkeeper_replay.columns.numeric_columns import numeric_strings
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.text.database_text import UnknownText
+from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX
+from walkeeper_replay.text.value_text import Printer
+from walkeeper_replay.tuples.deform import (
     ABSENT,
     MALFORMED,
     PLAIN,
@@ -29,10 +32,7 @@ from walkeeper_replay.deform import (
     deform,
     varlena,
 )
-from walkeeper_replay.numeric_columns import numeric_strings
-from walkeeper_replay.times_text import INT32_MAX, INT64_MAX
-from walkeeper_replay.toast import Fetch, nothing, plain
-from walkeeper_replay.value_text import Printer
+from walkeeper_replay.tuples.toast import Fetch, nothing, plain
 
 DAYS_1970_TO_2000 = 10957
 # By type: the bytes in a tuple, and the type of the column.

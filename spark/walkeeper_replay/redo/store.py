@@ -19,7 +19,7 @@ import numpy as np
 
 from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_history.wal.reading import Batch
-from walkeeper_replay.apply import (
+from walkeeper_replay.redo.apply import (
     ARENA,
     BLOCKS_PER_PART,
     CHOSEN_ROW,
@@ -39,10 +39,10 @@ from walkeeper_replay.apply import (
     rehash,
     slot_of,
 )
-from walkeeper_replay.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
-from walkeeper_replay.images import unpack_images
-from walkeeper_replay.page import PAGE_BYTES
-from walkeeper_replay.page_room import room
+from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
+from walkeeper_replay.redo.images import unpack_images
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.page_room import room
 
 PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
 EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25

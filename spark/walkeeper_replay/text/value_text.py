@@ -15,15 +15,15 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from walkeeper_replay.builtin_types import MULTIRANGES, RANGES, builtin_rows
-from walkeeper_replay.database_text import Decode, UnknownText, decoded
-from walkeeper_replay.float_text import float_text
-from walkeeper_replay.geometry_text import GEOMETRIC
-from walkeeper_replay.hstore_text import hstore_text
-from walkeeper_replay.jsonb import jsonb_text
-from walkeeper_replay.numerics import numeric_text
-from walkeeper_replay.search_text import tsquery_text, tsvector_text
-from walkeeper_replay.times_text import date_text, interval_text, time_text, timestamp_text
+from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows
+from walkeeper_replay.text.database_text import Decode, UnknownText, decoded
+from walkeeper_replay.text.float_text import float_text
+from walkeeper_replay.text.geometry_text import GEOMETRIC
+from walkeeper_replay.text.hstore_text import hstore_text
+from walkeeper_replay.text.jsonb import jsonb_text
+from walkeeper_replay.text.numerics import numeric_text
+from walkeeper_replay.text.search_text import tsquery_text, tsvector_text
+from walkeeper_replay.text.times_text import date_text, interval_text, time_text, timestamp_text
 
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _RECORD_HEADER = 23

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_history.records.segment import Bytes, Column
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.numerics import numeric_text
-from walkeeper_replay.page import get16
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import get16
+from walkeeper_replay.text.numerics import numeric_text
 
 _ROOM = 48  # characters, enough for nearly all
 

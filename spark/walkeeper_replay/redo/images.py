@@ -17,8 +17,8 @@ from walkeeper_history.errors import DamagedWal
 from walkeeper_history.records.segment import Bytes, Column
 from walkeeper_history.records.walk import HAS_IMAGE
 from walkeeper_history.wal.reading import Batch
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import PAGE_BYTES
 
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 

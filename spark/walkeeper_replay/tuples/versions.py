@@ -16,10 +16,10 @@ import numpy as np
 
 from walkeeper_history.records.gather import integers
 from walkeeper_history.records.segment import Bytes, Column
-from walkeeper_replay.apply import DELETED, OLD, SEEN, UNDONE
-from walkeeper_replay.page import INFOMASK, XMAX, XMIN
-from walkeeper_replay.store import Events
-from walkeeper_replay.xids import NEVER, Xids
+from walkeeper_replay.redo.apply import DELETED, OLD, SEEN, UNDONE
+from walkeeper_replay.redo.page import INFOMASK, XMAX, XMIN
+from walkeeper_replay.redo.store import Events
+from walkeeper_replay.tuples.xids import NEVER, Xids
 
 XMIN_COMMITTED, XMIN_INVALID, XMIN_FROZEN = 0x0100, 0x0200, 0x0300
 XMAX_COMMITTED, XMAX_INVALID = 0x0400, 0x0800
@@ -62,7 +62,7 @@ class Versions:
 def joined(pieces: list[Events]) -> Events:
     """Events of several batches as one, their places in one arena."""
     if not pieces:
-        from walkeeper_replay.apply import EVENT_ROW
+        from walkeeper_replay.redo.apply import EVENT_ROW
 
         return Events(np.empty(0, EVENT_ROW), np.empty(0, np.uint8))
     rows = np.concatenate([piece.rows for piece in pieces])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_replay.compiled import compiled
+from walkeeper_replay.redo.compiled import compiled
 
 PAGE_BYTES = 8192
 HEADER_BYTES = 24

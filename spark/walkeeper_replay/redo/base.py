@@ -21,10 +21,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.segment import Bytes
 from walkeeper_history.wal.reading import Batch
-from walkeeper_replay.files_of_records import parse_map
-from walkeeper_replay.page import PAGE_BYTES
-from walkeeper_replay.pass_over import xlog_records
-from walkeeper_replay.store import Relation
+from walkeeper_replay.redo.files_of_records import parse_map
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.pass_over import xlog_records
+from walkeeper_replay.redo.store import Relation
 
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
 _SLRU_PAGES = 32

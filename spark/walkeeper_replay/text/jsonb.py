@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from walkeeper_replay.database_text import Decode
-from walkeeper_replay.numerics import numeric_text
+from walkeeper_replay.text.database_text import Decode
+from walkeeper_replay.text.numerics import numeric_text
 
 _COUNT, _SCALAR, _OBJECT, _ARRAY = 0x0FFFFFFF, 0x10000000, 0x20000000, 0x40000000
 _OFFSET_MASK, _TYPE_MASK, _HAS_OFFSET = 0x0FFFFFFF, 0x70000000, 0x80000000

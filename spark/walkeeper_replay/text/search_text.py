@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from walkeeper_replay.database_text import Decode
+from walkeeper_replay.text.database_text import Decode
 
 _VALUE = 1
 _NOT, _AND, _OR, _PHRASE = 1, 2, 3, 4

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walkeeper_history.errors import HistoryError
-from walkeeper_replay.database_text import codec_of
-from walkeeper_replay.store import Relation
-from walkeeper_replay.table_names import meant
-from walkeeper_replay.value_text import Field, Printer, Type, Types, builtin_types
+from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.text.database_text import codec_of
+from walkeeper_replay.text.value_text import Field, Printer, Type, Types, builtin_types
 
 KINDS_WITH_ROWS = ("r", "m", "t")
 FIRST_NORMAL_OID = 16384

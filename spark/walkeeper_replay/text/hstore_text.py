@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from walkeeper_replay.database_text import Decode, UnknownText
+from walkeeper_replay.text.database_text import Decode, UnknownText
 
 _COUNT, _HAS_NEW_LAYOUT = 0x0FFFFFFF, 0x80000000
 _END, _IS_NULL = 0x3FFFFFFF, 0x40000000

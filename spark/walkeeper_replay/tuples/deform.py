@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.page import HOFF, INFOMASK, INFOMASK2, TUPLE_HEADER_BYTES, get16, get32
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import HOFF, INFOMASK, INFOMASK2, TUPLE_HEADER_BYTES, get16, get32
 
 NULL, ABSENT, MALFORMED = (
     -1,

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.heap_redo import (
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.heap_redo import (
     clear_all_visible,
     put_header,
     set_all_visible,
     set_infobits,
 )
-from walkeeper_replay.page import (
+from walkeeper_replay.redo.page import (
     CID,
     DEAD,
     INFOMASK,

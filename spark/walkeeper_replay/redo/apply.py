@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from walkeeper_history.records.walk import HAS_IMAGE
-from walkeeper_replay import heap2_redo, heap_redo
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.heap2_redo import redo_heap2
-from walkeeper_replay.heap_redo import NEW_PAGE, OLD_PAGE, SAME_PAGE, redo_heap
-from walkeeper_replay.page import (
+from walkeeper_replay.redo import heap2_redo, heap_redo
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.heap2_redo import redo_heap2
+from walkeeper_replay.redo.heap_redo import NEW_PAGE, OLD_PAGE, SAME_PAGE, redo_heap
+from walkeeper_replay.redo.page import (
     PAGE_BYTES,
     UPPER,
     get16,

@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 from walkeeper_history.records.segment import Bytes
-from walkeeper_replay.page import PAGE_BYTES
+from walkeeper_replay.redo.page import PAGE_BYTES
 
 _LINUX_NORESERVE = 0x4000  # mmap has no name for it before Python 3.13
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from walkeeper_history.records.gather import integers
 from walkeeper_history.records.segment import Bytes, Column
-from walkeeper_replay.deform import COMPRESSED, EXTERNAL, PLAIN, deform, varlena
-from walkeeper_replay.images import unpack
+from walkeeper_replay.redo.images import unpack
+from walkeeper_replay.tuples.deform import COMPRESSED, EXTERNAL, PLAIN, deform, varlena
 
 _SIZE_MASK = 0x3FFFFFFF
 _METHODS = {0: "pglz", 1: "lz4"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from walkeeper_replay.arrow_text import rows_of_text
-from walkeeper_replay.catalog import Table
+from walkeeper_replay.catalogs.catalog import Table
+from walkeeper_replay.columns.arrow_text import rows_of_text
 
 ROWS_PER_INSERT = 100
 SESSION = (

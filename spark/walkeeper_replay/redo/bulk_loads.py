@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from walkeeper_history.wal.reading import Batch
-from walkeeper_replay.pass_over import xlog_records
+from walkeeper_replay.redo.pass_over import xlog_records
 
 _PARAMETER_CHANGE = 0x60
 _WAL_LEVEL_OFFSET = 20  # behind five other integers, in 13 to 18

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from walkeeper_replay.compiled import compiled
-from walkeeper_replay.page import (
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.redo.page import (
     ALL_VISIBLE,
     CID,
     FLAGS,

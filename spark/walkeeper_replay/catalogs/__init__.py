@@ -1,0 +1,1 @@
+"""Tables and types as the catalogs had them at an LSN, replayed as well."""

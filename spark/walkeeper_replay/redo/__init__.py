@@ -1,0 +1,1 @@
+"""Pages brought on by records, over a base backup where there is one."""

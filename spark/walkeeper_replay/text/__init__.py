@@ -1,0 +1,1 @@
+"""Values as PostgreSQL prints them. Pure."""

@@ -1,0 +1,1 @@
+"""What is on pages: tuples taken apart, values whole again, and who sees which version."""
