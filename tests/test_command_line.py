@@ -14,7 +14,7 @@ import click
 import pytest
 
 from walkeeper_archive.layout import Packing
-from walkeeper_archive.object_store import open_store
+from walkeeper_archive.opening import open_store
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
 from walkeeper_cli.program import COMMANDS, cli, run
 from walkeeper_common.addresses import is_loopback, parse_address, shown_address

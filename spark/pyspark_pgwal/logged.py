@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from pyspark_pgwal.source import MAX_FILES_PER_TRIGGER, lsn_option
+from pyspark_pgwal.options import MAX_FILES_PER_TRIGGER, lsn_option
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal.entry_files import EntryFiles

@@ -26,7 +26,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_pgwal.source import lsn_option, time_option
+from pyspark_pgwal.options import lsn_option, time_option
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.plan import Plan, Problem, make_plan

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_pgwal.batch import Segments, partitions_of, read_segments
-from pyspark_pgwal.source import PgWalOptions
+from pyspark_pgwal.options import PgWalOptions
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import log_end

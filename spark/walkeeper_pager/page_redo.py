@@ -20,9 +20,10 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, SHORT_HEADER_BYTES
 from walkeeper_history.errors import DamagedWal
+from walkeeper_history.records.engines import engine
 from walkeeper_history.records.segment import SLACK_BYTES, Bytes, Column
 from walkeeper_history.records.versions import WalVersion, rmgr_names
-from walkeeper_history.records.walk import HAS_IMAGE, Buffers, WalkRequest, engine
+from walkeeper_history.records.walk import HAS_IMAGE, Buffers, WalkRequest
 from walkeeper_history.wal.plan import PlannedSegment, make_plan
 from walkeeper_history.wal.reading import Batch, SegmentReader
 from walkeeper_history.wal.wal_files import LocalFiles

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
 from walkeeper_archive.archive import Archive, archives_at, open_archive
 from walkeeper_archive.layout import Kind
-from walkeeper_archive.object_store import open_store
+from walkeeper_archive.opening import open_store
 from walkeeper_common.lsn import Lsn
 
 FAST_TAIL = ("--archive-tail-interval", "1s")

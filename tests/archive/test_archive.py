@@ -28,7 +28,7 @@ from walkeeper_archive.layout import (
     partial_file,
     segment_file,
 )
-from walkeeper_archive.object_store import open_store
+from walkeeper_archive.opening import open_store
 from walkeeper_archive.receipt import Receipt, parse_receipt
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn

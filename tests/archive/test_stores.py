@@ -17,7 +17,8 @@ from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_archive.errors import ArchiveConflict, ArchiveUnavailable, ForeignArchive
 from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.local_store import LocalStore
-from walkeeper_archive.object_store import ObjectStore, open_store
+from walkeeper_archive.object_store import ObjectStore
+from walkeeper_archive.opening import open_store
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

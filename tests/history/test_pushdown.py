@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from pyspark_pgwal.batch import PushdownReader, read_segments
-from pyspark_pgwal.source import PgWalOptions
+from pyspark_pgwal.options import PgWalOptions
 from tests.history.workload import STEPS, Workload
 from tests.postgres_server import PostgresServer
 from walkeeper_cli.program import run

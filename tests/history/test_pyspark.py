@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pgwal.batch import partitions_of, read_segments
+from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
-from pyspark_pgwal.source import PgWalOptions
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
 from tests.wal_maker import WalMaker

@@ -8,7 +8,7 @@ import click
 
 from walkeeper_archive.archive import Archive, archives_at
 from walkeeper_archive.errors import ArchiveError
-from walkeeper_archive.object_store import open_store
+from walkeeper_archive.opening import open_store
 
 
 def opened(url: str, cluster: str | None, system_id: int | None) -> list[Archive]:

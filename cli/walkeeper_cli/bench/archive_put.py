@@ -21,7 +21,8 @@ from pathlib import Path
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.layout import Packing, WalFile, segment_file
 from walkeeper_archive.local_store import LocalStore
-from walkeeper_archive.object_store import ObjectStore, open_store
+from walkeeper_archive.object_store import ObjectStore
+from walkeeper_archive.opening import open_store
 from walkeeper_cli.bench.pairs import Series, order_of
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn

@@ -1,6 +1,6 @@
 """The walk: from a payload's bytes to rows of records and of block references. Pure.
 
-    walk(request, buffers) -> Walked        one engine of two, same output: numba, or numpy alone
+    walk(request, buffers) -> Walked        what an engine does (engines.py)
 
 Contract: records are taken one after another, each checked as PostgreSQL's reader does (length,
 prev-link, CRC-32C over all of it unless told otherwise, headers within bounds), until the first
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 
 import numpy as np
 
@@ -125,21 +124,3 @@ class Buffers:
 
 
 Walk = Callable[[WalkRequest, Buffers], Walked]
-
-
-@cache
-def engine(name: str = "auto") -> Walk:
-    """`numba`, `numpy`, or `auto`: numba where it is installed."""
-    if name not in ("auto", "numba", "numpy"):
-        raise ValueError(f"no engine {name!r}: auto, numba or numpy")
-    if name != "numpy":
-        try:
-            from walkeeper_history.records.walk_numba import walk
-        except ModuleNotFoundError as missing:
-            if name == "numba" or missing.name not in ("numba", "llvmlite"):
-                raise
-        else:
-            return walk
-    from walkeeper_history.records.walk_numpy import walk as slower
-
-    return slower

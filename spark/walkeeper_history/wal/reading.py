@@ -21,6 +21,7 @@ import numpy as np
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.walpages import aligned, page_header
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.records.engines import engine
 from walkeeper_history.records.segment import (
     LONG_HEADER_EXCESS,
     PAGE_PAYLOAD_BYTES,
@@ -45,7 +46,6 @@ from walkeeper_history.records.walk import (
     Walk,
     Walked,
     WalkRequest,
-    engine,
 )
 from walkeeper_history.wal.loading import Loaded, Room
 from walkeeper_history.wal.plan import PlannedSegment, Problem

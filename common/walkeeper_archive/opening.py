@@ -1,0 +1,42 @@
+"""Which store a URL means.
+
+file:///path, /path     a directory, here (local_store): synced before it counts
+s3://bucket/prefix, gs://…, az://…     obstore (cloud_store), the extra `walkeeper[archive]`
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from walkeeper_archive.local_store import LocalStore
+from walkeeper_archive.object_store import ObjectStore
+from walkeeper_common.errors import Refused
+
+CLOUD_SCHEMES = frozenset(
+    ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")
+)
+
+
+def open_store(url: str) -> ObjectStore:
+    """Nothing is asked of it yet. Refused: the URL means nothing, or its library is missing."""
+    if not url:
+        raise Refused("an empty text is no place for an archive: name a directory or a URL")
+    if "://" not in url or url.startswith("file://"):
+        return LocalStore(_local_path(url))
+    scheme = url.partition("://")[0].lower()
+    if scheme not in CLOUD_SCHEMES:  # obstore knows memory:// too, from which WAL would be gone
+        raise Refused(
+            f"{url} is no place for an archive: {scheme}:// is not file://, s3://, gs:// or az://"
+        )
+    from walkeeper_archive.cloud_store import CloudStore
+
+    return CloudStore(url)
+
+
+def _local_path(url: str) -> str:
+    if not url.startswith("file://"):
+        return url
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise Refused(f"{url} names a host; write file:///directory for a directory here")
+    return unquote(parts.path)

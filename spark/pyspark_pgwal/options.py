@@ -1,0 +1,150 @@
+"""The options of the data source `pgwal`, checked, and what they say to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.rows.relation_names import RelationNames, load_names
+from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.tables import Table, column_names, table
+from walkeeper_history.times import lsn_range
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.sweep import SweepOptions
+from walkeeper_history.wal.wal_files import WalFiles, open_files
+
+OPTIONS = (
+    "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",
+    "timeline", "verify", "onError", "segmentsPerPartition", "maxFilesPerTrigger", "pushdown",
+    "catalog", "index", "engine",
+)  # fmt: skip
+MAX_FILES_PER_TRIGGER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PgWalOptions:
+    """The options, checked. Travels to the workers."""
+
+    path: str
+    table: str
+    columns: tuple[str, ...] | None
+    start_lsn: int | None
+    end_lsn: int | None
+    start_time: datetime | None
+    end_time: datetime | None
+    timeline: int | None
+    check_crc: bool
+    on_error: str
+    segments_per_partition: int | None
+    max_files_per_trigger: int
+    pushdown: bool
+    engine: str
+    names: RelationNames | None
+    index: str | None
+    wanted: Wanted = field(default_factory=Wanted)
+    """What a query's filters ask for, once they are known."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
+        """HistoryError names what is wrong."""
+        known = {name.lower(): name for name in OPTIONS}
+        values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in known:
+                raise HistoryError(f"pgwal has no option {name}; it has: {', '.join(OPTIONS)}")
+            values[known[name.lower()]] = value
+        if not values.get("path"):
+            raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
+        name = values.get("table", "records")
+        names = load_names(values["catalog"].split(",")) if "catalog" in values else None
+        return cls(
+            path=values["path"],
+            table=name,
+            columns=_columns(values, name, names),
+            start_lsn=lsn_option(values, "startLsn"),
+            end_lsn=lsn_option(values, "endLsn"),
+            start_time=time_option(values, "startTime"),
+            end_time=time_option(values, "endTime"),
+            timeline=_number(values, "timeline"),
+            check_crc=_one_of(values, "verify", "crc", "none") == "crc",
+            on_error=_one_of(values, "onError", "fail", "skip", "report"),
+            segments_per_partition=_number(values, "segmentsPerPartition"),
+            max_files_per_trigger=_number(values, "maxFilesPerTrigger") or MAX_FILES_PER_TRIGGER,
+            pushdown=_one_of(values, "pushdown", "false", "true") == "true",
+            engine=_one_of(values, "engine", "auto", "numba", "numpy"),
+            names=names,
+            index=values.get("index"),
+        )
+
+    def made_table(self) -> Table:
+        return table(self.table, self.columns, self.names, self.wanted)
+
+    def sweep_options(self) -> SweepOptions:
+        """One thread: Spark starts a task for each core."""
+        return SweepOptions(self.engine, self.check_crc, threads=1)
+
+    def plan(self, files: WalFiles | None = None) -> Plan:
+        """What to read, as far as LSNs and times say."""
+        files = files or open_files(self.path)
+        start, end = self.start_lsn, self.end_lsn
+        if self.start_time or self.end_time:
+            whole = make_plan(files, timeline=self.timeline)
+            start, end = lsn_range(files, whole, self.start_time, self.end_time, (start, end))
+        plan = make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
+        if self.names is not None:
+            self.names.check(plan.system_id)
+        return plan
+
+
+def _columns(
+    values: Mapping[str, str], name: str, names: RelationNames | None
+) -> tuple[str, ...] | None:
+    payload = _one_of(values, "payload", "false", "true") == "true"
+    if "columns" in values:
+        return tuple(column.strip() for column in values["columns"].split(","))
+    if payload:
+        return tuple(column_names(name, with_payload=True, names=names))
+    return None
+
+
+def lsn_option(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdigit() else int(Lsn.parse(text))
+    except ValueError:
+        raise HistoryError(f"option {name}: {text!r} is not an LSN such as 0/16B3748") from None
+
+
+_parse_time = datetime.fromisoformat
+
+
+def time_option(values: Mapping[str, str], name: str) -> datetime | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    try:
+        moment = _parse_time(text)
+    except ValueError:
+        raise HistoryError(
+            f"option {name}: {text!r} is not a time such as 2024-05-01 12:30:00+02"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _number(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is not None and not (text.isdigit() and int(text) > 0):
+        raise HistoryError(f"option {name}: {text!r} is not a number above 0")
+    return None if text is None else int(text)
+
+
+def _one_of(values: Mapping[str, str], name: str, *choices: str) -> str:
+    value = values.get(name, choices[0]).lower()
+    if value not in choices:
+        raise HistoryError(f"option {name}: {value!r} is none of {', '.join(choices)}")
+    return value
