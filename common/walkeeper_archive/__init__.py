@@ -2,7 +2,7 @@
 
     layout              names of objects and what they mean. Pure
     receipt             the checksum that lies beside an object. Pure
-    object_store        the port, and which store a URL means: local_store, cloud_store
+    object_store        the port; opening: which store a URL means (local_store, cloud_store)
     packing             zstd or not
     archive             Archive: put a file, fetch a file, list
     contents            what a listing amounts to: runs, gaps, forks, the end. Pure

@@ -1,7 +1,9 @@
 """The proposer: a stock primary's synchronous standby that drives the consensus.
 
-consensus, progress, feeding, wal_window     the core: campaign, lead, commit
-gate, primary_check, comparison, greetings   may this primary write this log?
-driver                                       performs the core's effects on ports
-primary*, daemon                             the shell: PostgreSQL, links, clocks
+    consensus/                campaign and lead (proposer, leadership), send (feeding, wal_window),
+                              and: may this primary write this log? (gate, primary_check)
+    logical/                  pgoutput's messages to a logical log's entries, and LSNs back
+    driver                    performs the core's effects on its ports
+    postgres/, links          those ports for real: the primary, and the safekeepers
+    daemon, settling          clocks, signals, one life after the other
 """
