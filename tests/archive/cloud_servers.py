@@ -1,7 +1,7 @@
 """Google Cloud Storage and Azure Blob Storage, as far as they can be had on one machine.
 
     with gcs_server() as served: …      moto's S3 behind what GCS's XML API calls things
-    with azure_server() as served: …    azurite, Microsoft's own emulator (npm): `make clouds`
+    with azure_server() as served: …    azurite, Microsoft's own emulator, from npm
 
 obstore speaks to GCS by its XML API, which is S3's but for the condition of a put. No emulator that
 a registry has knows conditions there (fake-gcs-server, gcp-storage-emulator), so this shows that
@@ -17,6 +17,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -72,10 +73,11 @@ def azure_server(directory: Path) -> Iterator[dict[str, str]]:
     """With an empty container; what a client needs in its environment."""
     port = free_port()
     options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--blobPort", str(port)]
+    beside = os.path.dirname(sys.executable)  # a Node.js that came as a wheel
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:{beside}"}
+    command = [str(AZURITE), *options, "--location", str(directory)]
     with open(directory / "azurite.log", "wb") as log:
-        process = subprocess.Popen(
-            [str(AZURITE), *options, "--location", str(directory)], stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         wait_until(lambda: _answers(port) or process.poll() is not None, 60)
         assert process.poll() is None, (directory / "azurite.log").read_text()
@@ -91,7 +93,7 @@ def azure_server(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def has_azurite() -> bool:
-    """`make clouds` installs it."""
+    """`make test` installs it."""
     return os.access(AZURITE, os.X_OK)
 
 

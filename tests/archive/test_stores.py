@@ -45,7 +45,7 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if not has_azurite():
-        pytest.skip("azurite is not here; `make clouds` installs it from npm and runs this")
+        pytest.skip("azurite is not here: `make test` installs it from npm")
     directory = tmp_path_factory.mktemp("azure")
     with azure_server(directory) as environment, pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
