@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_logical_check import SEGMENT, START, made_log
+from tests.proposer.test_logical_check import SEGMENT, START, made_log
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import Packing, partial_file, segment_file

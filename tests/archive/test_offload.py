@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faulty_disk import FaultyDisk
-from tests.test_wal_store import make_store
+from tests.safekeeper.test_wal_store import make_store
 from tests.waiting import until
 from tests.wal_maker import WalMaker
 from walkeeper_archive.archive import Archive, open_archive

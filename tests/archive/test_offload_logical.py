@@ -10,7 +10,7 @@ import pytest
 
 from tests.archive.archiving import FAST_TAIL, HurriedDaemon
 from tests.postgres_server import PostgresServer
-from tests.test_logical_check import START, made_log
+from tests.proposer.test_logical_check import START, made_log
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import create_slot, receive
 from tests.with_postgres.cluster import Daemon, lsn_of, walkeeper

@@ -11,9 +11,9 @@ from random import Random
 from struct import Struct
 from zlib import crc32
 
+from tests.common.test_pure import SAMPLES
 from tests.fuzz.contract import Target, require
 from tests.fuzz.mutation import altered_items, havoc
-from tests.test_pure import SAMPLES
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.wire.framing import FRAME_BYTES_MAX, FrameReader, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest, Reject, RejectCode

@@ -14,7 +14,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from tests.fuzz.contract import Mutation, Target, require
-from tests.test_control_file import FULL, PREPARED
+from tests.safekeeper.test_control_file import FULL, PREPARED
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.replication.slots import Slots

@@ -15,8 +15,8 @@ import pytest
 from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
 from tests.proposer_stage import ProposerStage
+from tests.safekeeper.test_wal_store import ONE_TIMELINE
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
-from tests.test_wal_store import ONE_TIMELINE
 from tests.waiting import until
 from walkeeper_cli.program import cli
 from walkeeper_common.errors import CorruptWal, Refused

@@ -146,7 +146,7 @@ APPENDING = (
         "8",
         "the short way of an append is for WAL at the write position only",
         (Edit(STEADY, "                or begin != end_lsn\n", ""),),
-        turns_red="tests/test_steady_append.py"
+        turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
     ),
     Mutant(
@@ -160,7 +160,7 @@ APPENDING = (
                 "                ",
             ),
         ),
-        turns_red="tests/test_steady_append.py"
+        turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
     ),
     Mutant(
@@ -168,7 +168,7 @@ APPENDING = (
         "8",
         "WAL that was damaged on its way is not written on the short way either",
         (Edit(STEADY, "if crc_of(piece) != crc:", "if False:"),),
-        turns_red="tests/test_steady_append.py"
+        turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
     ),
     Mutant(
@@ -183,7 +183,7 @@ APPENDING = (
                 "        if not at:",
             ),
         ),
-        turns_red="tests/test_steady_append.py"
+        turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
     ),
     Mutant(
@@ -195,7 +195,8 @@ APPENDING = (
                 DRIVER, "        self._steady = None\n        self._events", "        self._events"
             ),
         ),
-        turns_red="tests/test_steady_append.py::test_the_short_way_ends_with_the_leaders_term",
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_the_short_way_ends_with_the_leaders_term",
     ),
     Mutant(
         "steady-unmarked",
@@ -206,7 +207,7 @@ APPENDING = (
                 STEADY, "int(min(acceptor.unreached_lsn, segment_end_lsn))", "int(segment_end_lsn)"
             ),
         ),
-        turns_red="tests/test_steady_append.py::test_a_mark_is_made_before_the_ack",
+        turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
     ),
     Mutant(
         "steady-unsynced",
@@ -225,7 +226,7 @@ APPENDING = (
         "9",
         "what is below a page that cuts off a record is durable before that page is written",
         (Edit(TAIL, "if overwriting_pages(offset, wal):", "if False:"),),
-        turns_red="tests/test_steady_append.py"
+        turns_red="tests/safekeeper/test_steady_append.py"
         "::test_a_page_that_cuts_off_a_record_is_no_small_append",
     ),
     Mutant(
@@ -239,7 +240,7 @@ APPENDING = (
                 "if flush < flush_lsn:",
             ),
         ),
-        turns_red="tests/test_steady_leader.py"
+        turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
     ),
     Mutant(
@@ -247,7 +248,7 @@ APPENDING = (
         "10",
         "an ack of more than was sent does not count on the short way either",
         (Edit(STEADY_LEADER, "if flush_lsn > member.next_lsn:", "if False:"),),
-        turns_red="tests/test_steady_leader.py"
+        turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
     ),
     Mutant(
@@ -261,7 +262,7 @@ APPENDING = (
                 "            pass",
             ),
         ),
-        turns_red="tests/test_steady_leader.py"
+        turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
     ),
     Mutant(
@@ -269,7 +270,8 @@ APPENDING = (
         "8",
         "no append of the short way crosses the fork of two timelines",
         (Edit(STEADY_LEADER, " and end_lsn >= timelines.last_start_lsn", ""),),
-        turns_red="tests/test_steady_leader.py::test_no_append_crosses_a_fork_that_lies_ahead",
+        turns_red="tests/proposer/test_steady_leader.py"
+        "::test_no_append_crosses_a_fork_that_lies_ahead",
     ),
     Mutant(
         "commit-beyond-the-flush",

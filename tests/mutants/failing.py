@@ -13,7 +13,7 @@ WAL_RECOVERY = SAFEKEEPER + "storage/wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
 TAIL = SAFEKEEPER + "storage/tail.py"
 REAL_DISK, OPEN_FILES = SAFEKEEPER + "disk/real_disk.py", SAFEKEEPER + "disk/open_files.py"
-OPEN_FILES_TEST = "tests/test_open_files.py::"
+OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(
     ACCEPTOR,
@@ -99,7 +99,7 @@ FAILING = (
         "15, 9",
         "a start after an unclean stop rewrites the tail and syncs it",
         (Edit(WAL_RECOVERY, "    if not facts.clean_stop:\n", "    if facts.clean_stop:\n"),),
-        turns_red="tests/test_wal_store.py::"
+        turns_red="tests/safekeeper/test_wal_store.py::"
         "test_after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
     ),
     Mutant(

@@ -16,13 +16,13 @@ LOGICAL_PRIMARY = PROPOSER + "postgres/logical_primary.py"
 LOGICAL_LOG = SAFEKEEPER + "replication/logical_log.py"
 LOGICAL_STREAM = SAFEKEEPER + "replication/logical_stream.py"
 
-STREAM_TEST = "tests/test_change_stream.py::"
-STREAMED_TEST = "tests/test_streamed_transactions.py::test_"
-ENTRIES_TEST = "tests/test_entries.py::"
-CHECK_TEST = "tests/test_logical_check.py::"
-OVERLAP_TEST = "tests/test_overlap.py::test_"
-CONSUMER_TEST = "tests/test_logical_stream.py::"
-POSITIONS_TEST = "tests/test_consumer_positions.py::"
+STREAM_TEST = "tests/proposer/test_change_stream.py::"
+STREAMED_TEST = "tests/proposer/test_streamed_transactions.py::test_"
+ENTRIES_TEST = "tests/common/test_entries.py::"
+CHECK_TEST = "tests/proposer/test_logical_check.py::"
+OVERLAP_TEST = "tests/proposer/test_overlap.py::test_"
+CONSUMER_TEST = "tests/safekeeper/test_logical_stream.py::"
+POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 
 
 def _mutant(name: str, removed: str, file: str, old: str, new: str, test: str) -> Mutant:
@@ -309,7 +309,8 @@ LOGICAL = (
         LOGICAL_PRIMARY,
         "        return has_spools and not self._messages and not self._identity.has_origins\n",
         "        return has_spools\n",
-        "tests/test_logical_primary.py::test_what_streams_do_not_say_is_asked_for_without_them",
+        "tests/proposer/test_logical_primary.py"
+        "::test_what_streams_do_not_say_is_asked_for_without_them",
     ),
     _mutant(
         "streams-beside-an-origin",

@@ -35,7 +35,7 @@ READING = (
         "13",
         "where whole records end is forgotten if the log was truncated meanwhile",
         (Edit(DRIVER, "if at[1] == self.acceptor.truncations:", "if True:"),),
-        turns_red="tests/test_safekeeper_driver.py::"
+        turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.test_wal_store import ONE_TIMELINE
+from tests.safekeeper.test_wal_store import ONE_TIMELINE
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.framing import crc_of

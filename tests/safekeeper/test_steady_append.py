@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.frames import frames_of, messages_in
-from tests.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
+from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.test_replication_connection import POSTMASTER_DIED, served
+from tests.proposer.test_replication_connection import POSTMASTER_DIED, served
 from tests.waiting import until
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.pgwire import command_complete, ready_for_query

@@ -11,7 +11,7 @@ from typing import cast
 import asyncpg
 import pytest
 
-from tests.test_replication_connection import GREETING, POSTMASTER_DIED, served
+from tests.proposer.test_replication_connection import GREETING, POSTMASTER_DIED, served
 from tests.waiting import until
 from walkeeper_cli.demo.load import WRITERS, Load
 from walkeeper_cli.demo.show import STEPS, DemoSettings, run

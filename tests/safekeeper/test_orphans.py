@@ -13,7 +13,7 @@ import pytest
 from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.faulty_shelf import FaultyShelf, holds_tail
 from tests.postgres_server import program
-from tests.test_safekeeper_driver import SEGMENT_BYTES, START, Bench, made_wal
+from tests.safekeeper.test_safekeeper_driver import SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment

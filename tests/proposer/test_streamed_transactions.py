@@ -30,7 +30,7 @@ from tests.entry_maker import (
     truncate,
     type_of,
 )
-from tests.test_change_stream import SEGMENT, START, Stage, wire
+from tests.proposer.test_change_stream import SEGMENT, START, Stage, wire
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_proposer.logical import open_transactions

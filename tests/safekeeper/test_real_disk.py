@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import make_directory
-from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper.disk import real_disk
 from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory

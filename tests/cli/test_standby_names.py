@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import pytest
 
+from tests.cli.test_attach import Walkeeper, proposer, server, walkeeper
 from tests.postgres_server import PostgresServer
-from tests.test_attach import Walkeeper, proposer, server, walkeeper
 from tests.waiting import wait_until
 from walkeeper_cli.primary.standby_names import (
     exceeds_its_names,

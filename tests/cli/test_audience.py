@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
 from tests.postgres_server import PostgresServer
-from tests.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
 
 __all__ = ["server", "walkeeper"]
 FULL = Path("/dev/full")

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.test_pure import SAMPLES, fed, wire
+from tests.common.test_pure import SAMPLES, fed, wire
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn

@@ -14,7 +14,15 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk, PowerCut
-from tests.test_wal_store import SEGMENT, facts_of, filled, made_wal, make_store, plain_wal, recover
+from tests.safekeeper.test_wal_store import (
+    SEGMENT,
+    facts_of,
+    filled,
+    made_wal,
+    make_store,
+    plain_wal,
+    recover,
+)
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from tests import test_wal_power_cuts
-from tests.test_wal_store import SEGMENT, disk, facts_of, recover  # noqa: F401
+from tests.safekeeper import test_wal_power_cuts
+from tests.safekeeper.test_wal_store import SEGMENT, disk, facts_of, recover  # noqa: F401
 from tests.wal_maker import WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk
-from tests.test_wal_store import SEGMENT, filled, made_wal, make_store
+from tests.safekeeper.test_wal_store import SEGMENT, filled, made_wal, make_store
 from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn

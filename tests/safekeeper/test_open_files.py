@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from tests.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.shell.descriptors import (
     DESCRIPTORS_MIN,

@@ -12,9 +12,9 @@ import uvloop
 
 from tests.entry_maker import begin, commit, insert, keepalive, relation
 from tests.postgres_server import PostgresServer
-from tests.test_logical_primary import POSITION, serve_until_stream
-from tests.test_primary import connected, flush_lsn, on_server, server
-from tests.test_replication_connection import Peer, served
+from tests.proposer.test_logical_primary import POSITION, serve_until_stream
+from tests.proposer.test_primary import connected, flush_lsn, on_server, server
+from tests.proposer.test_replication_connection import Peer, served
 from tests.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.test_attach import (
+from tests.cli.test_attach import (
     Walkeeper,
     auto_conf,
     hanging_commit,
@@ -15,6 +14,7 @@ from tests.test_attach import (
     setting,
     walkeeper,
 )
+from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 
 __all__ = ["server", "walkeeper"]

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 import uvloop
 
-from tests.test_pure_framing import append_of
+from tests.common.test_pure_framing import append_of
 from tests.waiting import until
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from tests.entry_maker import insert, piece, relation
-from tests.test_replication_connection import Peer, served
+from tests.proposer.test_replication_connection import Peer, served
 from tests.waiting import until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
