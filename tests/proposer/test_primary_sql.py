@@ -103,6 +103,47 @@ def test_nobody_there_is_refused_in_one_line() -> None:
         asyncio.run(connect())
 
 
+@pytest.mark.parametrize(
+    ("dsn", "text"),
+    [
+        ("host=127.0.0.1 port=1", "127.0.0.1 port 1: Connection refused"),
+        ("host=/nowhere port=1", "/nowhere/.s.PGSQL.1: No such file or directory"),
+        ("host=no.invalid port=1", "no.invalid port 1: "),
+        (
+            "host=127.0.0.1,/nowhere port=1,2",
+            "127.0.0.1 port 1: Connection refused; /nowhere/.s.PGSQL.2: No such file or directory",
+        ),
+    ],
+)
+def test_each_server_that_was_asked_is_named_with_what_it_said(dsn: str, text: str) -> None:
+    """They may come from a service file or the environment."""
+
+    async def connect() -> None:
+        async with connected(dsn):
+            raise AssertionError("connected to nobody")
+
+    with pytest.raises(Refused) as refused:
+        asyncio.run(connect())
+    assert str(refused.value).startswith(f"no SQL connection to the primary: {text}")
+    assert "Errno" not in str(refused.value)
+
+
+@pytest.mark.postgres
+def test_a_server_that_is_not_what_target_session_attrs_says_is_named_beside_those_down() -> None:
+    async def connect(dsn: str) -> None:
+        async with connected(dsn):
+            raise AssertionError("connected to a primary")
+
+    with PostgresServer.create() as server:
+        hosts = f"host=127.0.0.1,127.0.0.1 port=1,{server.port} user=postgres"
+        with pytest.raises(Refused) as refused:
+            asyncio.run(connect(f"{hosts} target_session_attrs=standby"))
+    assert str(refused.value) == (
+        "no SQL connection to the primary: 127.0.0.1 port 1: Connection refused; "
+        f"127.0.0.1 port {server.port}: it is not as target_session_attrs=standby asks"
+    )
+
+
 def test_a_server_that_ends_the_connection_between_two_queries_is_refused_in_one_line() -> None:
     """Its last words are there, and the end of the stream is not yet."""
 

@@ -103,8 +103,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     except asyncpg.PostgresError as error:
         raise _refused(error) from error
     except LOST as error:
-        shown = str(error) or f"no answer within {arguments['timeout']:g} s"
-        raise Refused(f"{NO_CONNECTION}: {shown}") from error
+        raise Refused(f"{NO_CONNECTION}: {_why(error, arguments)}") from error
     try:
         yield connection
     except TimeoutError:
@@ -119,29 +118,42 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
     """To the first server that takes us; each has the whole time limit, which asyncpg shares out
-    among all that it is given."""
+    among all that it is given. Refused names them all: they may be from a service file."""
     lists = (arguments["host"], arguments["port"], arguments["password"])
-    servers = [
-        {"host": host, "port": port, "password": password}
-        for host, port, password in zip(*lists, strict=True)
-    ]
-    for server in servers:
+    reasons: list[str] = []
+    for host, port, password in zip(*lists, strict=True):
         try:
             return await asyncpg.connect(
-                **arguments | server,
+                **arguments | {"host": host, "port": port, "password": password},
                 command_timeout=STATEMENT_TIMEOUT_S,
                 server_settings={"application_name": "walkeeper_sql"},
             )
         except asyncpg.InvalidPasswordError as error:
-            if server["password"] is None:
+            if password is None:
                 name = arguments["database"]
                 text = f"{error}; neither --dsn nor .pgpass has a password for database {name}"
                 raise Refused(f"{NO_CONNECTION}: {text}") from error
             raise
-        except (OSError, TimeoutError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError):
-            if server is servers[-1]:
-                raise
-    raise AssertionError(f"{servers=}")
+        except (*LOST, asyncpg.CannotConnectNowError) as error:
+            where = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else f"{host} port {port}"
+            reasons.append(f"{where}: {_why(error, arguments)}")
+    raise Refused(f"{NO_CONNECTION}: {'; '.join(reasons)}")
+
+
+def _why(error: Exception, arguments: Mapping[str, Any]) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer within {arguments['timeout']:g} s"
+        case asyncpg.TargetServerAttributeNotMatched():
+            return f"it is not as target_session_attrs={arguments['target_session_attrs']} asks"
+        case ssl.SSLError():
+            return str(error)  # an OSError whose number is OpenSSL's
+        case OSError(errno=number) if number is not None and number > 0:
+            return os.strerror(number)  # asyncio's own texts repeat the address
+        case OSError(strerror=text) if text:
+            return text
+        case _:
+            return str(error)
 
 
 def _refused(error: asyncpg.PostgresError) -> Refused:
