@@ -13,7 +13,6 @@ change what they have.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.reading import Batch, Reading
 from walkeeper_history.wal.sweep import DEFAULT, OnProblem, SweepOptions, raise_fatal, sweep
 from walkeeper_history.wal.wal_files import WalFiles
+from walkeeper_history.whole_file import whole_file
 
 SCHEMA = pa.schema(
     [
@@ -116,7 +116,7 @@ def update_index(
     options: SweepOptions = DEFAULT,
 ) -> Updated:
     """Of a whole archive: `plan` must not be cut."""
-    before = _read(path, plan.system_id) if path.exists() else SCHEMA.empty_table()
+    before = _read(path, plan.system_id) if path.is_file() else SCHEMA.empty_table()
     known = set(before.column("segment").to_pylist())
     skipped = frozenset(s.first_lsn for s in plan.segments if s.name in known)
     rows = list(_rows(files, plan, on_problem, replace(options, skipped=skipped)))
@@ -124,15 +124,8 @@ def update_index(
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
     table = pa.concat_tables([before, pa.table(arrays, schema=SCHEMA)]).sort_by("segment")
     table = table.replace_schema_metadata({_SYSTEM_ID: str(plan.system_id).encode()})
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:  # a name with a colon would be taken for a URL
-            pq.write_table(table, file, compression="zstd")
-        partial.replace(path)
-    except OSError as error:
-        raise HistoryError(f"{path}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:  # pyarrow would take a name with a colon for a URL
+        pq.write_table(table, file, compression="zstd")
     return Updated(table.num_rows, len(rows))
 
 

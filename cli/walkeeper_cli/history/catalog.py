@@ -5,7 +5,6 @@ One connection to each database, since each knows only its own relations."""
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import click
@@ -15,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 from walkeeper_cli.history.options import NameSource
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
+from walkeeper_history.whole_file import whole_file
 
 _DATABASES = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname"
 _RELATIONS = """
@@ -94,14 +94,7 @@ def system_id_of(connection: psycopg.Connection) -> int | None:
 
 def write_catalog(dsn: str, output: str) -> RelationNames:
     """Whole or not at all; with what the file had before, of the same cluster."""
-    path = Path(output)
-    names = relation_names(NameSource((output,) if path.exists() else (), dsn))
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(json.dumps(names.document(), indent=0))
-        partial.replace(path)
-    except OSError as error:
-        raise HistoryError(f"{output}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    names = relation_names(NameSource((output,) if Path(output).is_file() else (), dsn))
+    with whole_file(output, encoding="utf-8") as file:
+        file.write(json.dumps(names.document(), indent=0))
     return names

@@ -25,6 +25,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
@@ -176,16 +177,8 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
         yield sys.stdout.buffer if binary else sys.stdout
         sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
         return
-    path = Path(asked.output)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") if binary else partial.open("w", encoding="utf-8") as file:
-            yield file
-        partial.replace(path)
-    except OSError as error:
-        raise HistoryError(f"{path}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(asked.output, encoding=None if binary else "utf-8") as file:
+        yield file
 
 
 def _changes(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.reading import Archive
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.report.data import ReportData, gather
 from walkeeper_history.report.page import render
+from walkeeper_history.whole_file import whole_file
 
 
 def write(archive: Archive, output: str, named: NameSource) -> None:
@@ -20,12 +17,5 @@ def write(archive: Archive, output: str, named: NameSource) -> None:
         data.add(part)
     data.problems = archive.problems
     page = render(data, title=f"WAL history of {archive.source.path}", names=names)
-    path = Path(output)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise HistoryError(f"{output}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(output, encoding="utf-8") as file:
+        file.write(page)
