@@ -22,10 +22,10 @@ from walkeeper_common.lsn import LSN_MAX
 from walkeeper_history.rows.wanted import on_timelines
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import problem_rows
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem
 from walkeeper_history.wal.reading import Reading
 from walkeeper_history.wal.sweep import in_one_chain, raise_fatal, read_each, summaries_before
-from walkeeper_history.wal.wal_files import open_files
 
 # A task costs 50 ms, so on one machine a CPU gets one; more than the most would wait for the last.
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 1 << 30

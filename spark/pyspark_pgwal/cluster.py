@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 
 from pyspark_pgwal.batch import partitions_of
 from pyspark_pgwal.session import session
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.reading import Reading
 from walkeeper_history.wal.sweep import DEFAULT, Part, SweepOptions, read_each
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 
 
 def job_session() -> SparkSession:

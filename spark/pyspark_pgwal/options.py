@@ -12,9 +12,10 @@ from walkeeper_history.rows.relation_names import RelationNames, load_names
 from walkeeper_history.rows.wanted import Wanted
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.times import lsn_range
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.wal.sweep import SweepOptions
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",

@@ -29,9 +29,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_pgwal.options import lsn_option, time_option
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.times import lsn_range
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.sweep import raise_fatal
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
 from walkeeper_replay.redo.base import BaseDirectory

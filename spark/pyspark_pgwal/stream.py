@@ -27,9 +27,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import log_end
 from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.spill import is_followed
-from walkeeper_history.wal.wal_files import open_files
 
 Offset = dict[str, Any]
 

@@ -14,5 +14,9 @@ class HistoryError(WalkeeperError):
     """The archive cannot be read as asked."""
 
 
+class Gone(HistoryError):
+    """A file that was listed is not there any more."""
+
+
 class DamagedWal(HistoryError):
     """WAL that should be there is missing or is not what PostgreSQL wrote."""

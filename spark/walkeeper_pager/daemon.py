@@ -19,7 +19,7 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, Gauge, serve_http
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.wal.wal_files import open_files
+from walkeeper_history.wal.opening import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
 from walkeeper_pager.page_requests import WAITING_MAX, Arrivals, page_handler

@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns

@@ -30,9 +30,9 @@ from tests.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.stats import Stats
 from walkeeper_history.tables import table
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.sweep import SweepOptions, sweep
-from walkeeper_history.wal.wal_files import open_files
 
 SETTINGS = {
     "wal_level": "logical",

@@ -22,10 +22,11 @@ from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.rows.stats import Stats
 from walkeeper_history.wal.archive_names import archived_file
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.sweep import sweep
 from walkeeper_history.wal.timelines import Stretch, parse_history
-from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles, open_files
+from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles
 
 MB = 1 << 20
 SHA = hashlib.sha1(b"x").hexdigest()

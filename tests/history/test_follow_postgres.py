@@ -16,8 +16,8 @@ from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 
 pytestmark = pytest.mark.postgres
 

@@ -24,9 +24,10 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
 from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import SegmentReader
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 
 
 def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:

@@ -21,9 +21,9 @@ from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.wanted import Wanted
 from walkeeper_history.segment_index import passed_over
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import Reading
-from walkeeper_history.wal.wal_files import open_files
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 Row = dict[str, Any]

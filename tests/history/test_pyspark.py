@@ -22,9 +22,9 @@ from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.tables import TABLE_NAMES, table
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import SegmentReader
-from walkeeper_history.wal.wal_files import open_files
 
 # py4j leaves sockets to the collector.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]

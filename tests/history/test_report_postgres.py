@@ -16,9 +16,9 @@ from tests.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_cli.program import run
 from walkeeper_history.report.data import ReportData, gather
 from walkeeper_history.report.spacing import spacings
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.sweep import sweep
-from walkeeper_history.wal.wal_files import open_files
 
 pytestmark = pytest.mark.postgres
 

@@ -19,9 +19,9 @@ from tests.installations import Unavailable, binaries
 from tests.postgres_server import PostgresServer, installation
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.tables import table
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import SegmentReader
-from walkeeper_history.wal.wal_files import open_files
 
 pytestmark = pytest.mark.postgres
 # Of block references: 16 has no function with the columns of today's.

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.pager import Pager
 from walkeeper_pager.places import NoSuchPage, NotReplayed, Place

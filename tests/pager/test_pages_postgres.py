@@ -24,7 +24,7 @@ from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
 from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_history.wal.wal_files import open_files
+from walkeeper_history.wal.opening import open_files
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
 from walkeeper_pager.pager import Pager

@@ -27,8 +27,8 @@ from tests.history.servers import segment_paths
 from tests.postgres_server import PostgresServer, own, program, run_as_server_user
 from tests.replay.restored import Restored
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.redo.pass_over import pass_over
 from walkeeper_replay.redo.store import PageStore
 from walkeeper_replay.table_at import TableAt

@@ -14,8 +14,8 @@ from tests.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import CUT_OFF

@@ -14,8 +14,8 @@ from tests.postgres_server import PostgresServer, own
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text

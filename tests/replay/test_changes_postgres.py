@@ -14,8 +14,8 @@ from tests.replay.schemas import Schemas
 from tests.replay.seeds import drawn_seed
 from tests.replay.sessions import Sessions
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text

@@ -10,8 +10,8 @@ import pytest
 from tests.postgres_server import PostgresServer, program, run_as_server_user
 from tests.replay.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.table_at import COMPLETE, TableAt
 

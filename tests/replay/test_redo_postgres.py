@@ -18,9 +18,9 @@ from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import SegmentReader
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.consistency import Checked, ConsistencyCheck
 from walkeeper_replay.table_at import COMPLETE, TableAt

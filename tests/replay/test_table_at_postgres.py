@@ -22,9 +22,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.events import XACT_COLUMNS, lock_arrays, transactions_of
 from walkeeper_history.rows.view import View
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.reading import Batch
-from walkeeper_history.wal.wal_files import open_files
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.pass_over import pass_over

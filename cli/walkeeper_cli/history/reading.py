@@ -15,10 +15,11 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.segment_index import Updated, update_index
 from walkeeper_history.times import lsn_range
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.reading import Reading, Summary
 from walkeeper_history.wal.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 
 Made = TypeVar("Made")
 

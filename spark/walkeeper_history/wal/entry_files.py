@@ -20,9 +20,10 @@ from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.records.segment import Bytes
 from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
 from walkeeper_history.wal.live import LiveFiles
+from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.safekeeper_link import SafekeeperLink
 from walkeeper_history.wal.timelines import Stretch
-from walkeeper_history.wal.wal_files import WalFiles, open_files
+from walkeeper_history.wal.wal_files import WalFiles
 
 NO_TIMELINES = 1 << 64
 

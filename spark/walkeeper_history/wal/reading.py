@@ -171,7 +171,8 @@ class Reading:
         try:
             loaded = self._reader.room.load(self._reader.files, segment.path, segment.segment_bytes)
         except HistoryError as error:
-            self._report(segment.first_lsn, self._behind(), str(error))
+            reason = str(error).removeprefix(f"{self.shown}: ")
+            self._report(segment.first_lsn, self._behind(), reason)
             return
         self.summary.file_bytes = loaded.size
         self._check_size(loaded.size)

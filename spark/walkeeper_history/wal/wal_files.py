@@ -1,12 +1,10 @@
 """Where archived WAL is read from: a directory, an object store, one file; compressed or not.
 
-    open_files(url) -> WalFiles      list_files(), read(path), read_front(path, size)
+    LocalFiles, ObjectFiles      list_files(), read(path), read_front(path, size); see opening.py
 
-walkeeper://host:port,…/cluster is what safekeepers serve (live.py). Another URL with
-`://` goes through obstore (s3://, gs://, az://, file://, memory://), with the
-configuration its environment variables give; everything else is a local path. How a file is
-compressed is seen from its first bytes, because Barman keeps PostgreSQL's names: gzip, zstd, lz4,
-bzip2, xz; WAL-G's brotli has no mark and goes by its name. An encrypted file is a clear error.
+How a file is compressed is seen from its first bytes, because Barman keeps PostgreSQL's names:
+gzip, zstd, lz4, bzip2, xz; WAL-G's brotli has no mark and goes by its name. An encrypted file is a
+clear error.
 Every read blocks. A file that ends early gives what there is; the walk says what is missing.
 """
 
@@ -22,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from walkeeper_archive.cloud_store import has_plain_endpoint
-from walkeeper_history.errors import HistoryError
+from walkeeper_history.errors import Gone, HistoryError
 from walkeeper_history.records.segment import Bytes
 
 WAL_BYTES_MAX = 1 << 30  # no segment is longer; what unpacks to more is not one
@@ -55,18 +53,9 @@ class WalFiles(Protocol):
     def shown(self, path: str) -> str: ...  # for people
 
 
-def open_files(url: str) -> WalFiles:
-    """The tree at `url`; HistoryError if there is none."""
-    if url.startswith("walkeeper://"):
-        from walkeeper_history.wal.live import LiveFiles
-
-        return LiveFiles(url)
-    if "://" in url and not url.startswith("file://"):
-        return ObjectFiles(url)
-    path = Path(url.removeprefix("file://")).expanduser()
-    if not path.exists():
-        raise HistoryError(f"{path}: no such file or directory")
-    return LocalFiles(path)
+def _failed(path: Path, error: OSError) -> HistoryError:
+    kind = Gone if isinstance(error, FileNotFoundError) else HistoryError
+    return kind(f"{path}: {error.strerror or error}")
 
 
 class LocalFiles:
@@ -101,7 +90,7 @@ class LocalFiles:
                 while done < size and (count := file.readinto(view[done:])):
                     done += count
         except OSError as error:
-            raise HistoryError(f"{full}: {error.strerror or error}") from error
+            raise _failed(full, error) from error
         return unpack(data[:done], self.shown(path))
 
     def open_plain(self, path: str) -> int | None:
@@ -111,7 +100,7 @@ class LocalFiles:
             descriptor = os.open(full, os.O_RDONLY)
             mark = os.pread(descriptor, MAGIC_BYTES, 0)
         except OSError as error:
-            raise HistoryError(f"{full}: {error.strerror or error}") from error
+            raise _failed(full, error) from error
         if _codec_of(mark, path) is None:
             try:
                 _refuse_encrypted(mark, self.shown(path))
@@ -132,7 +121,7 @@ class LocalFiles:
                     data = mark + file.read(max(size - len(mark), 0))
                     return np.frombuffer(data[:size], np.uint8)
         except OSError as error:
-            raise HistoryError(f"{full}: {error.strerror or error}") from error
+            raise _failed(full, error) from error
         return unpack(np.fromfile(full, np.uint8), self.shown(path), size)
 
     def shown(self, path: str) -> str:
@@ -162,7 +151,8 @@ class ObjectFiles:
             yield
         except (self._api.exceptions.BaseError, OSError) as error:
             said = str(error).strip().splitlines()[0]
-            raise HistoryError(f"{self.shown(path)}: {said}") from error
+            gone = isinstance(error, (FileNotFoundError, self._api.exceptions.NotFoundError))
+            raise (Gone if gone else HistoryError)(f"{self.shown(path)}: {said}") from error
 
     def list_files(self) -> list[tuple[str, int]]:
         with self._asked(""):

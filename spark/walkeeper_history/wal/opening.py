@@ -1,0 +1,28 @@
+"""Which files with WAL a path or a URL means.
+
+walkeeper://host:port,…/cluster is what safekeepers serve (live.py). Another URL with `://` goes
+through obstore (s3://, gs://, az://, file://, memory://), with the configuration its environment
+variables give; everything else is a local path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.moving_tails import MovingTails
+from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles, WalFiles
+
+
+def open_files(url: str) -> WalFiles:
+    """The tree at `url`; HistoryError if there is none."""
+    if url.startswith("walkeeper://"):
+        from walkeeper_history.wal.live import LiveFiles
+
+        return LiveFiles(url)
+    if "://" in url and not url.startswith("file://"):
+        return MovingTails(ObjectFiles(url))
+    path = Path(url.removeprefix("file://")).expanduser()
+    if not path.exists():
+        raise HistoryError(f"{path}: no such file or directory")
+    return MovingTails(LocalFiles(path))
