@@ -72,6 +72,14 @@ def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
     yield from _as_one(held)
 
 
+def read_partition(options: PgWalOptions, partition: InputPartition) -> Iterator[Any]:
+    """PySpark makes one partition, without a value, where `partitions()` has given it none."""
+    if not isinstance(partition, Segments):
+        assert partition.value is None, f"{partition=}"
+        return iter(())
+    return read_segments(options, partition)
+
+
 def _as_one(batches: list[Any]) -> list[Any]:
     """The way of a batch to the JVM costs as much as thousands of rows."""
     if len(batches) <= 1:
@@ -123,8 +131,7 @@ class PgWalReader(DataSourceReader):
         return partitions_of(plan, options.segments_per_partition, skipped)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Segments), f"{partition=}"
-        return read_segments(self._options, partition)
+        return read_partition(self._options, partition)
 
 
 class PushdownReader(PgWalReader):

@@ -9,10 +9,11 @@
     parts                 tasks, by default one a CPU
     maxFilesPerTrigger    of a stream: segments in a micro-batch, by default 64
 
-An offset of a stream is {"position": "0/3000000"}: every transaction that lies below that place in
-the log has been read. It is always between two entries that a quorum has, so nothing is read twice
-and nothing is taken back, whichever of the safekeepers answer. Contract: an unknown option is an
-error; where the log no longer goes back to an offset, that is one, too.
+An offset of a stream is {"position": "0/3000000"}, with the primary's system where safekeepers say
+it: every transaction that lies below that place in the log has been read. It is always between two
+entries that a quorum has, so nothing is read twice and nothing is taken back, whichever of the
+safekeepers answer. Contract: an unknown option is an error; where the log no longer goes back to an
+offset, that is one, too.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from pyspark_pgwal.options import MAX_FILES_PER_TRIGGER, lsn_option
+from pyspark_pgwal.options import (
+    MAX_FILES_PER_TRIGGER,
+    known_options,
+    lsn_option,
+    number_option,
+    refuse_other_system,
+)
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.wal.entry_files import EntryFiles
 from walkeeper_replay.changes import Change, batches, is_of_row
 from walkeeper_replay.logged_changes import LoggedChanges, selected, stretches
 
-OPTIONS = (
-    "path", "table", "relation", "where", "startLsn", "endLsn", "parts", "maxFilesPerTrigger",
-)  # fmt: skip
+_OF_ALL = ("path", "table", "relation", "startLsn", "endLsn", "parts", "maxFilesPerTrigger")
+OPTIONS = {"changes": _OF_ALL, "row_history": (*_OF_ALL, "where")}
 ROWS = 1 << 13
 Offset = dict[str, Any]
 
@@ -47,14 +53,8 @@ class LoggedOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> LoggedOptions:
-        known = {name.lower(): name for name in OPTIONS}
-        for name in given:
-            if name.lower() not in known:
-                raise HistoryError(
-                    f"changes of a logical log have no option {name}; they have: "
-                    f"{', '.join(OPTIONS)}"
-                )
-        made = cls({known[name.lower()]: value for name, value in given.items()})
+        table = given["table"]
+        made = cls(known_options(given, OPTIONS[table], f"{table} of a logical log"))
         if made.values["table"] == "row_history" and "=" not in made.values.get("where", ""):
             raise HistoryError("row_history needs the option where, such as id=4711")
         return made
@@ -67,10 +67,7 @@ class LoggedOptions:
         return lsn_option(self.values, name)
 
     def number(self, name: str, default: int) -> int:
-        text = self.values.get(name, str(default))
-        if not (text.isdigit() and int(text)):
-            raise HistoryError(f"option {name}: {text!r} is not a number above 0")
-        return int(text)
+        return number_option(self.values, name) or default
 
     @property
     def parts(self) -> int:
@@ -99,8 +96,10 @@ class Entries(InputPartition):
 
 
 def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
-    """Record batches of one task."""
-    assert isinstance(partition, Entries), f"{partition=}"
+    """Record batches of one task; of PySpark's stand-in for none, nothing."""
+    if not isinstance(partition, Entries):
+        assert partition.value is None, f"{partition=}"
+        return
     log = options.log()
     found = log.read(partition.begin, partition.end)
     held: list[Change] = []
@@ -136,7 +135,7 @@ class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         files, start_lsn = EntryFiles.open(self._options.path), self._options.lsn("startLsn")
-        return _offset(files.first if start_lsn is None else files.start_for(start_lsn))
+        return _offset(files, files.first if start_lsn is None else files.start_for(start_lsn))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._segments_max)
@@ -146,19 +145,22 @@ class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         files, begin = EntryFiles.open(self._options.path), _position(start)
+        refuse_other_system(self._options.path, start, files.system_id)
         _refuse_removed(files, begin)
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else self._segments_max
         end = min(files.end, (begin + most * files.segment_bytes).round_down(files.segment_bytes))
         if self._target is not None:
             end = min(end, self._target)
-        return _offset(max(begin, end))
+        return _offset(files, max(begin, end))
 
     def reportLatestOffset(self) -> Offset:
-        return _offset(EntryFiles.open(self._options.path).end)
+        files = EntryFiles.open(self._options.path)
+        return _offset(files, files.end)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         files = EntryFiles.open(self._options.path)
         begin = _position(start)
+        refuse_other_system(self._options.path, end, files.system_id)
         _refuse_removed(files, begin)
         pieces = stretches(files, begin, _position(end), self._options.parts)
         return [Entries(*each) for each in pieces]
@@ -170,8 +172,9 @@ class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is kept here: Spark's checkpoint has the offset."""
 
 
-def _offset(position: int) -> Offset:
-    return {"position": str(Lsn(position))}
+def _offset(files: EntryFiles, position: int) -> Offset:
+    known = {} if files.system_id is None else {"system": str(files.system_id)}
+    return {"position": str(Lsn(position)), **known}
 
 
 def _position(offset: Offset) -> Lsn:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
@@ -51,12 +52,7 @@ class PgWalOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PgWalOptions:
         """HistoryError names what is wrong."""
-        known = {name.lower(): name for name in OPTIONS}
-        values: dict[str, str] = {}
-        for name, value in given.items():
-            if name.lower() not in known:
-                raise HistoryError(f"pgwal has no option {name}; it has: {', '.join(OPTIONS)}")
-            values[known[name.lower()]] = value
+        values = known_options(given, OPTIONS, "pgwal")
         if not values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         name = values.get("table", "records")
@@ -69,11 +65,12 @@ class PgWalOptions:
             end_lsn=lsn_option(values, "endLsn"),
             start_time=time_option(values, "startTime"),
             end_time=time_option(values, "endTime"),
-            timeline=_number(values, "timeline"),
+            timeline=number_option(values, "timeline"),
             check_crc=_one_of(values, "verify", "crc", "none") == "crc",
             on_error=_one_of(values, "onError", "fail", "skip", "report"),
-            segments_per_partition=_number(values, "segmentsPerPartition"),
-            max_files_per_trigger=_number(values, "maxFilesPerTrigger") or MAX_FILES_PER_TRIGGER,
+            segments_per_partition=number_option(values, "segmentsPerPartition"),
+            max_files_per_trigger=number_option(values, "maxFilesPerTrigger")
+            or MAX_FILES_PER_TRIGGER,
             pushdown=_one_of(values, "pushdown", "false", "true") == "true",
             engine=_one_of(values, "engine", "auto", "numba", "numpy"),
             names=names,
@@ -111,6 +108,15 @@ def _columns(
     return None
 
 
+def known_options(given: Mapping[str, str], known: Sequence[str], whose: str) -> dict[str, str]:
+    """Spark hands names over in lower case. HistoryError names one that `whose` has not."""
+    names = {name.lower(): name for name in known}
+    for name in given:
+        if name.lower() not in names:
+            raise HistoryError(f"{whose} has no option {name}; it has: {', '.join(known)}")
+    return {names[name.lower()]: value for name, value in given.items()}
+
+
 def lsn_option(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
@@ -122,6 +128,16 @@ def lsn_option(values: Mapping[str, str], name: str) -> int | None:
 
 
 _parse_time = datetime.fromisoformat
+
+
+def refuse_other_system(path: str, offset: Mapping[str, Any], system_id: int | None) -> None:
+    """LSNs of another cluster mean nothing here. Offsets of before have no system."""
+    of = offset.get("system")
+    if of is not None and system_id is not None and of != str(system_id):
+        raise HistoryError(
+            f"{path}: what the checkpoint has read is of the system {of}, this log of the system "
+            f"{system_id}: start a new checkpoint"
+        )
 
 
 def time_option(values: Mapping[str, str], name: str) -> datetime | None:
@@ -137,7 +153,8 @@ def time_option(values: Mapping[str, str], name: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _number(values: Mapping[str, str], name: str) -> int | None:
+def number_option(values: Mapping[str, str], name: str) -> int | None:
+    """Above 0. HistoryError names it."""
     text = values.get(name)
     if text is not None and not (text.isdigit() and int(text) > 0):
         raise HistoryError(f"option {name}: {text!r} is not a number above 0")

@@ -13,8 +13,8 @@
     onError      fail (default) or skip
     parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
 
-Contract: as of the other tables: an unknown option is an error. The catalogs are replayed once, on
-the driver, when the schema is asked for; each task walks over the WAL for itself.
+Contract: as of the other tables: an option that a table has not is an error. The catalogs are
+replayed once, on the driver, when the schema is asked for; each task walks over the WAL for itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_pgwal.options import lsn_option, time_option
+from pyspark_pgwal.options import known_options, lsn_option, number_option, time_option
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.opening import open_files
@@ -37,10 +37,12 @@ from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import TableAt
 
-_OPTIONS = (
-    "path", "table", "relation", "lsn", "time", "where", "startLsn", "endLsn", "database", "base",
-    "timeline", "onError", "parts",
-)  # fmt: skip
+_OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
+_OPTIONS = {
+    "table_at": (*_OF_ALL, "lsn", "time"),
+    "changes": (*_OF_ALL, "startLsn", "endLsn"),
+    "row_history": (*_OF_ALL, "where", "startLsn", "endLsn"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,8 @@ class PastOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> PastOptions:
-        known = {name.lower(): name for name in _OPTIONS}
-        for name in given:
-            if name.lower() not in known:
-                raise HistoryError(
-                    f"pgwal has no option {name} here; it has: {', '.join(_OPTIONS)}"
-                )
-        made = cls({known[name.lower()]: value for name, value in given.items()})
+        table = given["table"]
+        made = cls(known_options(given, _OPTIONS[table], f"pgwal's table {table}"))
         if not made.values.get("path"):
             raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
         if made.table == "table_at" and not made.values.get("relation"):
@@ -80,8 +77,7 @@ class PastOptions:
 
     @property
     def parts(self) -> int:
-        text = self.values.get("parts", "")
-        return int(text) if text.isdigit() and int(text) else os.cpu_count() or 1
+        return number_option(self.values, "parts") or os.cpu_count() or 1
 
     def on_problem(self, problem: Problem) -> None:
         if self.values.get("onError", "fail") == "fail":
@@ -91,10 +87,10 @@ class PastOptions:
         return lsn_option(self.values, name)
 
     def plan(self) -> Plan:
-        base, timeline = self.base, self.values.get("timeline")
+        base = self.base
         return make_plan(
             open_files(self.path),
-            timeline=int(timeline) if timeline else None,
+            timeline=number_option(self.values, "timeline"),
             start_lsn=None if base is None else base.redo_lsn,
         )
 

@@ -1,12 +1,12 @@
 """The streaming reader: every record exactly once, of an archive as its segments become complete,
 of a live log (walkeeper://…) as it is committed.
 
-An offset is {"timeline": N, "lsn": "0/3000000"}: all records that start below it have been read. In
-an archive it is a place between segments; a segment is complete when the one behind it is there,
-with all that it announces of a record that crosses over. In a live log it is where the last record
-ends that is committed as a whole. Contract: between two offsets the same rows come again, since the
-archive below them no longer changes; where it does (a new timeline left the log before what was
-already read), that is an error and not a repetition.
+An offset is {"system": "7…", "timeline": N, "lsn": "0/3000000"}: of this cluster's log, all records
+that start below it have been read. In an archive it is a place between segments; a segment is
+complete when the one behind it is there, with all that it announces of a record that crosses over.
+In a live log it is where the last record ends that is committed as a whole. Contract: between two
+offsets the same rows come again, since the archive below them no longer changes; where it does (a
+new timeline left the log before what was already read), that is an error and not a repetition.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_pgwal.batch import Segments, partitions_of, read_segments
-from pyspark_pgwal.options import PgWalOptions
+from pyspark_pgwal.batch import partitions_of, read_partition
+from pyspark_pgwal.options import PgWalOptions, refuse_other_system
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import log_end
@@ -47,8 +47,9 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.plan(self._files)
 
     def initialOffset(self) -> Offset:
-        first = self._plan().segments[0]
-        return _offset(first.timeline, first.begin_lsn)
+        plan = self._plan()
+        first = plan.segments[0]
+        return _offset(plan, first.timeline, first.begin_lsn)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._options.max_files_per_trigger)
@@ -59,6 +60,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         plan = self._plan()
         begin = _lsn_of(start)
+        refuse_other_system(self._options.path, start, plan.system_id)
         _refuse_rewritten(plan, start)
         _refuse_removed(plan, begin)
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(plan.segments)
@@ -73,13 +75,13 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan()
+        refuse_other_system(self._options.path, end, plan.system_id)
         _refuse_removed(plan, _lsn_of(start))
         part = plan.within(_lsn_of(start), _lsn_of(end))
         return partitions_of(part, self._options.segments_per_partition) if part else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Segments), f"{partition=}"
-        return read_segments(self._options, partition)
+        return read_partition(self._options, partition)
 
     def commit(self, end: Offset) -> None:
         """Nothing is kept here: Spark's checkpoint has the offset."""
@@ -89,7 +91,7 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = plan.segment_bytes
         at = next((n for n, s in enumerate(plan.segments) if s.first_lsn + size > begin), None)
         if at is None:
-            return _offset(plan.timeline, begin)
+            return _offset(plan, plan.timeline, begin)
         last = min(at + most, len(plan.segments)) - 1
         if self._is_live:
             return self._committed_end(plan.part(0, last + 1), begin)
@@ -101,17 +103,17 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not is_followed(self._files, plan.segments, index):
                 break
             end, timeline = segment.first_lsn + size, segment.timeline
-        return _offset(timeline, end)
+        return _offset(plan, timeline, end)
 
     def _committed_end(self, plan: Plan, begin: int) -> Offset:
         """A segment's end if the log goes on behind it, else the last whole record's."""
         last = plan.segments[-1]
         end = last.end_lsn if plan.behind else log_end(self._files, plan)
-        return _offset(last.timeline, max(begin, end))
+        return _offset(plan, last.timeline, max(begin, end))
 
 
-def _offset(timeline: int, lsn: int) -> Offset:
-    return {"timeline": timeline, "lsn": str(Lsn(lsn))}
+def _offset(plan: Plan, timeline: int, lsn: int) -> Offset:
+    return {"system": str(plan.system_id), "timeline": timeline, "lsn": str(Lsn(lsn))}
 
 
 def _lsn_of(offset: Offset) -> int:

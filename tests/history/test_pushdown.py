@@ -209,3 +209,14 @@ def test_spark_hands_its_filters_over(spark: SparkSession, wal: Path, index: Pat
     heap = load("records").where("resource_manager IN ('Heap', 'Heap2') AND timeline = 1")
     expected = [r for r in everything(wal, "records") if r["resource_manager"][:4] == "Heap"]
     assert heap.count() == len(expected)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("table", ["records", "xacts"])
+@pytest.mark.parametrize("asked", ["start_lsn > 9000000000000", "start_lsn < 0", "start_lsn = 5"])
+def test_what_no_segment_can_have_is_no_row(
+    spark: SparkSession, wal: Path, table: str, asked: str
+) -> None:
+    """Spark makes a partition of its own where a reader has none; it was taken for one of ours."""
+    frame = spark.read.format("pgwal").options(path=str(wal), table=table, pushdown="true").load()
+    assert frame.where(asked).count() == 0

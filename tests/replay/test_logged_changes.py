@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxFiles
 
+from pyspark_pgwal.logged import LoggedOptions, LoggedStreamReader
 from tests.postgres_server import PostgresServer
 from tests.with_postgres.cluster import lsn_of, walkeeper
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
 
 pytestmark = [
     pytest.mark.spark,
@@ -122,8 +125,22 @@ def test_options_choose_changes(spark: SparkSession, recorded: Recorded) -> None
     history = spark.read.format("pgwal").option("table", "row_history")
     rows = facts(history.options(path=recorded.log, where="id=30", relation="orders").load())
     assert [row["operation"] for row in rows] == ["insert", "update", "update"]
-    with pytest.raises(PySparkException, match="have no option base"):
+    with pytest.raises(PySparkException, match="changes of a logical log has no option base"):
         loaded(spark, recorded.log, base="/").count()
+    with pytest.raises(PySparkException, match="changes of a logical log has no option where"):
+        loaded(spark, recorded.log, where="id=30").count()
+
+
+def test_an_offset_of_another_primarys_log_is_refused(recorded: Recorded) -> None:
+    made = LoggedStreamReader(LoggedOptions.parse({"path": recorded.log, "table": "changes"}))
+    first = made.initialOffset()
+    other = {**first, "system": "7"}
+    with pytest.raises(HistoryError, match="is of the system 7, this log of the system"):
+        made.latestOffset(other, ReadMaxFiles(64))
+    with pytest.raises(HistoryError, match="is of the system 7, this log of the system"):
+        made.partitions(first, other)
+    then = made.latestOffset({"position": first["position"]}, ReadMaxFiles(64))
+    assert then == made.latestOffset(first, ReadMaxFiles(64)) != first
 
 
 def test_a_directory_at_rest_gives_the_same_also_on_the_command_line(

@@ -57,3 +57,29 @@ def test_a_table_that_is_not_there_is_an_error(spark: SparkSession, shop: Shop) 
         loaded(spark, shop, table="table_at", relation="nothing")
     with pytest.raises(PySparkException, match="needs the option relation"):
         loaded(spark, shop, table="table_at")
+
+
+@pytest.mark.parametrize(
+    ("table", "option", "value"),
+    [
+        ("changes", "where", "id=7"),
+        ("changes", "lsn", "0/1700000"),
+        ("row_history", "time", "2024-01-01"),
+        ("table_at", "startLsn", "0/1700000"),
+        ("table_at", "endLsn", "0/1700000"),
+    ],
+)
+def test_what_only_another_table_has_is_refused(
+    spark: SparkSession, shop: Shop, table: str, option: str, value: str
+) -> None:
+    """It was taken and not heeded: today's rows for a table "as of" an endLsn."""
+    with pytest.raises(PySparkException, match=f"table {table} has no option {option.lower()}"):
+        loaded(spark, shop, table=table, relation="orders", **{option: value})
+
+
+@pytest.mark.parametrize("parts", ["0", "-3", "x"])
+def test_a_number_of_parts_that_is_none_is_refused(
+    spark: SparkSession, shop: Shop, parts: str
+) -> None:
+    with pytest.raises(PySparkException, match=f"option parts: '{parts}' is not a number above 0"):
+        loaded(spark, shop, table="changes", relation="orders", parts=parts).count()

@@ -66,6 +66,7 @@ class EntryFiles:
     def __init__(self, files: WalFiles, segments: dict[int, ArchivedFile], size: int) -> None:
         self._files, self._segments, self.segment_bytes = files, segments, size
         self._read: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
+        self.system_id = files.system_id if isinstance(files, LiveFiles) else None
         self.first = Lsn(min(segments))
         self._limit = Lsn(max(segments) + size)
         self.end = self._whole_end()

@@ -57,6 +57,7 @@ class LiveFiles:
         if not found or not all(_ADDRESS.fullmatch(each) for each in self.addresses):
             raise HistoryError(f"{url}: not walkeeper://HOST:PORT,HOST:PORT,…/CLUSTER")
         self._url, self._cluster = url.rstrip("/"), found["cluster"] or ""
+        self.system_id: int | None = None  # of the primary, once files were listed
         self._own = threading.local()
         self._states: dict[str, LogState] = {}
         self._silent_until_s: dict[str, float] = {}
@@ -84,6 +85,7 @@ class LiveFiles:
                 f"{self._url}: safekeepers of several clusters: {newest.system_id}, "
                 f"{', '.join(map(str, strange))}"
             )
+        self.system_id = newest.system_id
         path, size = self._history(newest.timeline), newest.segment_bytes
         found = [(f"{newest.timeline:08X}.history", 0)] if newest.timeline > 1 else []
         first = min(each.first_lsn for each in states) // size * size
