@@ -53,6 +53,13 @@ class WalFiles(Protocol):
     def shown(self, path: str) -> str: ...  # for people
 
 
+def _unlisted(error: OSError) -> None:
+    """What is in it may be the newest WAL. A running server removes folders, too."""
+    folder = Path(error.filename or "")
+    if not isinstance(error, FileNotFoundError) and folder.name != "lost+found":
+        raise _failed(folder, error) from error
+
+
 def _failed(path: Path, error: OSError) -> HistoryError:
     kind = Gone if isinstance(error, FileNotFoundError) else HistoryError
     return kind(f"{path}: {error.strerror or error}")
@@ -69,7 +76,7 @@ class LocalFiles:
         if self._only:
             return [(self._only, (self.root / self._only).stat().st_size)]
         found = []
-        for folder, _, names in os.walk(self.root, followlinks=True):
+        for folder, _, names in os.walk(self.root, onerror=_unlisted, followlinks=True):
             inner = os.path.relpath(folder, self.root)
             for name in names:
                 path = name if inner == "." else f"{inner}/{name}".replace(os.sep, "/")
@@ -77,6 +84,8 @@ class LocalFiles:
                     found.append((path, os.stat(os.path.join(folder, name)).st_size))
                 except FileNotFoundError:
                     continue  # a running server recycles and removes segments
+                except OSError as error:
+                    raise _failed(Path(folder, name), error) from error
         return sorted(found)
 
     def read(self, path: str) -> Bytes:

@@ -1,0 +1,61 @@
+"""A folder that cannot be listed may hold the newest WAL: what is read without it is no answer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.history.test_archives import files_of, lay, made_stream
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.wal.opening import open_files
+from walkeeper_history.wal.plan import make_plan
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, refused: Path, error: type[OSError]) -> None:
+    """Root may list every folder, so what the kernel says to others is said here."""
+    scans = os.scandir
+
+    def scan(path: Any) -> Any:
+        if Path(path) == refused:
+            raise error(13, "Permission denied", str(path))
+        return scans(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+
+
+def test_a_folder_that_may_not_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was passed over, and older rows were called complete."""
+    maker = made_stream()
+    lay(tmp_path, {f"{name[:8]}/{name}": data for name, data in files_of(maker).items()})
+    (tmp_path / "00000002").mkdir()
+    refusing(monkeypatch, tmp_path / "00000002", PermissionError)
+    with pytest.raises(HistoryError, match=f"^{tmp_path}/00000002: Permission denied$"):
+        make_plan(open_files(str(tmp_path)))
+    refusing(monkeypatch, tmp_path, PermissionError)
+    with pytest.raises(HistoryError, match=f"^{tmp_path}: Permission denied$"):
+        make_plan(open_files(str(tmp_path)))
+
+
+def test_a_folder_that_goes_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = made_stream()
+    lay(tmp_path, files_of(maker))
+    (tmp_path / "archive_status").mkdir()
+    refusing(monkeypatch, tmp_path / "archive_status", FileNotFoundError)
+    assert len(make_plan(open_files(str(tmp_path))).segments) == 3
+
+
+def test_what_no_wal_can_be_in_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a disk that is nothing but an archive."""
+    lay(tmp_path, files_of(made_stream()))
+    (tmp_path / "lost+found").mkdir()
+    refusing(monkeypatch, tmp_path / "lost+found", PermissionError)
+    assert len(make_plan(open_files(str(tmp_path))).segments) == 3
