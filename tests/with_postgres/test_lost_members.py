@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, walkeeper
 from tests.with_postgres.journal import Journal
@@ -44,6 +45,23 @@ def test_a_wiped_safekeeper_does_not_count_and_create_does_not_make_it_anew(
         cluster.safekeepers[1].start()
         journal.wait_for_more(100)
     assert not journal.lost_in(cluster.primary)
+
+
+def test_create_does_not_take_another_servers_log_for_its_own(cluster: Cluster) -> None:
+    """A script goes on to `proposer` and `attach` when --if-not-exists ends with 0."""
+    again = ("create", "--if-not-exists", "--dsn")
+    wait_until(lambda: cluster.try_command(*again, cluster.primary.dsn()).returncode == 0)
+    initdb = ["--wal-segsize=2"]  # another identifier
+    with PostgresServer.create(initdb_options=initdb) as other:
+        for option in ((), ("--if-not-exists",)):
+            done = cluster.try_command("create", "--dsn", other.dsn(), *option)
+            assert done.returncode == 1, done
+            assert "the log belongs to the PostgreSQL cluster with system identifier" in done.stderr
+        assert other.sql("SELECT count(*) FROM pg_replication_slots") == 0
+    done = cluster.try_command(*again, other.dsn())
+    assert done.returncode == 0 and "exists and is in use" in done.stdout, "it may be starting"
+    done = cluster.try_command(*again, cluster.primary.dsn(), "--logical")
+    assert done.returncode == 1 and "is physical, and a log's kind is fixed" in done.stderr, done
 
 
 def test_status_says_who_is_down_and_how_bad_that_is(cluster: Cluster) -> None:

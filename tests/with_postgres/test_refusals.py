@@ -172,7 +172,10 @@ def test_create_for_another_primary_leaves_no_slot_there(shared: Cluster) -> Non
     slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'walkeeper_fourth'"
     assert walkeeper(*create, shared.primary.dsn()).returncode == 0
     with PostgresServer.create(initdb_options=["--data-checksums"]) as other:
-        assert_fails(run(*create, other.dsn()), "was made for system identifier")
+        assert_fails(
+            run(*create, other.dsn()),
+            "the log belongs to the PostgreSQL cluster with system identifier",
+        )
         assert other.sql(slots) == 0
     assert_fails(run(*create, shared.primary.dsn(), "--ack-quorum", "3"), "ack quorum 2")
     assert shared.primary.sql(slots) == 1, "the slot of a log that is there"

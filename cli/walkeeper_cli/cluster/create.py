@@ -57,7 +57,7 @@ async def create(settings: CreateSettings) -> Created:
     """Refused says what stands in the way."""
     quorum = _ack_quorum(settings)
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
-    if (in_use := _in_use(settings, states)) is not None:
+    if (in_use := await _in_use(settings, states)) is not None:
         return Created(in_use, in_use=True)
     primary, slot_is_new = await _primary_with_slot(settings)
     log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
@@ -115,9 +115,9 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
     return states
 
 
-def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configuration | None:
-    """What --if-not-exists is content with. Once somebody has been elected, an empty member is a
-    wiped one, and nobody is initialised."""
+async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configuration | None:
+    """What --if-not-exists is content with, if it is this primary's. Once somebody has been
+    elected, an empty member is a wiped one, and nobody is initialised."""
     terms = [state.ballot.term for state in states]
     if not any(terms):
         return None
@@ -129,12 +129,45 @@ def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configurati
             f"safekeeper {wiped[0]} does not hold it: it was wiped and lost its promises. "
             f"Nothing was initialised; run `walkeeper replace --member {wiped[0]} …`"
         )
+    newest = max(configurations, key=lambda configuration: configuration.generation)
+    await _refuse_other_primary(settings, newest)
     if settings.if_not_exists and len({c.log_uuid for c in configurations}) == 1:
-        return max(configurations, key=lambda configuration: configuration.generation)
+        return newest
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
         "nothing was initialised. Another --cluster makes a new log beside it"
     )
+
+
+async def _refuse_other_primary(settings: CreateSettings, log: Configuration) -> None:
+    """A script goes on with `proposer` and `attach` for the same --dsn. One that does not answer is
+    not waited for: it may be started beside us."""
+    _refuse_other_kind(settings, log)
+    try:
+        connection = await _connected(settings)
+        try:
+            primary = await identify(connection)
+        finally:
+            connection.close()
+    except (Unavailable, Refused):
+        return
+    _refuse_other_system(log, primary)
+
+
+def _refuse_other_kind(settings: CreateSettings, log: Configuration) -> None:
+    if log.kind is not (LogKind.LOGICAL if settings.logical else LogKind.PHYSICAL):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} is {log.kind.name.lower()}, and a "
+            "log's kind is fixed when it is made; choose another --cluster"
+        )
+
+
+def _refuse_other_system(log: Configuration, primary: PrimaryIdentity) -> None:
+    if log.system_id != primary.system_id:
+        raise Refused(
+            f"the log belongs to the PostgreSQL cluster with system identifier {log.system_id}, "
+            f"this primary has {primary.system_id}; check --dsn, --safekeepers and --cluster"
+        )
 
 
 async def _primary_with_slot(settings: CreateSettings) -> tuple[PrimaryIdentity, bool]:
@@ -224,16 +257,8 @@ def _configuration(
         members=members,
         ack_quorum=quorum,
     )
-    if configuration.system_id != primary.system_id:
-        raise Refused(
-            f"the log of cluster {settings.cluster!r} was made for system identifier "
-            f"{configuration.system_id}; this primary has {primary.system_id}"
-        )
-    if configuration.kind is not kind:
-        raise Refused(
-            f"the log of cluster {settings.cluster!r} is {configuration.kind.name.lower()}, and a "
-            "log's kind is fixed when it is made; choose another --cluster"
-        )
+    _refuse_other_system(configuration, primary)
+    _refuse_other_kind(settings, configuration)
     if (configuration.members, configuration.ack_quorum) != (members, quorum):
         raise Refused(
             f"the log of cluster {settings.cluster!r} was made with members "
