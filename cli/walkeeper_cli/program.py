@@ -1,18 +1,20 @@
 """`walkeeper`: the command line. Commands are imported when they are named, so that it starts fast.
 
-Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. Errors that are
-expected (WalkeeperError) show no traceback, nor does a module that only an extra brings; a defect
-shows its own.
+Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted; of SIGTERM it dies.
+Errors that are expected (WalkeeperError) show no traceback, nor does a module that only an extra
+brings; a defect shows its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
 import signal
 import sys
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -183,12 +185,37 @@ def _is_nowhere() -> bool:
     return False
 
 
+class _Termination:
+    """SIGTERM (of cron's `timeout`, of a container's stop) ends a command as Ctrl-C does: what was
+    half written is taken away. A daemon takes the signal over once it runs."""
+
+    def __init__(self) -> None:
+        self.came = False
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # one that our parent ignores
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
+
+    def end(self) -> NoReturn:
+        """As the parent expects it: of the signal."""
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        sys.exit(128 + signal.SIGTERM)  # a container's first process, whom the kernel spares
+
+
 def main() -> None:
     """Every command but `restore`, which its guard starts (restore_guard.py)."""
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
-    if os.getpid() == 1:
-        # In a container: the kernel does nothing by default for a signal to its first process.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    termination = _Termination()
     prepare_stdout()
-    sys.exit(run())
+    code = run()
+    if termination.came and code == INTERRUPTED:
+        termination.end()
+    sys.exit(code)

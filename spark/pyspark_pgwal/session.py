@@ -12,8 +12,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from pyspark.sql import SparkSession
 
@@ -85,4 +90,31 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("walkeeper history")
     for name, value in {**SETTINGS, **settings}.items():
         builder = builder.config(name.replace("_", "."), value)
-    return builder.getOrCreate()
+    with _interrupts_held_back():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """While Java starts. Whoever leaves it then takes away the folder in which it is to say where
+    it listens: it fails at that, and stays for ever with the stderr that it has from us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    held = [number for number, handler in before.items() if callable(handler)]
+    for number in held:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number in held:
+            if signal.getsignal(number) is hold:  # else Spark has set its own, for SIGINT
+                signal.signal(number, before[number])
+        if came:
+            signal.raise_signal(came[0])

@@ -397,3 +397,35 @@ def test_a_current_directory_that_was_removed_is_one_line(words: str, tmp_path: 
     ran = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True)
     assert ran.returncode == 1
     assert ran.stderr == "walkeeper: error: the current directory is gone: change to one\n"
+
+
+TERMINATED = """
+import os, signal, sys, time
+from walkeeper_cli.program import cli, main
+from walkeeper_history.whole_file import whole_file
+
+@cli.command("rows")
+def rows():
+    with whole_file("rows.csv") as file:
+        file.write(b"half")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+cli.get_command = lambda context, name: rows
+sys.argv[1:] = ["rows"]
+{before}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "before", ["", "signal.signal(signal.SIGINT, signal.SIG_IGN)"], ids=["", "SIGINT is ignored"]
+)
+def test_a_command_that_is_terminated_takes_away_what_is_half_written(
+    tmp_path: Path, before: str
+) -> None:
+    """Each night's time limit left another copy; a shell's background jobs ignore SIGINT."""
+    command = [sys.executable, "-c", TERMINATED.format(before=before)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=25)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (-signal.SIGTERM, "", "")
+    assert not list(tmp_path.iterdir())

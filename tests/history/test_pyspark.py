@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +21,7 @@ from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
+from tests.waiting import wait_until
 from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
@@ -217,8 +221,6 @@ def test_a_stream_gives_every_row_once_over_restarts(
 def test_the_wheels_java_is_started_without_the_module_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import subprocess
-    import sys
     import types
 
     fake = tmp_path / "jre"
@@ -238,8 +240,6 @@ def test_a_job_of_spark_submit_gives_what_the_command_gives(
     archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Executors of their own processes, which have only what is installed."""
-    import subprocess
-    import sys
 
     import pyspark
 
@@ -271,3 +271,19 @@ def test_tables_are_written_by_executors(
     assert made[0] == made[1]
     frame = spark.read.parquet(str(tmp_path / "spark" / "xacts"))
     assert frame.count() == core_rows(archive, "xacts").num_rows
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_who_interrupts_while_java_starts_leaves_no_java(
+    archive: Path, number: signal.Signals
+) -> None:
+    """It stayed, with the command's stderr: whoever read that through a pipe waited for ever."""
+    command = [sys.executable, "-m", "walkeeper_cli", "history", "stats", "--spark", "--path"]
+    with subprocess.Popen(
+        [*command, str(archive)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: bool(children.read_text().split()), 60)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == (130 if number is signal.SIGINT else -number)

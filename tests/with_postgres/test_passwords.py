@@ -79,6 +79,17 @@ def test_the_stream_takes_the_entry_of_replication_and_sql_that_of_its_database(
         assert done.returncode == 0, done
 
 
+def test_a_file_of_passwords_that_others_may_read_is_named_as_ignored(
+    server: PostgresServer, passwords: Path
+) -> None:
+    passwords.write_text(entry(server, "postgres"))
+    passwords.chmod(0o644)
+    done = walkeeper("attach", "--dsn", KeptByService.DSN)
+    said = f"; {passwords} is ignored, as others may read it: chmod 600 {passwords}"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(said), done
+    assert "Warning:" not in done.stderr and "connect_utils" not in done.stderr, done
+
+
 def test_a_password_that_is_not_there_is_missed_in_one_line(
     server: PostgresServer, passwords: Path
 ) -> None:

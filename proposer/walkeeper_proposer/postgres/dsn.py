@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping
 
 from psycopg import conninfo, pq
@@ -39,6 +41,18 @@ def password_of(dsn: str, server: Mapping[str, str]) -> str | None:
         return stopped.password.decode() or None
     finally:
         stopped.finish()
+
+
+def no_password(dsn: str, database: str) -> str:
+    """Why there is none for a server that wants one. libpq ignores a file that others may read."""
+    file = libpq_parameters(dsn).get("passfile") or os.path.expanduser("~/.pgpass")
+    try:
+        mode = os.stat(file).st_mode
+    except OSError:
+        mode = 0
+    if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return f"{file} is ignored, as others may read it: chmod 600 {file}"
+    return f"neither --dsn nor {file} has a password for database {database}"
 
 
 def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:

@@ -19,13 +19,20 @@ from urllib.parse import urlencode
 import asyncpg
 
 from walkeeper_common.errors import Refused
-from walkeeper_proposer.postgres.dsn import libpq_parameters, password_of, servers_of, time_limit_s
+from walkeeper_proposer.postgres.dsn import (
+    libpq_parameters,
+    no_password,
+    password_of,
+    servers_of,
+    time_limit_s,
+)
 
 STATEMENT_TIMEOUT_S = 10.0
 # What asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
 TLS_VERSIONS = ("ssl_min_protocol_version", "ssl_max_protocol_version")
 TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+NOWHERE = f"{os.devnull}/none"
 SYSTEM = "system"  # as sslrootcert: whoever the operating system trusts
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
@@ -52,7 +59,8 @@ def connection_arguments(dsn: str) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "host": hosts,
         "port": [int(each.get("port") or 5432) for each in servers],
-        # asyncpg has its own reading of .pgpass, without escapes.
+        # asyncpg has its own reading of .pgpass, without escapes, and warns of it in Python's way.
+        "passfile": NOWHERE,
         "password": [password_of(dsn, {**each, "dbname": database}) for each in servers],
         "database": database,
         "timeout": time_limit_s(value),
@@ -96,7 +104,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """One SQL connection. Refused with the server's text: without one, and for failed queries."""
     arguments = connection_arguments(dsn)
     try:
-        connection = await _connect(arguments)
+        connection = await _connect(dsn, arguments)
         await connection.execute(
             f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
         )
@@ -116,7 +124,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         await _close(connection)
 
 
-async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
+async def _connect(dsn: str, arguments: dict[str, Any]) -> asyncpg.Connection:
     """To the first server that takes us; each has the whole time limit, which asyncpg shares out
     among all that it is given. Refused names them all: they may be from a service file."""
     lists = (arguments["host"], arguments["port"], arguments["password"])
@@ -130,9 +138,8 @@ async def _connect(arguments: dict[str, Any]) -> asyncpg.Connection:
             )
         except asyncpg.InvalidPasswordError as error:
             if password is None:
-                name = arguments["database"]
-                text = f"{error}; neither --dsn nor .pgpass has a password for database {name}"
-                raise Refused(f"{NO_CONNECTION}: {text}") from error
+                text = no_password(dsn, arguments["database"])
+                raise Refused(f"{NO_CONNECTION}: {error}; {text}") from error
             raise
         except (*LOST, asyncpg.CannotConnectNowError) as error:
             where = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else f"{host} port {port}"
