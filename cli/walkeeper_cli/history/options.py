@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ from walkeeper_common.lsn import Lsn
 Function = TypeVar("Function", bound=Callable[..., Any])
 _parse_time = datetime.fromisoformat
 ON_ERROR = ("fail", "skip", "report")
+# numpy's threads for linear algebra, which nothing here does: they take memory, and where a limit
+# keeps them from starting they raise SIGINT, as if somebody had interrupted the command.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @dataclass(frozen=True, slots=True)
