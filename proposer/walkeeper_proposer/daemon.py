@@ -26,6 +26,7 @@ from walkeeper_proposer.logical.logical_check import LogicalEnd
 from walkeeper_proposer.postgres.following import wait_promoted
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
@@ -57,8 +58,10 @@ async def _main(settings: ProposerSettings) -> int:
     life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
         if settings.http is not None:
-            serving = _serve_http(settings, lambda: life, lambda: addresses)
+            sync_state = SyncState(settings.dsn, settings.application_name)
+            serving = _serve_http(settings, lambda: life, lambda: addresses, sync_state)
             group.create_task(serving, name="http")
+            group.create_task(sync_state.watch(), name="sync_state")
         while True:
             if settings.follow:
                 await wait_promoted(
@@ -103,13 +106,14 @@ async def _serve_http(
     settings: ProposerSettings,
     life: Callable[[], _Life],
     addresses: Callable[[], Sequence[Address]],
+    sync_state: SyncState,
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_proposer.monitoring import endpoints
 
     assert settings.http is not None
     shown = endpoints(
-        settings, lambda: life().core, addresses, lambda: life().primary.spooled_bytes
+        settings, lambda: life().core, addresses, lambda: life().primary.spooled_bytes, sync_state
     )
     await serve_http(settings.http, shown)
 

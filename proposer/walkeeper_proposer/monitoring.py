@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from walkeeper_common.addresses import Address
 from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
 from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings
 
 
@@ -15,6 +16,7 @@ def endpoints(
     core: Callable[[], Proposer],
     addresses: Callable[[], Sequence[Address]],
     spooled_bytes: Callable[[], int],
+    sync_state: SyncState,
 ) -> Endpoints:
     """For `serve_http`; `core` is the proposer of the current life, and `addresses` are those of
     its links: more than the settings', once another member has joined. `spooled_bytes` are those
@@ -35,6 +37,7 @@ def endpoints(
             "ballot": str(proposer.ballot),
             "commit_lsn": str(leader.commit_lsn) if leader else None,
             "received_lsn": str(leader.window.end_lsn) if leader else None,
+            "sync_state": sync_state.value,
             "spooled_bytes": spooled_bytes(),
             "safekeepers": [
                 {
@@ -49,9 +52,16 @@ def endpoints(
         }
 
     def gauges() -> Sequence[Gauge]:
-        gauges = _gauges(settings.cluster, core(), addresses())
+        gauges, labels = (
+            _gauges(settings.cluster, core(), addresses()),
+            {"cluster": settings.cluster},
+        )
+        if (is_waited_for := sync_state.is_waited_for) is not None:
+            text = "1: the primary's commits wait for it."
+            waited = float(is_waited_for)
+            gauges.append(Gauge("walkeeper_proposer_synchronous", text, waited, labels))
         if settings.publications:
-            text, labels = "Of transactions open at the primary.", {"cluster": settings.cluster}
+            text = "Of transactions open at the primary."
             spooled = float(spooled_bytes())
             gauges.append(Gauge("walkeeper_proposer_spooled_bytes", text, spooled, labels))
         return gauges

@@ -1,0 +1,46 @@
+"""Do commits wait for this proposer? Only the primary knows. Asked for whoever looks at --http.
+
+After a `detach`, or an edit of synchronous_standby_names, WAL comes and is acknowledged as before,
+and nothing is guaranteed any more. SQL, and what only a member of pg_monitor sees. A shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+from walkeeper_common.errors import Refused
+from walkeeper_proposer.postgres.primary_sql import connected
+
+ASK_S = 30.0
+WAITED_FOR = ("sync", "quorum")
+QUERY = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
+
+
+class SyncState:
+    """`value` is pg_stat_replication's sync_state; "absent": not connected; None: not known."""
+
+    def __init__(self, dsn: str, application_name: str) -> None:
+        self._dsn, self._application_name = dsn, application_name
+        self.value: str | None = None
+
+    @property
+    def is_waited_for(self) -> bool | None:
+        return None if self.value is None else self.value in WAITED_FOR
+
+    async def watch(self) -> NoReturn:
+        while True:
+            self.value = await self._asked()
+            await asyncio.sleep(ASK_S)
+
+    async def _asked(self) -> str | None:
+        try:
+            async with connected(self._dsn) as sql:
+                states: list[str | None] = [
+                    row["sync_state"] for row in await sql.fetch(QUERY, self._application_name)
+                ]
+        except Refused:
+            return None
+        if not states:
+            return "absent"
+        return next((state for state in states if state in WAITED_FOR), states[0])

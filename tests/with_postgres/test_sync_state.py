@@ -1,0 +1,76 @@
+"""Whether commits wait for a proposer, which only the primary knows: the proposer says it, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from urllib.request import urlopen
+
+import pytest
+
+from tests.waiting import until, wait_until
+from tests.with_postgres.cluster import Cluster, walkeeper
+from walkeeper_cli.local.ports import free_port
+from walkeeper_proposer.postgres import sync_state
+from walkeeper_proposer.postgres.sync_state import SyncState
+
+pytestmark = pytest.mark.postgres
+
+
+def asked(dsn: str, steps: list[tuple[Callable[[], object], str | None, bool | None]]) -> None:
+    """Each step is done, and what is then seen of the primary is this."""
+
+    async def run() -> None:
+        state = SyncState(dsn, "walkeeper")
+        watching = asyncio.create_task(state.watch())
+
+        async def seen(value: str | None) -> None:
+            await until(lambda: state.value == value)
+
+        for step, value, is_waited_for in steps:
+            await asyncio.to_thread(step)
+            await seen(value)
+            assert state.is_waited_for is is_waited_for
+        watching.cancel()
+
+    asyncio.run(run())
+
+
+def test_it_is_seen_that_commits_do_not_wait_any_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_state, "ASK_S", 0.1)
+    dsn = cluster.primary.dsn()
+    any_of = "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (walkeeper)'"
+    behind = "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (other, walkeeper)'"
+
+    def set_to(command: str) -> Callable[[], object]:
+        return lambda: (cluster.primary.sql(command), cluster.primary.reload())
+
+    asked(
+        dsn,
+        [
+            (lambda: None, "sync", True),
+            (set_to(any_of), "quorum", True),
+            (lambda: walkeeper("detach", "--dsn", dsn), "async", False),
+            (set_to(behind), "sync", True),  # while that other one is not there
+            (cluster.proposer.kill, "absent", False),
+            (cluster.primary.stop, None, None),
+        ],
+    )
+
+
+def test_a_proposer_says_so_over_http(cluster: Cluster) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    cluster.proposer.kill()
+    cluster.proposer.start("--http", address)
+
+    def is_said(value: str) -> bool:
+        with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return f'walkeeper_proposer_synchronous{{cluster="main"}} {value}' in text
+
+    wait_until(lambda: is_said("1.0"), 60)
+    with urlopen(f"http://{address}/status", timeout=10) as answer:
+        assert json.load(answer)["sync_state"] == "sync"
