@@ -26,7 +26,10 @@ def endpoints(
         leader = core().leader
         if leader is None:
             return core().phase.value
-        return None if leader.is_streaming else "not streaming from the primary"
+        if not leader.is_streaming:
+            return "not streaming from the primary"
+        attached, needed = _attached(core()), leader.configuration.ack_quorum
+        return None if attached >= needed else f"commits hang: {attached} of {needed} safekeepers"
 
     def status() -> dict[str, object]:
         proposer, leader = core(), core().leader
@@ -69,6 +72,10 @@ def endpoints(
     return Endpoints(not_ready, status, gauges)
 
 
+def _attached(core: Proposer) -> int:
+    return sum(member.attached for member in core.members)
+
+
 def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[Gauge]:
     labels, leader = {"cluster": cluster}, core.leader
     figures: list[tuple[str, str, float]] = [
@@ -82,6 +89,11 @@ def _gauges(cluster: str, core: Proposer, addresses: Sequence[Address]) -> list[
             ("received_lsn_bytes", "The end of WAL received of the primary.", window.end_lsn),
             ("window_bytes", "WAL in memory.", window.end_lsn - window.begin_lsn),
             ("streaming", "1: the primary sends.", leader.is_streaming),
+            (
+                "quorum",
+                "1: as many safekeepers are attached as a commit needs.",
+                _attached(core) >= leader.configuration.ack_quorum,
+            ),
             ("paused", "1: the window is full of WAL that no quorum has.", leader.is_paused),
         ]
     gauges = [Gauge(f"walkeeper_proposer_{n}", t, float(v), labels) for n, t, v in figures]

@@ -23,9 +23,19 @@ def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
         return {"id": acceptor_id, "logs": logs, "broken": catalog.broken()}
 
     def gauges() -> Sequence[Gauge]:
-        return [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
+        opened = [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
+        return [*opened, *_unopened(catalog, acceptor_id)]
 
     return Endpoints(not_ready, status, gauges)
+
+
+def _unopened(catalog: LogCatalog, acceptor_id: int) -> Iterator[Gauge]:
+    """A log that cannot be opened has no other figure."""
+    broken = catalog.broken()
+    for name in [*(log.cluster for log in catalog.logs()), *broken]:
+        labels = {"cluster": name, "safekeeper": str(acceptor_id)}
+        text = "1: the log cannot be opened; see /ready."
+        yield Gauge("walkeeper_safekeeper_broken", text, float(name in broken), labels)
 
 
 def _gauges(log: HostedLog, acceptor_id: int) -> Iterator[Gauge]:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import uvloop
@@ -22,6 +24,8 @@ from walkeeper_common.errors import Refused
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
+from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.monitoring import endpoints
 
 QUIET = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
 ASK = b"GET /health HTTP/1.1\r\nHost: walkeeper\r\n\r\n"
@@ -245,3 +249,11 @@ def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
             daemon.terminate()
             assert daemon.wait(20) == 0
             daemon.stdout.close()
+
+
+def test_a_log_that_cannot_be_opened_has_a_figure() -> None:
+    """An alert on those of its others would never be given: it has none."""
+    catalog = cast(LogCatalog, SimpleNamespace(logs=list, broken=lambda: {"main": "damaged"}))
+    (gauge,) = endpoints(catalog, 3).gauges()
+    assert (gauge.name, gauge.value) == ("walkeeper_safekeeper_broken", 1.0)
+    assert gauge.labels == {"cluster": "main", "safekeeper": "3"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -55,7 +56,7 @@ def test_it_is_seen_that_commits_do_not_wait_any_more(
             (set_to(any_of), "quorum", True),
             (lambda: walkeeper("detach", "--dsn", dsn), "async", False),
             (set_to(behind), "sync", True),  # while that other one is not there
-            (cluster.proposer.kill, "absent", False),
+            (cluster.proposer.kill, "absent", None),
             (cluster.primary.stop, None, None),
         ],
     )
@@ -74,3 +75,19 @@ def test_a_proposer_says_so_over_http(cluster: Cluster) -> None:
     wait_until(lambda: is_said("1.0"), 60)
     with urlopen(f"http://{address}/status", timeout=10) as answer:
         assert json.load(answer)["sync_state"] == "sync"
+    with urlopen(f"http://{address}/ready", timeout=10) as answer:
+        assert answer.status == 200
+    for safekeeper in cluster.safekeepers[:2]:
+        safekeeper.kill()
+    wait_until(lambda: "commits hang: 1 of 2 safekeepers" in unready(address), 30)
+    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        assert 'walkeeper_proposer_quorum{cluster="main"} 0.0' in answer.read().decode()
+
+
+def unready(address: str) -> str:
+    try:
+        with urlopen(f"http://{address}/ready", timeout=10):
+            return ""
+    except HTTPError as error:
+        assert error.code == 503
+        return error.read().decode()

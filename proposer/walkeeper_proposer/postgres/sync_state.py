@@ -12,13 +12,15 @@ from typing import NoReturn
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected
 
-ASK_S = 30.0
+ASK_S, ASK_AGAIN_S = 30.0, 3.0
+ABSENT = "absent"
 WAITED_FOR = ("sync", "quorum")
 QUERY = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
 
 
 class SyncState:
-    """`value` is pg_stat_replication's sync_state; "absent": not connected; None: not known."""
+    """`value` is pg_stat_replication's sync_state; "absent": not connected, as right after a start,
+    which says nothing of who is waited for; None: not known."""
 
     def __init__(self, dsn: str, application_name: str) -> None:
         self._dsn, self._application_name = dsn, application_name
@@ -26,12 +28,12 @@ class SyncState:
 
     @property
     def is_waited_for(self) -> bool | None:
-        return None if self.value is None else self.value in WAITED_FOR
+        return None if self.value in (None, ABSENT) else self.value in WAITED_FOR
 
     async def watch(self) -> NoReturn:
         while True:
             self.value = await self._asked()
-            await asyncio.sleep(ASK_S)
+            await asyncio.sleep(ASK_AGAIN_S if self.value == ABSENT else ASK_S)
 
     async def _asked(self) -> str | None:
         try:
@@ -42,5 +44,5 @@ class SyncState:
         except Refused:
             return None
         if not states:
-            return "absent"
+            return ABSENT
         return next((state for state in states if state in WAITED_FOR), states[0])
