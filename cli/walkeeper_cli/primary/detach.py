@@ -51,6 +51,7 @@ WHERE (s.slot_type = 'physical' OR s.plugin = 'pgoutput')
       ELSE s.slot_name = $2 END
 ORDER BY s.slot_name
 """
+MADE_ANEW = "; its proposer makes it anew while it runs: stop that one, then run this again"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -72,6 +73,7 @@ class Slot:
     name: str
     restart_lsn: Lsn | None
     is_lost: bool
+    is_in_use: bool
 
     def stays(self) -> str:
         """What it does there."""
@@ -101,7 +103,7 @@ async def detach(settings: DetachSettings, say: Say) -> None:
         for slot in slots:
             if settings.drop_slot:
                 await _drop(sql, slot, settings.timeout_s)
-                say(f"dropped slot {slot.name}")
+                say(f"dropped slot {slot.name}{MADE_ANEW if slot.is_in_use else ''}")
                 for warning in await dropped_warnings(sql, slot.name):
                     say(f"warning: {warning}")
             else:
@@ -157,7 +159,8 @@ async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None
     found = []
     for row in await sql.fetch(SLOTS, names, slot):
         restart_lsn = Lsn.parse(row["restart_lsn"]) if row["restart_lsn"] else None
-        found.append(Slot(row["slot_name"], restart_lsn, bool(row["is_lost"])))
+        is_in_use = row["active_pid"] is not None
+        found.append(Slot(row["slot_name"], restart_lsn, bool(row["is_lost"]), is_in_use))
     return found
 
 
