@@ -18,7 +18,7 @@ nothing catches it by accident.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from walkeeper_common.errors import NoSpace, StorageError
@@ -148,13 +148,9 @@ class FaultyDisk:
         self._operation()
         self._file(name).write(offset, b"".join(buffers))
 
-    def writer(self, name: str) -> Callable[[int, Buffer], None]:
-        def write_durably(offset: int, data: Buffer) -> None:
-            self.write_at(name, offset, [data])
-            self.sync_data(name)
-
+    def writer(self, name: str) -> _Writer:
         self._file(name)
-        return write_durably
+        return _Writer(self, name)
 
     def sync_data(self, name: str) -> None:
         self._operation()
@@ -212,3 +208,19 @@ class FaultyDisk:
         file = self._file(name)
         file.data[offset : offset + len(data)] = data
         file.durable[offset : offset + len(data)] = data
+
+
+class _Writer:
+    """Of one file."""
+
+    def __init__(self, disk: FaultyDisk, name: str) -> None:
+        self._disk, self._name, self._is_closed = disk, name, False
+
+    def write(self, offset: int, data: Buffer) -> None:
+        assert not self._is_closed, self._name
+        self._disk.write_at(self._name, offset, [data])
+        self._disk.sync_data(self._name)
+
+    def close(self) -> None:
+        assert not self._is_closed, self._name
+        self._is_closed = True

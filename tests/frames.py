@@ -16,6 +16,13 @@ def frames_of(*messages: Message) -> bytearray:
     return bytearray().join(bytes(buffer) for one in messages for buffer in encode(one))
 
 
+def message_in(frame: list[Buffer], size: int) -> Message:
+    """What one packed frame of `size` bytes says."""
+    whole = memoryview(b"".join(frame))
+    assert len(whole) == size, f"{len(whole)=} {size=}"
+    return decode(whole[4], whole[FRAME_HEAD.size :])
+
+
 def messages_in(frames: bytearray) -> list[Message]:
     """What the long way makes of them; they are whole."""
     reader = FrameReader()
@@ -34,7 +41,7 @@ def taken_at_once(
 ) -> int:
     """How many bytes of frames; an answer that was made at once is sent by `send`."""
     answers: list[Buffer] = []
-    taken = driver.append_at_once(connection, memory, size, answers.extend)
+    taken = driver.append_at_once(connection, memory, size, lambda sent, _: answers.extend(sent))
     for frame in map(memoryview, answers):
         send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
     return taken

@@ -66,7 +66,7 @@ class _Worker:
     ) -> None:
         self._node.stage.soon(lambda: self._do(job, done))
 
-    def run_at_once(self, job: Callable[[], object]) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         return None  # what the disk does is told after what came before it
 
     def _do(self, job: Callable[[], object], done: Callable[[object], None]) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol, assert_never
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Feedback
+from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
@@ -46,6 +46,7 @@ class Links(Protocol):
     """Connections to the safekeepers; LinkUp, LinkLost and Received come back as events."""
 
     def send(self, link: int, message: Message) -> None: ...
+    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None: ...
     def drop(self, link: int, text: str) -> None:
         """Close, and connect again after a pause. LinkLost follows."""
         ...
@@ -112,20 +113,23 @@ class Driver:
         return self._steady
 
     def _step(self, event: Event) -> Sequence[Effect]:
-        if type(event) is WalArrived:
-            steady = self._steady or self._become_steady()
-            effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
-            if effects is not None:
-                return effects
-        elif type(event) is not AnnounceDue:
+        if type(event) is not WalArrived and type(event) is not AnnounceDue:
             self._steady = None
         return self.core.step(event)
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
+        if self._is_running:  # an effect posted an event: the loop below takes it up
+            self._events.append(event)
+            return
+        if type(event) is WalArrived:
+            steady = self._steady or self._become_steady()
+            effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
+            if effects is not None:
+                self._run(effects)
+                return
         self._events.append(event)
-        if not self._is_running:  # else an effect posted an event: the loop below takes it up
-            self._run(())
+        self._run(())
 
     def _run(self, effects: Iterable[Effect]) -> None:
         self._is_running = True
@@ -140,9 +144,8 @@ class Driver:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case SendToAll(links, message):
-                for link in links:
-                    self._links.send(link, message)
+            case SendToAll(links, frame, size):
+                self._links.send_all(links, frame, size)
             case Send(link, message):
                 self._links.send(link, message)
             case Report(commit_lsn, feedback):

@@ -18,7 +18,6 @@ logger = logging.getLogger("walkeeper.links")
 
 CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
-UNSENT_BYTES_MAX = 64 << 20
 TCP_USER_TIMEOUT_MS = 10_000
 
 TakeFrames: TypeAlias = Callable[[int, bytearray, int], bool]
@@ -67,6 +66,7 @@ class SafekeeperLinks:
         self._take: TakeFrames
         self._packed_message: Message | None = None  # the last one: mostly it goes to all links
         self._packed: list[Buffer] = []
+        self._packed_bytes = 0
 
     async def run(self, post: Callable[[Event], None], take: TakeFrames) -> None:
         """`take` gets what was received, with the link's number, as `Owner.on_frames` does; `post`
@@ -123,8 +123,15 @@ class SafekeeperLinks:
             return
         if message is not self._packed_message:
             self._packed_message, self._packed = message, encode(message)
-        if not connection.write(self._packed) and connection.unsent_bytes > UNSENT_BYTES_MAX:
-            connection.abort("it does not take what it is sent")
+            self._packed_bytes = sum(map(len, self._packed))
+        connection.write(self._packed, self._packed_bytes)
+
+    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
+        """A packed message, to each of them as `send` does it."""
+        for link in links:
+            connection = self._links[link].connection
+            if connection is not None:
+                connection.write(frame, size)
 
     def drop(self, link: int, text: str) -> None:
         """Close; it is connected again after a pause."""

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol, TypeAlias, assert_never, cast
 
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import MEMORY_BYTES_MAX, Message
+from walkeeper_common.wire.framing import ACK_FRAME, MEMORY_BYTES_MAX, Message
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
@@ -71,7 +70,7 @@ class Worker(Protocol):
         no more than one small write and its fdatasync: it may hold up the loop."""
         ...
 
-    def run_at_once(self, job: Callable[[], object]) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         """What a brief job returned, or the WalkeeperError that it raised. None, and nothing done,
         if other jobs are before it or it should not hold up the loop."""
         ...
@@ -157,7 +156,7 @@ class Driver:
         connection: int,
         memory: bytearray,
         size: int,
-        answer: Callable[[list[Buffer]], object],
+        answer: Callable[[list[Buffer], int], object],
     ) -> int:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
@@ -175,32 +174,43 @@ class Driver:
         if wal is None:
             return 0
         if wal:
-            wrote = self._writer.run_at_once(partial(tail.append, begin_lsn, wal))
+            wrote = self._writer.run_at_once(tail.append, begin_lsn, wal)
             if wrote is not True:
-                self._steady = None
+                self._void_steady()
                 if not wrote:
                     return 0
                 self.post(_failed_write(cast(WalkeeperError, wrote)))
                 return steady.taken
-            answer([steady.ack()])
+            answer([steady.ack()], ACK_FRAME.size)
             self.groups_written += 1
-        for effect in steady.advance(self.acceptor):
-            self._perform(effect)
+        commit_lsn = steady.advance(self.acceptor)
+        if commit_lsn is not None:
+            self._around.commit_moved(commit_lsn)
         return steady.taken
 
     def _find_steady(self) -> tuple[Steady, Tail] | None:
         if self._is_running or self._closing is not None or not self.is_idle:
             return None
         tail = self.store.tail(self.acceptor.flush_lsn)
-        steady = None if tail is None else steady_state(self.acceptor, tail.end_lsn)
-        self._steady = None if tail is None or steady is None else (steady, tail)
+        if tail is None:
+            return None
+        steady = steady_state(self.acceptor, tail.end_lsn)
+        if steady is None:
+            tail.close()
+            return None
+        self._steady = steady, tail
         return self._steady
+
+    def _void_steady(self) -> None:
+        if self._steady is not None:
+            self._steady[1].close()
+            self._steady = None
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
         if self._closing is not None and isinstance(event, Received | Tick):
             return
-        self._steady = None
+        self._void_steady()
         self._events.append(event)
         self._run()
 
@@ -445,7 +455,8 @@ class Driver:
     def close(self, done: Callable[[object], None]) -> None:
         """Take no more events; when what is under way is finished, make the lazily written facts
         durable and mark a clean stop. `done` is called back in the end."""
-        self._closing, self._steady = done, None
+        self._closing = done
+        self._void_steady()
         self._close_when_idle()
 
     def _close_when_idle(self) -> None:

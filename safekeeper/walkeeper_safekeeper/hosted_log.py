@@ -262,6 +262,8 @@ class HostedLog:
                 waiting.resume()
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for beyond_lsn, future in waiters:
             if beyond_lsn >= commit_lsn:

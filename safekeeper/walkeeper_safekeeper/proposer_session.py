@@ -38,7 +38,6 @@ from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
 
-UNSENT_BYTES_MAX = 64 << 20
 ADMIN_REQUESTS_MAX = 16
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
@@ -73,11 +72,11 @@ class ProposerSession:
         among.add(self)
 
     def on_frames(self, memory: bytearray, size: int) -> int:
-        """The next WAL of a steady leader that hears our answers."""
-        log, connection = self._log, self.connection
-        if log is None or connection.unsent_bytes:
+        """The next WAL of a steady leader."""
+        log = self._log
+        if log is None:
             return 0
-        return log.driver.append_at_once(self._number, memory, size, connection.write)
+        return log.driver.append_at_once(self._number, memory, size, self.connection.write)
 
     def on_message(self, message: Message) -> None:
         match message:
@@ -150,10 +149,7 @@ class ProposerSession:
         self.send(answer)
 
     def send(self, message: Message) -> None:
-        """Drops a peer that asks and does not read."""
         self.connection.send(message)
-        if self.connection.unsent_bytes > UNSENT_BYTES_MAX:
-            self.connection.abort("it does not read what it asked for")
 
     def resume(self) -> None:
         self.connection.resume_reading()

@@ -80,7 +80,7 @@ def test_a_slow_reader_gets_every_byte_in_order(runner: object) -> None:
         loop, received = asyncio.get_running_loop(), bytearray()
         async with connected() as (connection, peer):
             for number, piece in enumerate(pieces):
-                connection.write([buffer for buffer in piece if buffer])
+                connection.write([buffer for buffer in piece if buffer], sum(map(len, piece)))
                 if number % 50 == 49:  # sometimes it is empty again, mostly it is not
                     received += await loop.sock_recv(peer, 1 << 20)
             assert connection.unsent_bytes > 0, "the transport had to keep some of it"
@@ -120,7 +120,7 @@ def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None
 def test_what_a_socket_takes_is_sent_before_the_loop_goes_on() -> None:
     async def story() -> bytes:
         async with connected() as (connection, peer):
-            connection.write([b"head", b"payload"])
+            connection.write([b"head", b"payload"], 11)
             return peer.recv(100)  # would raise BlockingIOError
 
     assert uvloop.run(story()) == b"headpayload"
@@ -131,7 +131,7 @@ def test_a_lost_peer_is_no_error_of_the_writer() -> None:
         async with connected() as (connection, peer):
             peer.close()
             for _ in range(3):
-                connection.write([b"nobody reads this"])
+                connection.write([b"nobody reads this"], 17)
                 await asyncio.sleep(0)
         return True
 

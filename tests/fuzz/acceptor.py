@@ -86,7 +86,7 @@ class Story:
         if flush_lsn < max(reached_lsn, record_end(min(saved.commit_lsn, bound))):
             self.is_over = True  # recovery refuses this log
             return
-        store.end_lsn = flush_lsn
+        store.end_lsn, store.has_tail = flush_lsn, False
         self.saved = replace(
             saved,
             commit_lsn=min(saved.commit_lsn, flush_lsn),

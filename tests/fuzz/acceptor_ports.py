@@ -34,11 +34,11 @@ class Jobs:
     ) -> None:
         self._jobs.append((job, done))
 
-    def run_at_once(self, job: Callable[[], object]) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         if self._jobs:
             return None
         try:
-            return job()
+            return job(*arguments)
         except StorageError as error:
             return error
 
@@ -61,6 +61,7 @@ class Store:
         self.first_lsn, self.end_lsn = CREATION_LSN, end_lsn
         self.committed_lsn = CREATION_LSN  # the most that a reader may have been sent
         self.fails: StorageError | None = None
+        self.has_tail = False
 
     def _fail(self) -> None:
         if self.fails is not None:
@@ -68,21 +69,33 @@ class Store:
             raise failure
 
     def append(self, begin_lsn: Lsn, buffers: Sequence[bytes]) -> None:
+        require(not self.has_tail, "an append at {} beside the tail's", begin_lsn)
+        self._append(begin_lsn, buffers)
+
+    def _append(self, begin_lsn: Lsn, buffers: Sequence[bytes]) -> None:
         require(begin_lsn == self.end_lsn, "a write at {}, WAL ends at {}", begin_lsn, self.end_lsn)
         self._fail()
         self.end_lsn = begin_lsn + sum(map(len, buffers))
 
     def tail(self, lsn: Lsn) -> Tail:
         """It stands for any."""
-        return cast(Tail, SimpleNamespace(end_lsn=lsn + 5, append=self._append_to_tail))
+        require(not self.has_tail, "a second tail at {}", lsn)
+        self.has_tail = True
+        way = {"append": self._append_to_tail, "close": self._close_tail}
+        return cast(Tail, SimpleNamespace(end_lsn=lsn + 5, **way))
+
+    def _close_tail(self) -> None:
+        require(self.has_tail, "a tail that is closed twice")
+        self.has_tail = False
 
     def _append_to_tail(self, begin_lsn: int, wal: Buffer) -> bool:
         if begin_lsn % 3 == 0:  # it stands for a page that must be synced before
             return False
-        self.append(Lsn(begin_lsn), [bytes(wal)])
+        self._append(Lsn(begin_lsn), [bytes(wal)])
         return True
 
     def truncate(self, to_lsn: Lsn) -> None:
+        require(not self.has_tail, "a cut at {} beside an open tail", to_lsn)
         require(to_lsn <= self.end_lsn, "a cut at {}, WAL ends at {}", to_lsn, self.end_lsn)
         whole = record_end(self.committed_lsn)
         require(to_lsn >= whole, "a cut at {}, committed records end at {}", to_lsn, whole)

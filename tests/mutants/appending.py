@@ -178,9 +178,8 @@ APPENDING = (
         (
             Edit(
                 STEADY,
-                "        if not pieces and not (at == _APPEND.size "
-                "and self._commit_lsn < min(told_lsn, end_lsn)):",
-                "        if not at:",
+                "            if not is_news:",
+                "            if not at:",
             ),
         ),
         turns_red="tests/safekeeper/test_steady_append.py"
@@ -192,7 +191,7 @@ APPENDING = (
         "what the short way knows is void with the next event, a deposing election for one",
         (
             Edit(
-                DRIVER, "        self._steady = None\n        self._events", "        self._events"
+                DRIVER, "        self._void_steady()\n        self._events", "        self._events"
             ),
         ),
         turns_red="tests/safekeeper/test_steady_append.py"
@@ -217,7 +216,9 @@ APPENDING = (
             Edit(
                 WAL_STORE,
                 "self.disk.writer(self._written_name)",
-                "lambda at, wal, name=self._written_name: self.disk.write_at(name, at, [wal])",
+                "__import__('types').SimpleNamespace(close=lambda: None, "
+                "write=lambda at, wal, name=self._written_name: "
+                "self.disk.write_at(name, at, [wal]))",
             ),
         ),
     ),
@@ -280,8 +281,8 @@ APPENDING = (
         (
             Edit(
                 ACCEPTOR,
-                "        commit_lsn = min(self.told_commit_lsn, self.flush_lsn)",
-                "        commit_lsn = self.told_commit_lsn",
+                "max(before_lsn, min(self.told_commit_lsn, self.flush_lsn))",
+                "max(before_lsn, self.told_commit_lsn)",
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.frames import frames_of, messages_in, tell
+from tests.frames import frames_of, message_in, messages_in, tell
 from tests.replaced_members import OLD, B
 from tests.safekeeper.test_steady_append import damaged
 from tests.scenario_words import CREATION_LSN
@@ -18,7 +18,7 @@ from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Feedback
+from walkeeper_common.wire.messages import AppendRequest, AppendResponse, Buffer, Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
@@ -47,6 +47,10 @@ class Surroundings:
 
     def send(self, link: int, message: Message) -> None:
         self.said.append((link, message))
+
+    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
+        for link in links:
+            self.send(link, message_in(frame, size))
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         self.said.append((commit_lsn, tuple(feedback)))

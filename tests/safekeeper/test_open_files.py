@@ -99,11 +99,18 @@ def test_what_is_used_again_and_again_stays_open(
         return open_file(path, *arguments)
 
     monkeypatch.setattr(os, "open", watched)
-    write = busy.writer("tail")
+    tail = busy.writer("tail")
     for i in range(50):
-        write(0, b"%02d" % i)
+        tail.write(0, b"%02d" % i)
+        if i % 4 == 3:  # something else has happened in its log
+            tail.close()
+            tail = busy.writer("tail")
         other.read_at(f"f{i}", 0, 1)
     assert opened == ["tail", *(f"f{i}" for i in range(50))]
+    tail.close()
+    for i in range(4):
+        other.read_at(f"f{i}", 0, 1)
+    assert busy.read_at("tail", 0, 2) == b"49" and opened[-1] == "tail", "nobody used it any more"
 
 
 def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
@@ -135,6 +142,14 @@ def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Pa
 # In use
 
 
+def put_durably(disk: RealDisk, name: str, data: bytes) -> None:
+    writer = disk.writer(name)
+    try:
+        writer.write(0, data)
+    finally:
+        writer.close()
+
+
 def read(disk: RealDisk) -> None:
     assert disk.read_at("used", 0, PIECE) == bytes(PIECE)
 
@@ -144,7 +159,7 @@ def write(disk: RealDisk) -> None:
 
 
 def write_durably(disk: RealDisk) -> None:
-    disk.writer("used")(0, b"1234")
+    put_durably(disk, "used", b"1234")
 
 
 def sync(disk: RealDisk) -> None:
@@ -238,7 +253,7 @@ def test_many_threads_with_few_descriptors_write_each_their_own_files(tmp_path: 
                     disk.write_at(name, 0, [mark * PIECE])
                     disk.sync_data(name)
                 else:
-                    disk.writer(name)(0, mark * PIECE)
+                    put_durably(disk, name, mark * PIECE)
                 assert disk.read_at(name, 0, PIECE) == mark * PIECE
         except BaseException as error:
             failures.append(error)
@@ -303,7 +318,7 @@ DOINGS: dict[str, Callable[[RealDisk], object]] = {
     "names": lambda disk: disk.names(),
     "sync_directory": lambda disk: disk.sync_directory(),
     "read_at": lambda disk: disk.read_at("segment", 0, 1),
-    "writer": lambda disk: disk.writer("segment")(0, b"1"),
+    "writer": lambda disk: put_durably(disk, "segment", b"1"),
 }
 
 
@@ -374,20 +389,24 @@ def test_a_log_without_descriptors_refuses_appends_and_goes_on_later(tmp_path: P
     assert recover(make_store(disk), facts_of(wal)).flush_lsn == wal.end_lsn
 
 
-def test_the_short_way_to_the_tail_leaves_it_to_the_long_one_to_refuse(tmp_path: Path) -> None:
+def test_the_short_way_to_the_tail_has_a_descriptor_or_is_not_there(tmp_path: Path) -> None:
     wal = plain_wal(22, 20)
     (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
     store = make_store(disk)
     store.create(wal.start_lsn)
-    half = wal.start_lsn + 5000
+    half, later = wal.start_lsn + 5000, wal.start_lsn + 5100
     store.append(wal.start_lsn, [wal.read(wal.start_lsn, half)])
     tail = store.tail(half)
     assert tail is not None
     disk.close()
     with no_descriptors():
-        assert tail.append(half, wal.read(half, wal.end_lsn)) is False
+        assert tail.append(half, wal.read(half, later)), "it kept its own"
+    tail.close()
+    with no_descriptors():
+        assert store.tail(later) is None
         with pytest.raises(SegmentNotAllocated):
-            store.append(half, [wal.read(half, wal.end_lsn)])
-        assert store.tail(half) is None
-    assert tail.append(half, wal.read(half, wal.end_lsn))
+            store.append(later, [wal.read(later, wal.end_lsn)])
+    tail = store.tail(later)
+    assert tail is not None and tail.append(later, wal.read(later, wal.end_lsn))
+    tail.close()
     assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)

@@ -45,11 +45,11 @@ class HandWorker:
     ) -> None:
         self.jobs.append((job, done))
 
-    def run_at_once(self, job: Callable[[], object]) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         if not self.is_quick or self.jobs:
             return None
         try:
-            done = job()
+            done = job(*arguments)
             self.ran_at_once += bool(done)
             return done
         except WalkeeperError as error:

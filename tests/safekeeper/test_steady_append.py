@@ -27,6 +27,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.steady import steady_state
+from walkeeper_safekeeper.storage.tail import Writer
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 
@@ -194,6 +195,31 @@ def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
     assert not tail.append(page - 100, wal) and disk.operations == operations
     wal[100 + FLAGS_OFFSET] = 0
     assert tail.append(page - 100, wal) and disk.operations == operations + 2
+
+
+def test_the_tails_file_is_held_until_the_next_event() -> None:
+    """Beyond that it would count among the files in use, for as long as the log is idle."""
+    bench, wal, end = steady()
+    opened, closed = list[str](), list[str]()
+    make = bench.disk.writer
+
+    def watched(name: str) -> Writer:
+        writer = make(name)
+        close = writer.close
+        writer.close = lambda: (closed.append(name), close())[1]  # type: ignore[method-assign]
+        opened.append(name)
+        return writer
+
+    bench.disk.writer = watched  # type: ignore[assignment,method-assign]
+    for event in (Tick(), StandbysReported(Feedback(Lsn(7), 0, 0)), None):
+        for _ in range(3):
+            end = bench.append(end, wal.read(end, end + 10))
+        assert len(opened) == len(closed) + 1, "once, and it is in use"
+        if event is None:
+            bench.driver.close(lambda _: None)
+        else:
+            bench.driver.post(event)
+        assert opened == closed, f"{event}"
 
 
 def damaged(frames: bytearray, random: Random) -> bytearray:

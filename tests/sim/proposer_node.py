@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tests.frames import message_in
 from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
@@ -14,7 +15,7 @@ from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import Feedback
+from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
 from walkeeper_proposer.consensus.gate import Waivers
 from walkeeper_proposer.consensus.leadership import Leader
@@ -183,6 +184,10 @@ class ProposerNode:
     def send(self, link: int, message: Message) -> None:
         if link in self._connections:
             self._connections[link].client.send(message)
+
+    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
+        for link in links:
+            self.send(link, message_in(frame, size))
 
     def drop(self, link: int, text: str) -> None:
         self.world.say(self.name, f"drop sk{link + 1}: {text}")

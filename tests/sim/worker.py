@@ -26,7 +26,7 @@ class Worker:
         self._jobs.append((job, done))
         self._next()
 
-    def run_at_once(self, job: Callable[[], object]) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         """In a world of quick disks, mostly."""
         is_stalled = self._stalled_until_ms > self._world.now_ms
         if self._is_running or self._jobs or self.is_dead or is_stalled:
@@ -34,7 +34,7 @@ class Worker:
         if self._quick.random() >= self._world.options.quick_disks:
             return None
         try:
-            return job()
+            return job(*arguments)
         except WalkeeperError as error:
             return error
 

@@ -64,14 +64,11 @@ def page_header(data: bytes | memoryview) -> PageHeader:
 def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> list[int]:
     """Where pages with XLP_FIRST_IS_OVERWRITE_CONTRECORD start, from the first byte of `wal` on; it
     lies at `position` of the log, or of a segment. -1 or -2: right before it."""
-    first, size = (FLAGS_OFFSET - position) % WAL_PAGE_BYTES, len(wal)
-    if first >= size:  # mostly: a small piece in the middle of a page
-        return []
-    return [
-        flags - FLAGS_OFFSET
-        for flags in range(first, size, WAL_PAGE_BYTES)
-        if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD
-    ]
+    found = []
+    for flags in range((FLAGS_OFFSET - position) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES):
+        if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD:
+            found.append(flags - FLAGS_OFFSET)
+    return found
 
 
 def header_bytes(page_lsn: Lsn, segment_bytes: int) -> int:

@@ -3,9 +3,8 @@
 The loop receives into the frame reader's own memory and writes header and WAL as two buffers, so
 WAL is copied by the kernel alone. Nearly all that is received is what its owner expects, byte for
 byte: so the owner sees it first as it came, and mostly no message is made of it. Reading stops
-while the owner is busy (`pause_reading`); what is written behind a socket that does not drain is
-bounded by the owner, who watches `unsent_bytes`. A peer that breaks the protocol is told why in a
-Reject and is closed.
+while the owner is busy (`pause_reading`). A peer that does not read what it is sent is cut off, as
+what waits for it is bounded. One that breaks the protocol is told why in a Reject and is closed.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
 logger = logging.getLogger("walkeeper.connection")
+
+UNSENT_BYTES_MAX = 64 << 20
 
 
 class Owner(Protocol):
@@ -97,9 +98,12 @@ class FramedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         reader, owner = self._reader, self._owner
         assert owner is not None
-        if not reader.is_large:
+        if reader.large is None:
             size = reader.held_bytes + nbytes
             taken = owner.on_frames(reader.memory, size)
+            if taken == size != len(reader.memory):
+                reader.held_bytes = 0
+                return
             if taken:
                 reader.take(taken, size)
                 if taken == size:
@@ -127,31 +131,32 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def send(self, message: Message) -> None:
         """Queued behind what was sent before; dropped when the connection is gone."""
-        self.write(encode(message))
+        buffers = encode(message)
+        self.write(buffers, sum(map(len, buffers)))
 
-    def write(self, buffers: list[Buffer]) -> bool:
-        """A packed message, in its place behind what the socket has not taken yet; whether it has
-        taken all.
+    def write(self, buffers: list[Buffer], size: int) -> None:
+        """`size` bytes of packed messages, in their place behind what the socket has not taken yet.
 
         While it takes everything, bytes go there at once: the transport would wait for the end of
         the loop's turn, and a commit with it.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
-            return True
+            return
         written = 0
         if self._descriptor is not None and not transport.get_write_buffer_size():
             try:
                 written = os.writev(self._descriptor, buffers)
             except OSError:
                 written = 0  # full, or lost: the transport finds out which
-        if written == sum(map(len, buffers)):
-            return True
+            if written == size:
+                return
         for buffer in buffers:
             if written < len(buffer):
                 transport.write(memoryview(buffer)[written:])
             written = max(0, written - len(buffer))
-        return False
+        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self.abort("it does not read what it is sent")
 
     def pause_reading(self) -> None:
         if not self._is_paused and not self.is_closed and self._transport is not None:

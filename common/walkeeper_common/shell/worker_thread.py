@@ -78,17 +78,21 @@ class WorkerThread:
             self._hand_over(*self._on_loop.popleft())
         self._hand_over(job, done)
 
-    def run_at_once(self, job: Job) -> object:
+    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
         """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
         if it would have to wait for something or should not hold up the loop."""
-        share, now_s = self._share, monotonic()
-        if share is None or self._on_loop or not self._may_block_loop(share, now_s):
+        share, started_s = self._share, monotonic()
+        if share is None or self._on_loop or not self._may_block_loop(share, started_s):
             return None
         try:
-            return self._run_timed(job, now_s)
+            result = job(*arguments)
+        except WalkeeperError as error:
+            result = error
         except BaseException as error:
             self._on_defect(error)
             raise
+        self._usual_s += (monotonic() - started_s - self._usual_s) / AVERAGED_JOBS
+        return result
 
     def stop(self) -> None:
         while self._on_loop:
@@ -99,9 +103,9 @@ class WorkerThread:
         is_alone = share.is_free_for(self, now_s)
         return is_alone and self._on_thread == 0 and self._usual_s < BRIEF_S
 
-    def _run_timed(self, job: Job, now_s: float | None = None) -> object:
+    def _run_timed(self, job: Job) -> object:
         """What it returned, or the WalkeeperError that it raised."""
-        started_s = monotonic() if now_s is None else now_s
+        started_s = monotonic()
         try:
             return job()
         except WalkeeperError as error:

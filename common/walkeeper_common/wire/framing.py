@@ -15,6 +15,7 @@ from typing import TypeAlias
 import crc32c
 
 from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.history import Ballot
 from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.member_change import (
@@ -110,9 +111,21 @@ FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 # CRC-32C of WAL in flight; a safekeeper checks it before it writes (BookKeeper BP-31).
 crc_of: Callable[[Buffer], int] = crc32c.crc32c
 
+# Nearly all frames are WAL of one term or its acks, and what is the same in all of a term is packed
+# once. An AppendRequest's frame: the length of what follows it, that, begin_lsn, end_lsn,
+# commit_lsn, restart_lsn, the WAL's CRC; then the WAL.
+APPEND_FRAME = Struct("!I33sQQQQI")
+APPEND_REST_BYTES = APPEND_FRAME.size - 4
+_APPEND_TERM = Struct("!BIQ16sI")
+
 # An AppendResponse's frame: a head that is the same in all of a term, flush_lsn,
 # durable_commit_lsn, and the feedback's three fields.
 ACK_FRAME = Struct("!33sQQQQQ")
+
+
+def append_term(generation: int, ballot: Ballot, timeline: int) -> bytes:
+    """What is the same in all appends of a term, on one timeline."""
+    return _APPEND_TERM.pack(AppendRequest.TAG, generation, *ballot, timeline)
 
 
 def ack_fields(response: AppendResponse) -> tuple[bytes, int, int, int, int, int]:
@@ -157,37 +170,32 @@ class FrameReader:
 
     `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
     Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
-    Unless `is_large`, `memory` holds what was received and not taken, from the start of a frame on;
-    it grows up to `grows_to` for a peer that fills it. While nothing is held, `buffer()` is `view`,
-    all of it.
+    Unless there is a `large` frame, `memory` holds what was received and not taken, from the start
+    of a frame on; it grows up to `grows_to` for a peer that fills it. While nothing is held,
+    `buffer()` is `view`, all of it.
     """
 
     def __init__(self, *, buffer_bytes: int = 1 << 16, grows_to: int = MEMORY_BYTES_MAX) -> None:
         self.memory, self._grows_to = bytearray(buffer_bytes), grows_to
         self.held_bytes = 0  # of a frame that is not complete yet
         self.view = memoryview(self.memory)
-        self._large: bytearray | None = None  # tag and body of one frame longer than `grows_to`
-
-    @property
-    def is_large(self) -> bool:
-        """One frame that is longer than `memory` can be is being received."""
-        return self._large is not None
+        self.large: bytearray | None = None  # tag and body of one frame longer than `grows_to`
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the connection go; never empty."""
         if not self.held_bytes:
             return self.view
-        if self._large is not None:
-            return memoryview(self._large)[self.held_bytes :]
+        if self.large is not None:
+            return memoryview(self.large)[self.held_bytes :]
         return self.view[self.held_bytes :]
 
     def received(self, size: int) -> Iterator[Message]:
         """`size` bytes are in `buffer()`: the messages that they complete."""
         self.held_bytes += size
-        if self._large is not None:
-            if self.held_bytes < len(self._large):
+        if self.large is not None:
+            if self.held_bytes < len(self.large):
                 return
-            frame, self._large = memoryview(self._large), None
+            frame, self.large = memoryview(self.large), None
             self.held_bytes = 0
             yield decode(frame[0], frame[1:])
             return
@@ -217,6 +225,6 @@ class FrameReader:
             self.view = memoryview(self.memory)
 
     def _grow(self, start: memoryview, length: int) -> None:
-        self._large = bytearray(length)
-        self._large[: len(start)] = start
+        self.large = bytearray(length)
+        self.large[: len(start)] = start
         self.held_bytes = len(start)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.framing import APPEND_FRAME, APPEND_REST_BYTES, crc_of
 from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
@@ -23,7 +23,7 @@ from walkeeper_proposer.consensus.progress import (
     Stage,
     donor_for,
 )
-from walkeeper_proposer.consensus.proposer_events import Effect, Send, SendToAll
+from walkeeper_proposer.consensus.proposer_events import Effect, Send
 from walkeeper_proposer.consensus.wal_window import WalWindow
 
 
@@ -93,15 +93,18 @@ class Feeder:
         return effects
 
     def feed_alike(
-        self, members: Sequence[Member], links: Sequence[int], begin_lsn: Lsn, wal: memoryview
-    ) -> Effect:
-        """New WAL of the primary, to members that have all been sent what was before it."""
-        crc = crc_of(wal)
-        self.window.append(begin_lsn, wal, crc)
-        request = self._request(begin_lsn, wal, crc)
+        self, members: Sequence[Member], term: bytes, begin_lsn: Lsn, wal: memoryview
+    ) -> list[Buffer]:
+        """The frame of new WAL of the primary, for members that have all been sent what was before
+        it. `term`: of framing.py's `append_term`."""
+        window, commit_lsn, crc = self.window, self.commit_lsn, crc_of(wal)
+        window.append(begin_lsn, wal, crc)
+        end_lsn = window.end_lsn
         for member in members:
-            member.next_lsn, member.told_commit_lsn = request.end_lsn, request.commit_lsn
-        return SendToAll(links, request)
+            member.next_lsn, member.told_commit_lsn = end_lsn, commit_lsn
+        size = APPEND_REST_BYTES + len(wal)
+        lsns = begin_lsn, end_lsn, commit_lsn, self.restart_lsn
+        return [APPEND_FRAME.pack(size, term, *lsns, crc), wal]
 
     def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         """All that may be sent to this member now, within its bound of bytes in flight."""

@@ -170,10 +170,11 @@ class ResumeStreaming:
 
 @value
 class SendToAll:
-    """The same to several of them."""
+    """The same frame of `size` bytes to several of them."""
 
     links: Sequence[int]
-    message: Message
+    frame: list[Buffer]
+    size: int
 
 
 @value

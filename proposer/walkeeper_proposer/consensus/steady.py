@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.wire.framing import ACK_FRAME, ack_fields
+from walkeeper_common.wire.framing import ACK_FRAME, APPEND_FRAME, ack_fields, append_term
 from walkeeper_common.wire.messages import NO_FEEDBACK, AppendResponse, Feedback
 from walkeeper_proposer.consensus.campaign import Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.proposer_events import Effect
+from walkeeper_proposer.consensus.proposer_events import Effect, SendToAll
 
 
 class Steady:
@@ -31,6 +31,7 @@ class Steady:
 
     __slots__ = (
         "_ack_head",
+        "_append_term",
         "_by_link",
         "_counted",
         "_leader",
@@ -48,6 +49,7 @@ class Steady:
         self._links = tuple(self._by_link)
         self._takes_wal = self._members == streaming and end_lsn >= timelines.last_start_lsn
         term = (leader.configuration.generation, leader.ballot)
+        self._append_term = append_term(*term, timelines.last)
         self._ack_head = ack_fields(AppendResponse(*term, ZERO_LSN, ZERO_LSN, NO_FEEDBACK))[0]
 
     def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect] | None:
@@ -63,8 +65,9 @@ class Steady:
         for member in self._members:
             if member.next_lsn != begin_lsn or member.flush_lsn <= lowest_lsn:
                 return None
-        effects = [feeder.feed_alike(self._members, self._links, begin_lsn, wal)]
-        return effects + leader.bound_window() if feeder.window.is_full else effects
+        frame = feeder.feed_alike(self._members, self._append_term, begin_lsn, wal)
+        sent = SendToAll(self._links, frame, APPEND_FRAME.size + len(wal))
+        return [sent, *leader.bound_window()] if feeder.window.is_full else [sent]
 
     def on_frames(self, link: int, memory: bytearray, size: int) -> Iterator[Effect] | None:
         """If what is in the first `size` bytes are acks, each of at least as much as before."""
@@ -73,8 +76,8 @@ class Steady:
             return None
         flush_lsn, commit_lsn = int(member.flush_lsn), 0
         known, news = member.feedback, False
-        acks = ACK_FRAME.iter_unpack(memoryview(memory)[:size])
-        for head, flush, commit, apply, xmin, catalog_xmin in acks:
+        for at in range(0, size, ACK_FRAME.size):
+            head, flush, commit, apply, xmin, catalog_xmin = ACK_FRAME.unpack_from(memory, at)
             if head != self._ack_head or flush < flush_lsn:
                 return None
             flush_lsn, commit_lsn = flush, commit

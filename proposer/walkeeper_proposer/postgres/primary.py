@@ -58,7 +58,7 @@ SLOT_RETRY_S = 0.2
 READ_TIMEOUT_S = 30.0
 POSTGRES_EPOCH_S = 946_684_800
 SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-GATHERED_BYTES_MAX = 32 << 10
+GATHERED_BYTES_MAX = 128 << 10  # as one append has at the most
 XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_interval, 5 s
 
 
@@ -349,7 +349,7 @@ class Primary:
                 f"the primary sent WAL at {Lsn(start_lsn)}, expected {self._received_lsn}"
             )
         if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
-            self._deliver()  # so that a large piece is never copied
+            self._deliver()  # what a walsender sends in bulk is that long, and never copied
         self._received_lsn = Lsn(start_lsn + len(wal))
         self._gathered.append(wal)
         self._gathered_bytes += len(wal)

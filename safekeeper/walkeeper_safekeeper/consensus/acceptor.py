@@ -394,11 +394,12 @@ class Acceptor:
         return effects
 
     def move_commit(self) -> list[Effect]:
-        commit_lsn = min(self.told_commit_lsn, self.flush_lsn)
-        if commit_lsn <= self.commit_lsn:
-            return []
-        self.commit_lsn = commit_lsn
-        return [CommitMoved(commit_lsn)]
+        return [CommitMoved(self.commit_lsn)] if self.commit_moves() else []
+
+    def commit_moves(self) -> bool:
+        before_lsn = self.commit_lsn
+        self.commit_lsn = max(before_lsn, min(self.told_commit_lsn, self.flush_lsn))
+        return self.commit_lsn > before_lsn
 
     # A change of members
 

@@ -16,22 +16,21 @@ test_steady_append.py holds it against `on_append` and `on_wal_flushed`, message
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.framing import ACK_FRAME, ack_fields, crc_of
-from walkeeper_common.wire.messages import AppendRequest
+from walkeeper_common.wire.framing import (
+    ACK_FRAME,
+    APPEND_FRAME,
+    APPEND_REST_BYTES,
+    ack_fields,
+    append_term,
+    crc_of,
+)
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
-from walkeeper_safekeeper.consensus.acceptor_events import Effect
 from walkeeper_safekeeper.consensus.answers import ack_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-# AppendRequest on the wire (messages.py) behind the length of what follows: what is the same in all
-# of a term, and what is not.
-_APPEND_TERM, _APPEND = Struct("!BIQ16sI"), Struct("!I33sQQQQI")
-_APPEND_HEAD_BYTES = _APPEND.size - 4
 
 
 class Steady:
@@ -56,8 +55,8 @@ class Steady:
         self._limit_lsn = int(min(acceptor.unreached_lsn, segment_end_lsn))
         self._commit_lsn, self._restart_lsn = int(acceptor.told_commit_lsn), 0
         self.taken = 0
-        term = (durable.configuration.generation, *durable.ballot)
-        self._append_term = _APPEND_TERM.pack(AppendRequest.TAG, *term, acceptor.timelines.last)
+        generation, timeline = durable.configuration.generation, acceptor.timelines.last
+        self._append_term = append_term(generation, durable.ballot, timeline)
         self._ack_head, _, *self._ack_rest = ack_fields(ack_of(acceptor))
 
     def wal_of(self, memory: bytearray, size: int) -> Buffer | None:
@@ -66,17 +65,17 @@ class Steady:
         end_lsn, told_lsn, restart_lsn = self.end_lsn, self._commit_lsn, self._restart_lsn
         pieces: list[memoryview] = []
         at = 0
-        while size - at >= _APPEND.size:
-            length, term, begin, end, commit, restart, crc = _APPEND.unpack_from(memory, at)
+        while size - at >= APPEND_FRAME.size:
+            length, term, begin, end, commit, restart, crc = APPEND_FRAME.unpack_from(memory, at)
             if (
                 term != self._append_term
                 or begin != end_lsn
-                or length - _APPEND_HEAD_BYTES != end - begin
+                or length - APPEND_REST_BYTES != end - begin
                 or end >= self._limit_lsn
                 or commit < told_lsn
             ):
                 return None
-            begins_at, ends_at = at + _APPEND.size, at + 4 + length
+            begins_at, ends_at = at + APPEND_FRAME.size, at + 4 + length
             if ends_at > size:
                 break
             at = ends_at
@@ -88,20 +87,22 @@ class Steady:
             end_lsn, told_lsn = end, commit
             if restart > restart_lsn:
                 restart_lsn = restart
-        if not pieces and not (at == _APPEND.size and self._commit_lsn < min(told_lsn, end_lsn)):
-            return None  # a heartbeat that is answered
+        if not pieces:
+            is_news = at == APPEND_FRAME.size and self._commit_lsn < min(told_lsn, end_lsn)
+            if not is_news:
+                return None  # a heartbeat that is answered
         self.end_lsn, self._commit_lsn, self._restart_lsn = end_lsn, told_lsn, restart_lsn
         self.taken = at
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def advance(self, acceptor: Acceptor) -> list[Effect]:
-        """What `wal_of` gave is durable: the log is longer."""
+    def advance(self, acceptor: Acceptor) -> Lsn | None:
+        """What `wal_of` gave is durable: the log is longer. commit_lsn, if that has moved."""
         acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = Lsn(self.end_lsn)
         acceptor.told_commit_lsn = acceptor.heard_commit_lsn = Lsn(self._commit_lsn)
         acceptor.silent_ticks = 0
         if self._restart_lsn > acceptor.restart_lsn:
             acceptor.restart_lsn = Lsn(self._restart_lsn)
-        return acceptor.move_commit()
+        return acceptor.commit_lsn if acceptor.commit_moves() else None
 
     def ack(self) -> bytes:
         """The frame that acknowledges it (rule 9)."""

@@ -36,7 +36,9 @@ RESERVE_BYTES = 1 << 20
 IDENTITY = "safekeeper"
 
 _SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
-_ZEROS = bytes(1 << 20)
+# The page cache keeps what is written at once as one folio, and ext4 looks at all of its blocks for
+# each small write and sync into it: with 1 MB they need 1.1 to 1.2 times the CPU.
+_ZEROS = bytes(256 << 10)
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CANNOT_PREALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
@@ -105,26 +107,10 @@ class RealDisk:
 
     def _whole(self, name: str, offset: int, written: int, size: int) -> None:
         if written != size:
-            raise StorageError(f"writing {self._path(name)}: {written} of {size} bytes at {offset}")
+            raise _cut_short(self._path(name), offset, written, size)
 
-    def writer(self, name: str) -> Callable[[int, Buffer], None]:
-        self._files.give_back(self._hold_to_write(name))
-        files, key = self._files, self._key(name)
-
-        def write_durably(offset: int, data: Buffer) -> None:
-            file = files.hold(key) or self._hold_to_write(name)
-            try:
-                written = os.pwrite(file.descriptor, data, offset)
-                if written == len(data):
-                    os.fdatasync(file.descriptor)
-                    return
-            except OSError as error:
-                raise self._failure("writing", name, error) from error
-            finally:
-                files.give_back(file)
-            self._whole(name, offset, written, len(data))
-
-        return write_durably
+    def writer(self, name: str) -> _Writer:
+        return _Writer(self._files, self._hold_to_write(name), self._path(name))
 
     def sync_data(self, name: str) -> None:
         with self._failures("syncing", name), self._held(name) as file:
@@ -311,6 +297,37 @@ class RealDisk:
                 descriptor = opening(lambda: os.open(path, os.O_RDWR))
                 file = self._files.add(self._key(name), descriptor)
         return file
+
+
+class _Writer:
+    """One held file. What was written is synced at once, so the file is never unsynced."""
+
+    __slots__ = ("_descriptor", "_file", "_files", "_path")
+
+    def __init__(self, files: OpenFiles, file: OpenFile, path: str) -> None:
+        self._files, self._path = files, path
+        self._file: OpenFile | None = file
+        self._descriptor = file.descriptor
+
+    def write(self, offset: int, data: Buffer) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+            if written == len(data):
+                os.fdatasync(self._descriptor)
+                return
+        except OSError as error:
+            raise StorageError(f"writing {self._path}: {error.strerror}") from error
+        raise _cut_short(self._path, offset, written, len(data))
+
+    def close(self) -> None:
+        """Once: the descriptor may be another file's after that."""
+        assert self._file is not None, f"{self._path} is closed"
+        self._files.give_back(self._file)
+        self._file, self._descriptor = None, -1
+
+
+def _cut_short(path: str, offset: int, written: int, size: int) -> StorageError:
+    return StorageError(f"writing {path}: {written} of {size} bytes at {offset}")
 
 
 def make_directory(path: str) -> None:

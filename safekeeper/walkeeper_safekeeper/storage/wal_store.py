@@ -31,7 +31,7 @@ Both are tested by cutting the power after every operation (test_wal_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
@@ -48,7 +48,7 @@ from walkeeper_common.postgres.walformat import (
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, overwriting_pages
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
-from walkeeper_safekeeper.storage.tail import Tail
+from walkeeper_safekeeper.storage.tail import Tail, Writer
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name
@@ -77,8 +77,8 @@ class Disk(Protocol):
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """All bytes, one behind the other, or an error. NoSpace: none, and it can be retried."""
 
-    def writer(self, name: str) -> Callable[[int, Buffer], None]:
-        """`write_at` of one piece, then `sync_data`, for a file that keeps its name."""
+    def writer(self, name: str) -> Writer:
+        """Of a file that keeps its name until it is closed. NoSpace: it cannot be opened now."""
 
     def sync_data(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
@@ -212,7 +212,7 @@ class WalStore:
 
     def tail(self, lsn: Lsn) -> Tail | None:
         """What `append` needs to know to write from `lsn` on, looked up once. None: it cannot be
-        known. Good until anything else is done with this store."""
+        known. To be closed before anything else is done with this store."""
         file, timelines = self._written_file, self.timelines
         if (
             file is None
