@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.framing import APPEND_FRAME, Message
 from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -30,7 +30,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     Report,
     ResumeStreaming,
     Send,
-    SendToAll,
     StartStreaming,
     Stop,
     WalArrived,
@@ -105,7 +104,25 @@ class Driver:
         effects = None if steady is None else steady.on_frames(link, memory, size)
         if effects is None:
             return False
-        self._run(effects)
+        if effects:
+            self._run(effects)
+        return True
+
+    def _send_at_once(self, begin_lsn: Lsn, wal: memoryview) -> bool:
+        """The same for WAL, from the primary to all safekeepers. False, and nothing done: the core
+        has to see it."""
+        steady = self._steady or self._become_steady()
+        frame = None if steady is None else steady.on_wal(begin_lsn, wal)
+        if steady is None or frame is None:
+            return False
+        self._is_running = True
+        try:
+            self._links.send_all(steady.links, frame, APPEND_FRAME.size + len(wal))
+        finally:
+            self._is_running = False
+        effects = steady.bound_window()
+        if effects or self._events:
+            self._run(effects)
         return True
 
     def _become_steady(self) -> Steady | None:
@@ -122,12 +139,8 @@ class Driver:
         if self._is_running:  # an effect posted an event: the loop below takes it up
             self._events.append(event)
             return
-        if type(event) is WalArrived:
-            steady = self._steady or self._become_steady()
-            effects = None if steady is None else steady.on_wal(event.begin_lsn, event.wal)
-            if effects is not None:
-                self._run(effects)
-                return
+        if type(event) is WalArrived and self._send_at_once(event.begin_lsn, event.wal):
+            return
         self._events.append(event)
         self._run(())
 
@@ -144,8 +157,6 @@ class Driver:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case SendToAll(links, frame, size):
-                self._links.send_all(links, frame, size)
             case Send(link, message):
                 self._links.send(link, message)
             case Report(commit_lsn, feedback):

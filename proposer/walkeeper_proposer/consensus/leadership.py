@@ -7,7 +7,7 @@ Built once an election is won and the primary has passed the gate; lives until t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from walkeeper_common.errors import WalkeeperError
@@ -232,12 +232,17 @@ class Leader:
 
     def on_flushed(
         self, member: Member, flush_lsn: Lsn, counted: Counted, *, is_new: bool, news: bool
-    ) -> Iterator[Effect]:
+    ) -> Iterable[Effect]:
         """It has made WAL durable up to here. `is_new`: it has just attached; `news`: of what the
         standbys behind it say. A commit waits for the first effects: they may be performed before
         the rest is found."""
         member.flush_lsn, member.silent_ticks = flush_lsn, 0
         moved = self.advance_commit(counted) or (self.report() if news else [])
+        if moved or is_new or self.is_paused or member.next_lsn < self.window.end_lsn:
+            return self._go_on(member, moved, is_new=is_new)
+        return moved
+
+    def _go_on(self, member: Member, moved: list[Effect], *, is_new: bool) -> Iterator[Effect]:
         yield from moved
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
@@ -264,7 +269,8 @@ class Leader:
             flushed = [m.flush_lsn if m.flush_lsn >= self.start_lsn else ZERO_LSN for m in members]
             restart_lsn = min(restart_lsn, *flushed)
             commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, self.configuration.ack_quorum))
-        self.feeder.restart_lsn = max(self.feeder.restart_lsn, restart_lsn)
+        if restart_lsn > self.feeder.restart_lsn:
+            self.feeder.restart_lsn = restart_lsn
         if commit_lsn <= self.commit_lsn:
             return []
         self.commit_lsn = self.feeder.commit_lsn = commit_lsn

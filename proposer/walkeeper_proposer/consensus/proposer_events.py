@@ -7,7 +7,6 @@ core has compared it with the log and asked for it (PROTOCOL.md section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -169,15 +168,6 @@ class ResumeStreaming:
 
 
 @value
-class SendToAll:
-    """The same frame of `size` bytes to several of them."""
-
-    links: Sequence[int]
-    frame: list[Buffer]
-    size: int
-
-
-@value
 class Report:
     """Tell PostgreSQL that a quorum has everything below commit_lsn."""
 
@@ -238,7 +228,6 @@ class Note:
 
 Effect: TypeAlias = (
     Send
-    | SendToAll
     | DropLink
     | IdentifyPrimary
     | ReadPrimary

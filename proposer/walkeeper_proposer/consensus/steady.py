@@ -5,8 +5,9 @@ one message; how acks of this term begin, byte for byte, is written down once, a
 event is made of them (walkeeper_safekeeper/consensus/steady.py: why).
 
     steady = steady_state(proposer)             None: every event has to be looked at
-    steady.on_wal(begin_lsn, wal)               the effects; None: `Leader.on_wal` sees it
+    steady.on_wal(begin_lsn, wal)               the frame for `links`; None: `Leader.on_wal` sees it
     steady.on_frames(link, memory, size)        the effects; None: they are not what is awaited
+    steady.bound_window()                       what else there is to be done after WAL
 
 Void with the next event but WAL from the primary and the announcement of commit_lsn.
 test_steady_leader.py holds it against `Leader.on_wal` and `Leader.on_append_response`.
@@ -14,16 +15,16 @@ test_steady_leader.py holds it against `Leader.on_wal` and `Leader.on_append_res
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.wire.framing import ACK_FRAME, APPEND_FRAME, ack_fields, append_term
-from walkeeper_common.wire.messages import NO_FEEDBACK, AppendResponse, Feedback
+from walkeeper_common.wire.framing import ACK_FRAME, ack_fields, append_term
+from walkeeper_common.wire.messages import NO_FEEDBACK, AppendResponse, Buffer, Feedback
 from walkeeper_proposer.consensus.campaign import Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.progress import APPEND_BYTES_MAX, IN_FLIGHT_BYTES_MAX, Stage
 from walkeeper_proposer.consensus.proposer import Proposer
-from walkeeper_proposer.consensus.proposer_events import Effect, SendToAll
+from walkeeper_proposer.consensus.proposer_events import Effect
 
 
 class Steady:
@@ -35,9 +36,9 @@ class Steady:
         "_by_link",
         "_counted",
         "_leader",
-        "_links",
         "_members",
         "_takes_wal",
+        "links",
     )
 
     def __init__(self, leader: Leader) -> None:
@@ -46,14 +47,14 @@ class Steady:
         self._leader, self._counted = leader, leader.counted()
         self._members = [m for m in streaming if m.attached]
         self._by_link = {m.link: m for m in self._members}
-        self._links = tuple(self._by_link)
+        self.links = tuple(self._by_link)
         self._takes_wal = self._members == streaming and end_lsn >= timelines.last_start_lsn
         term = (leader.configuration.generation, leader.ballot)
         self._append_term = append_term(*term, timelines.last)
         self._ack_head = ack_fields(AppendResponse(*term, ZERO_LSN, ZERO_LSN, NO_FEEDBACK))[0]
 
-    def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect] | None:
-        """What the primary has sent, to everybody."""
+    def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Buffer] | None:
+        """What the primary has sent, to everybody. A frame is APPEND_FRAME.size longer."""
         leader, feeder = self._leader, self._leader.feeder
         if (
             not self._takes_wal
@@ -65,11 +66,14 @@ class Steady:
         for member in self._members:
             if member.next_lsn != begin_lsn or member.flush_lsn <= lowest_lsn:
                 return None
-        frame = feeder.feed_alike(self._members, self._append_term, begin_lsn, wal)
-        sent = SendToAll(self._links, frame, APPEND_FRAME.size + len(wal))
-        return [sent, *leader.bound_window()] if feeder.window.is_full else [sent]
+        return feeder.feed_alike(self._members, self._append_term, begin_lsn, wal)
 
-    def on_frames(self, link: int, memory: bytearray, size: int) -> Iterator[Effect] | None:
+    def bound_window(self) -> list[Effect]:
+        """Behind what `on_wal` gave."""
+        leader = self._leader
+        return leader.bound_window() if leader.window.is_full else []
+
+    def on_frames(self, link: int, memory: bytearray, size: int) -> Iterable[Effect] | None:
         """If what is in the first `size` bytes are acks, each of at least as much as before."""
         member = self._by_link.get(link)
         if member is None or not size or size % ACK_FRAME.size:
