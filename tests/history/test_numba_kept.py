@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
 
 CODE = """
+from walkeeper_cli.history.waiting import tell_who_waits
 from numba.core.caching import FunctionCache
 from walkeeper_history.records.numba_kept import kept
 
-FunctionCache._impl_class._locator_classes = []  # what a user without a writable place has
+if {homeless}:
+    FunctionCache._impl_class._locator_classes = []  # what a user without a writable place has
+
+tell_who_waits()
 
 @kept
 def doubled(number: int) -> int:
     return number + number
 
-assert doubled(21) == 42
+@kept
+def tripled(number: int) -> int:
+    return number + number + number
+
+assert doubled(21) == 42 and tripled(14) == 42
 """
 
 
+def said(directory: Path, *, homeless: bool, terminal: bool = True) -> str:
+    """On stderr."""
+    script = directory / "script.py"
+    script.write_text(CODE.replace("{homeless}", str(homeless)))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(directory / "kept")}
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, str(script)], stderr=writer, timeout=120, env=environment
+        )
+        os.write(writer, b"|")
+        text = os.read(reader, 1 << 16).decode()
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert done.returncode == 0, text
+    return text.partition("|")[0]
+
+
 def test_a_user_who_can_keep_nothing_compiles_each_time(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(CODE)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr.decode()
+    for _ in range(2):
+        assert "in each run: it cannot be kept" in said(tmp_path, homeless=True)
+
+
+def test_who_waits_for_the_compiler_is_told_once_why(tmp_path: Path) -> None:
+    text = said(tmp_path, homeless=False)
+    assert text.count("compiling") == 1 and str(tmp_path / "kept") in text, text
+    assert said(tmp_path, homeless=False) == "", "it was kept"
+
+
+def test_nobody_waits_where_there_is_no_terminal(tmp_path: Path) -> None:
+    assert said(tmp_path, homeless=False, terminal=False) == ""

@@ -15,6 +15,7 @@ from walkeeper_cli.history.options import (
     source_options,
     source_options_but,
 )
+from walkeeper_cli.history.waiting import tell_who_waits
 from walkeeper_cli.options import Timeout, config_option, option
 
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
@@ -35,6 +36,7 @@ def command() -> None:
     Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
       spark-submit --master … .../walkeeper_cli/__main__.py history stats --spark --path s3://…
     """
+    tell_who_waits()
 
 
 @command.command("stats", short_help="Records and bytes by resource manager.")

@@ -1,0 +1,24 @@
+"""Whoever waits at a terminal for the first run's compiler is told why."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+from walkeeper_history.records.compiling import COMPILING
+
+
+class _Echo(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"walkeeper: {record.getMessage()}", err=True)
+
+
+def tell_who_waits() -> None:
+    """Nobody does where stderr is no terminal."""
+    logger = logging.getLogger(COMPILING)
+    if sys.stderr.isatty() and not logger.handlers:
+        logger.addHandler(_Echo())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
