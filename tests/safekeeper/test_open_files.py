@@ -23,6 +23,7 @@ from walkeeper_common.shell.descriptors import (
     connections_allowed,
     kept_files_allowed,
 )
+from walkeeper_safekeeper.daemon import PROPOSERS_MAX
 from walkeeper_safekeeper.disk.open_files import RESERVED, OpenFiles
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.log_catalog import LogCatalog
@@ -134,6 +135,7 @@ def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Pa
     try:
         assert kept_files_allowed() == DESCRIPTORS_MIN // 4
         assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
+        assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
         asyncio.run(body())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -18,6 +18,9 @@ and WAL would be written, or an fdatasync done, in the wrong file. So:
 Nor is a file closed between a write to it and its sync, because what a disk has to say of a
 failed write it says on the descriptors that were open then: `is_unsynced`.
 
+A log's tail is in use as long as nothing but WAL comes, a second at the most. Such logs have a
+proposer each, of which fewer may be connected than files may be kept.
+
 WAL can wait for a descriptor; a control file or a look at the log cannot, a log whose control file
 is not written has failed for good. So a few descriptors are kept in reserve for them, as space is
 on the disk: votes go on.

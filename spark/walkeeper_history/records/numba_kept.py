@@ -41,9 +41,7 @@ class _Teller(event.Listener):
         how_often = "in each run: it cannot be kept; name a directory in NUMBA_CACHE_DIR"
         if kept_in:
             how_often = f"once: it is kept in {kept_in}"
-        logging.getLogger(COMPILING).info(
-            "compiling, up to half a minute, %s", how_often
-        )
+        logging.getLogger(COMPILING).info("compiling, up to half a minute, %s", how_often)
 
     def on_end(self, event: Any) -> None: ...
 
