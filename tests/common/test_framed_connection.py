@@ -15,6 +15,7 @@ from tests.common.test_pure_framing import append_of
 from tests.waiting import until
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell import framed_connection
 from walkeeper_common.shell.framed_connection import FramedConnection, Owner
 from walkeeper_common.wire.framing import FRAME_HEAD, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest
@@ -124,6 +125,32 @@ def test_what_a_socket_takes_is_sent_before_the_loop_goes_on() -> None:
             return peer.recv(100)  # would raise BlockingIOError
 
     assert uvloop.run(story()) == b"headpayload"
+
+
+class Told(Silent):
+    def __init__(self) -> None:
+        self.reasons = list[str]()
+
+    def on_closed(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_who_does_not_read_what_it_is_sent_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framed_connection, "UNSENT_BYTES_MAX", 300_000)
+    owner = Told()
+
+    async def story() -> int:
+        async with connected(owner) as (connection, _):
+            written = 0
+            while not connection.is_closed and written < 100:
+                assert connection.unsent_bytes <= 300_000
+                connection.write([bytes(10_000)], 10_000)
+                written += 1
+            await until(lambda: owner.reasons, 10)
+        return written
+
+    assert 30 <= uvloop.run(story()) < 60
+    assert owner.reasons == ["it does not read what it is sent"]
 
 
 def test_a_lost_peer_is_no_error_of_the_writer() -> None:

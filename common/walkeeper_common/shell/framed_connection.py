@@ -155,7 +155,7 @@ class FramedConnection(asyncio.BufferedProtocol):
             if written < len(buffer):
                 transport.write(memoryview(buffer)[written:])
             written = max(0, written - len(buffer))
-        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+        if self.unsent_bytes > UNSENT_BYTES_MAX:
             self.abort("it does not read what it is sent")
 
     def pause_reading(self) -> None:
