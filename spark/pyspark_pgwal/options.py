@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
@@ -12,6 +12,7 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import RelationNames, load_names
 from walkeeper_history.rows.wanted import Wanted
 from walkeeper_history.tables import Table, column_names, table
+from walkeeper_history.time_text import parse_time
 from walkeeper_history.times import lsn_range
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, make_plan
@@ -127,9 +128,6 @@ def lsn_option(values: Mapping[str, str], name: str) -> int | None:
         raise HistoryError(f"option {name}: {text!r} is not an LSN such as 0/16B3748") from None
 
 
-_parse_time = datetime.fromisoformat
-
-
 def refuse_other_system(path: str, offset: Mapping[str, Any], system_id: int | None) -> None:
     """LSNs of another cluster mean nothing here. Offsets of before have no system."""
     of = offset.get("system")
@@ -145,12 +143,11 @@ def time_option(values: Mapping[str, str], name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = _parse_time(text)
+        return parse_time(text)
     except ValueError:
         raise HistoryError(
             f"option {name}: {text!r} is not a time such as 2024-05-01 12:30:00+02"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def number_option(values: Mapping[str, str], name: str) -> int | None:

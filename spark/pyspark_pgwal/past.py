@@ -6,7 +6,7 @@
     relation     schema.table; of table_at one, of changes any number, separated by commas (all)
     lsn, time    of table_at: as of then (the end of the WAL)
     where        of row_history: COLUMN=VALUE
-    startLsn, endLsn    of changes: records that start in [startLsn, endLsn)
+    startLsn, endLsn    of changes: of transactions whose commits end in (startLsn, endLsn]
     database     its name or OID, where there are several
     base         a base backup's directory, at the same place on every executor
     timeline     the newest, unless told otherwise
@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pgwal.options import known_options, lsn_option, number_option, time_option
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.times import lsn_range
+from walkeeper_history.times import replayed_range
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.sweep import raise_fatal
@@ -98,7 +98,9 @@ class PastOptions:
         plan, lsn = self.plan(), self.lsn("lsn")
         if "time" in self.values:
             moment = time_option(self.values, "time")
-            lsn = lsn_range(open_files(self.path), plan, None, moment, (None, lsn))[1]
+            if self.base is not None and moment is not None:
+                self.base.refuse_time_before(moment)
+            lsn = replayed_range(open_files(self.path), plan, None, moment, (None, lsn))[1]
         return TableAt.open(
             self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
             database=self.values.get("database"), on_problem=self.on_problem,

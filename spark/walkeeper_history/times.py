@@ -1,12 +1,17 @@
 """Where in the log a time is: LSNs of commits at and before it.
 
+lsn_range(…)       halves: O(log n) segments, and those without a commit beside them
+replayed_range(…)  the place where a recovery stops: every segment up to there
+
 Contract: commit times follow the log but for small inversions, so segments are halved to find the
-one where a time is reached, and looked at one by one from a few segments earlier. Reads
-O(log n) segments, and those without a commit beside them.
+one where a time is reached, and looked at one by one from a few segments earlier. Where a clock
+was set back, that finds a later place than a recovery does, which stops at the first record in the
+order of the log: what replays all of it anyway looks for that one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +19,7 @@ import numpy as np
 
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.segment import Column
-from walkeeper_history.rows.events import commit_times, transactions_of
+from walkeeper_history.rows.events import commit_times
 from walkeeper_history.rows.view import View
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.reading import SegmentReader
@@ -22,6 +27,8 @@ from walkeeper_history.wal.wal_files import WalFiles
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 Bound = int | None
+Found = tuple[int, int] | None
+_ENDED = (0, 2, 3, 4)  # Not a PREPARE's, at which no recovery stops.
 # Segments with commits, before the one that was found, that are looked at for an inversion.
 INVERTED_SEGMENTS = 3
 
@@ -34,15 +41,34 @@ def lsn_range(
     within: tuple[Bound, Bound] = (None, None),
 ) -> tuple[Bound, Bound]:
     """The LSNs between which commits of [start, end) lie, no wider than `within`."""
-    search = _Search(files, plan)
-    low, high = within
+    return _range(_Search(files, plan).first_at, files, (start, end), within)
+
+
+def replayed_range(
+    files: WalFiles,
+    plan: Plan,
+    start: datetime | None,
+    end: datetime | None,
+    within: tuple[Bound, Bound] = (None, None),
+) -> tuple[Bound, Bound]:
+    """The same as a recovery has it (recovery_target_time, recovery_target_inclusive = off)."""
+    return _range(_Search(files, plan).first_of_all_at, files, (start, end), within)
+
+
+def _range(
+    first_at: Callable[[int], Found],
+    files: WalFiles,
+    times: tuple[datetime | None, datetime | None],
+    within: tuple[Bound, Bound],
+) -> tuple[Bound, Bound]:
+    (start, end), (low, high) = times, within
     if start is not None:
-        found = search.first_at(_microseconds(start))
+        found = first_at(_microseconds(start))
         if found is None:
             raise HistoryError(f"{files.shown('')}: no transaction ended at {start} or later")
         low = found[0] if low is None else max(low, found[0])
     if end is not None:
-        found = search.first_at(_microseconds(end))
+        found = first_at(_microseconds(end))
         if found is not None:
             high = found[0] if high is None else min(high, found[0])
     return low, high
@@ -61,8 +87,9 @@ class _Search:
         self._plan = plan
         self._seen: dict[int, tuple[Column, Column]] = {}
 
-    def first_at(self, time: int) -> tuple[int, int] | None:
-        """(start, time) of the first record that ends a transaction at `time` or later."""
+    def first_at(self, time: int) -> Found:
+        """(start, time) of the first record that ends a transaction at `time` or later, where
+        times follow the log."""
         low, high = 0, len(self._plan.segments)
         while low < high:
             middle = (low + high) // 2
@@ -73,6 +100,13 @@ class _Search:
                 low = found + 1
         for _ in range(INVERTED_SEGMENTS):
             low = next((i for i in range(low - 1, -1, -1) if len(self._ended(i)[0])), 0)
+        return self._first_from(low, time)
+
+    def first_of_all_at(self, time: int) -> Found:
+        """The same, in whatever order the times are."""
+        return self._first_from(0, time)
+
+    def _first_from(self, low: int, time: int) -> Found:
         for index in range(low, len(self._plan.segments)):
             times, lsns = self._ended(index)
             reached = np.flatnonzero(times >= time)
@@ -88,7 +122,7 @@ class _Search:
         if index not in self._seen:
             times, lsns = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
             for batch in self._reader.read(self._plan.reachable, index):
-                view = transactions_of(View(batch))
+                view = View(batch).of_kind("Transaction", *_ENDED)
                 values, known = commit_times(view)
                 times.append(values[known])
                 lsns.append(view.start_lsn[known])

@@ -44,6 +44,7 @@ from walkeeper_replay.redo.apply import (
     UNDONE,
 )
 from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.heap_files import HeapFiles
 from walkeeper_replay.redo.pass_over import pass_over
 from walkeeper_replay.redo.store import Events, PageStore, Relation
 from walkeeper_replay.table_at import COMPLETE
@@ -114,6 +115,7 @@ class ChangeReader:
     base: BaseDirectory | None = None
     on_problem: OnProblem = raise_fatal
     _catalogs: dict[int, Catalog] = field(default_factory=dict)
+    _heaps: HeapFiles = field(default_factory=HeapFiles)
 
     def read(
         self,
@@ -123,7 +125,8 @@ class ChangeReader:
         *,
         share: tuple[int, int] = (0, 1),
     ) -> list[Change]:
-        """Of the tables named (all of users', if none is), whose records start in the range.
+        """Of the tables named (all of users', if none is), by transactions whose commit records end
+        in (start, end]: whole ones, so that of two ranges side by side each change is in one.
 
         `share`: only one part's of so many; whole tables are shared, so that no change is torn.
         """
@@ -135,8 +138,6 @@ class ChangeReader:
                 f"no table {', '.join(names)} in database {self.database.name} in this WAL "
                 "(of unlogged and temporary ones it has no rows)"
             )
-        if not files:
-            return []
         store = self._replayed(files, end)
         found: list[Change] = []
         for piece in files:
@@ -152,14 +153,23 @@ class ChangeReader:
 
     def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
         """Transactions committed in the range that had begun before the WAL (with a base backup:
-        before its part of it), of which nothing is known from there. A range that begins later
-        does not ask for it."""
+        before its part of it), of which nothing is known from there."""
         begin = self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
-        if start_lsn > begin:
-            return []
+        begin = max(begin, start_lsn)
         end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
         tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
         return sorted(xid for xid in tops if xids.began_before(xid))
+
+    def unnamed(self, start_lsn: int = 0) -> list[Relation]:
+        """Behind `read`: files from before the WAL, with changes committed behind `start_lsn`, of
+        which no row of pg_class says whose they are. With a base backup there is none."""
+        commits, known = self.history.xids.commits, self.history.names()
+        return sorted(
+            relation
+            for relation, xids in self._heaps.older(self.database.oid).items()
+            if relation not in known
+            and any(xid in commits and commits[xid].end_lsn > start_lsn for xid in xids)
+        )
 
     def _files(self, names: Sequence[str], end: int) -> list[_File]:
         """Every file that one of the tables had before `end`."""
@@ -220,8 +230,8 @@ class ChangeReader:
             levels={**tables, **toast},
         )
         pass_over(
-            self.files, self.plan, [store.add], until=end, check_crc=False,
-            on_problem=self.on_problem,
+            self.files, self.plan, [store.add, *([] if self.base else [self._heaps.add])],
+            until=end, check_crc=False, on_problem=self.on_problem,
         )  # fmt: skip
         store.take_events()
         store.events = [joined(store.events)]
@@ -231,10 +241,10 @@ class ChangeReader:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
         rows = rows[~_taken_back(rows)]
-        rows = rows[(rows["start_lsn"] >= start) & (rows["start_lsn"] < end)]
-        rows = rows[rows["start_lsn"] >= _emptied(store, file)]
+        rows = rows[(rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)]
         commits = self.history.xids.commits
-        committed = np.isin(rows["xid"], np.fromiter(commits, np.int64, len(commits)))
+        chosen = [xid for xid, commit in commits.items() if commit.end_lsn > start]
+        committed = np.isin(rows["xid"], np.array(chosen, np.int64))
         rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
         if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
             # What a rewriting ALTER TABLE copied came to be with the file itself.
@@ -244,7 +254,7 @@ class ChangeReader:
             [] if not len(rows) else self._decoded(events, rows, file, self._fetch(store, file))
         )
         emptied = _emptied(store, file)
-        if file.follows and start <= emptied < end:
+        if file.follows and start < file.begin and emptied < end:
             changes += self._truncation(file, emptied)
         return changes
 

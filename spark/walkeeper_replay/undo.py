@@ -1,10 +1,10 @@
 """SQL that takes changes back: the last commit first, within it the last change first. Pure.
 
 Contract: what ran behind the changes and met the same rows meets them here too: by all its values,
-each row must be as the change left it; a statement that finds no such row raises
-an exception, and the transaction around all of them does nothing. A TRUNCATE's rows are not in its
-record: they are handed in by whoever can replay them, and a comment says if they are not all. What
-is not known is a comment in place of a statement, and counted.
+each row must be as the change left it; a statement that finds no such row, or whose row a trigger
+or a rule keeps out, raises an exception, and the transaction around all of them does nothing. A
+TRUNCATE's rows are not in its record: they are handed in by whoever can replay them, and a comment
+says if they are not all. What is not known is a comment in place of a statement, and counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import Any
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
-from walkeeper_replay.columns.written import SESSION, inserts, literal, qualified, quoted_name
+from walkeeper_replay.columns.written import (
+    ROWS_PER_INSERT,
+    SESSION,
+    inserts,
+    literal,
+    qualified,
+    quoted_name,
+)
 from walkeeper_replay.table_at import COMPLETE, coverage_of
 
 RowsBefore = Callable[[Change], Any]
@@ -62,20 +69,20 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
         if (known := coverage_of(rows)) != COMPLETE:
             yield f"-- not all of what truncate took from {table.shown}: {known}"
         names = [name for name in stored if name in rows.column_names]
-        yield from inserts(table, names, rows_of_text(rows.select(names)))
+        yield from _put_back(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":
         assert change.new is not None, f"{change=}"
-        yield _one(f"DELETE FROM ONLY {qualified(table)} WHERE {_place(table, change.new)}", table)
+        yield _met(f"DELETE FROM ONLY {qualified(table)} WHERE {_place(table, change.new)}", table)
     elif change.operation == "delete":
         assert change.old is not None, f"{change=}"
-        yield from inserts(table, stored, [tuple(change.old[name] for name in stored)])
+        yield from _put_back(table, stored, [tuple(change.old[name] for name in stored)])
     else:
         assert change.old is not None and change.new is not None, f"{change=}"
         old, new = change.old, change.new
         changed = [name for name in stored if old[name] != new[name]]
         if changed:
             sets = ", ".join(f"{quoted_name(n)} = {literal(old[n])}" for n in changed)
-            yield _one(
+            yield _met(
                 f"UPDATE ONLY {qualified(table)} SET {sets} WHERE {_place(table, new)}", table
             )
 
@@ -100,14 +107,23 @@ def _is_left(name: str, value: str | None) -> str:
     return f'{column}::text COLLATE "C" = COALESCE({literal(value)}, {column})::text'
 
 
-def _one(statement: str, table: Table) -> str:
-    """A statement that must meet one row."""
+def _put_back(table: Table, names: list[str], rows: list[tuple[str | None, ...]]) -> Iterator[str]:
+    for begin in range(0, len(rows), ROWS_PER_INSERT):
+        some = rows[begin : begin + ROWS_PER_INSERT]
+        for statement in inserts(table, names, some):
+            yield _met(statement.removesuffix(";"), table, len(some), "was not put back")
+
+
+def _met(
+    statement: str, table: Table, rows: int = 1, otherwise: str = "is not as it was left"
+) -> str:
+    """A statement that must meet so many rows."""
     tag = "$walkeeper$"
     while tag in statement:
         tag = tag[:-1] + "_$"
     return (
         f"DO {tag} #variable_conflict use_column\n"
         f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
-        f"IF met <> 1 THEN RAISE EXCEPTION 'a row of % is not as it was left', "
+        f"IF met <> {rows} THEN RAISE EXCEPTION 'a row of % {otherwise}', "
         f"{literal(table.shown)}; END IF; END {tag};"
     )

@@ -25,10 +25,15 @@ def unexpected(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def whole_stats(
-    directory: Path, *, engine: str = "auto", timeline: int | None = None, check_crc: bool = True
+    directory: Path,
+    *,
+    engine: str = "auto",
+    timeline: int | None = None,
+    start_lsn: int | None = None,
+    check_crc: bool = True,
 ) -> tuple[Stats, Plan, list[Problem]]:
     files = open_files(str(directory))
-    plan = make_plan(files, timeline=timeline)
+    plan = make_plan(files, timeline=timeline, start_lsn=start_lsn)
     problems: list[Problem] = []
     total = Stats()
     options = SweepOptions(engine_name=engine, check_crc=check_crc, threads=1)

@@ -15,11 +15,13 @@ from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
 from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
-from walkeeper_history.times import lsn_range
+from walkeeper_history.time_text import parse_time
+from walkeeper_history.times import lsn_range, replayed_range
 from walkeeper_history.wal.plan import make_plan
 from walkeeper_history.wal.wal_files import LocalFiles
 
-XACT_COMMIT, TRANSACTION = 0x00, 1
+XACT_COMMIT, XACT_PREPARE, TRANSACTION = 0x00, 0x10, 1
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
@@ -81,6 +83,8 @@ def test_damage_ends_it_or_is_reported_as_asked(
     [
         (["--start-lsn", "zero"], "is not an LSN"),
         (["--start-time", "yesterday"], "is not a time"),
+        (["--end-time", "2024-05-01+02"], "is not a time"),  # +02 is a zone, and no hour
+        (["--end-time", "20240501-05:30"], "is not a time"),
         (["--timeline", "0"], "is not a timeline"),
     ],
 )
@@ -89,6 +93,20 @@ def test_wrong_values_are_usage_errors(
 ) -> None:
     assert run(["history", "stats", "--path", str(archive), *arguments]) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2024-05-01", "2024-05-01T00:00:00+00:00"),
+        ("2024-05-01 12:30", "2024-05-01T12:30:00+00:00"),
+        ("2024-05-01T12:30:00.25Z", "2024-05-01T12:30:00.250000+00:00"),
+        ("2024-05-01 12:30:00+02", "2024-05-01T12:30:00+02:00"),
+        ("20240501 123000-0530", "2024-05-01T12:30:00-05:30"),
+    ],
+)
+def test_a_time_without_a_zone_is_of_utc(text: str, shown: str) -> None:
+    assert parse_time(text).isoformat() == shown
 
 
 def test_tables_are_written_once_for_each_segment(
@@ -139,15 +157,17 @@ def test_a_place_with_a_colon_is_a_directory(
     assert list((tmp_path / "2026-11:23" / "stats").glob("*.parquet"))
 
 
+def stamp(second: int) -> int:
+    return (START + timedelta(seconds=second) - EPOCH) // timedelta(microseconds=1)
+
+
 def commits(seed: int, count: int) -> tuple[WalMaker, list[tuple[int, int]]]:
     """A log with commits a second apart, some of them a little out of order; (second, LSN)."""
     random, made = Random(seed), []
     maker = WalMaker(random, segment_bytes=MB)
-    epoch = datetime(2000, 1, 1, tzinfo=UTC)
     for second in range(count):
         shown = second + random.choice((0, 0, 0, -2))
-        moment = (START + timedelta(seconds=shown) - epoch) // timedelta(microseconds=1)
-        record = maker.record(pack("<q", moment), XACT_COMMIT, TRANSACTION)
+        record = maker.record(pack("<q", stamp(shown)), XACT_COMMIT, TRANSACTION)
         made.append((shown, int(record.start_lsn)))
         maker.record(random.choice((100, 40_000)))
         if random.random() < 0.02:
@@ -167,6 +187,30 @@ def test_a_time_is_found_where_it_is_first_reached(tmp_path: Path, seed: int) ->
         assert lsn_range(files, plan, time, None) == (expected, None)
         assert lsn_range(files, plan, None, time) == (None, expected)
     assert lsn_range(files, plan, None, START + timedelta(days=1)) == (None, None)
+
+
+@pytest.mark.parametrize("set_back_s", [1000, 20])
+def test_a_recovery_stops_where_a_time_is_first_reached_by_a_clock_that_was_set_back(
+    tmp_path: Path, set_back_s: int
+) -> None:
+    """Eight segments later it is reached again, or never; a PREPARE before is no end."""
+    maker = WalMaker(Random(7), segment_bytes=MB)
+    made: list[tuple[int, int]] = []
+    maker.record(pack("<16xq", stamp(90)), XACT_PREPARE, TRANSACTION)
+    for number in range(60):
+        shown = number if number < 20 else number - set_back_s
+        record = maker.record(pack("<q", stamp(shown)), XACT_COMMIT, TRANSACTION)
+        made.append((shown, int(record.start_lsn)))
+        maker.record(400_000)
+    write_segments(maker, tmp_path / "wal")
+    files = LocalFiles(tmp_path / "wal")
+    plan = make_plan(files)
+    for second in (0, 11, 15, 19, 35):
+        expected = next((lsn for shown, lsn in made if shown >= second), None)
+        time = START + timedelta(seconds=second)
+        assert replayed_range(files, plan, None, time) == (None, expected)
+        if expected is not None:
+            assert replayed_range(files, plan, time, None) == (expected, None)
 
 
 def test_a_time_after_the_last_commit_is_said_to_be_missing(

@@ -16,7 +16,7 @@ from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
-from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
 from tests.postgres_server import PostgresServer, installation, server_environment
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import format_stats
@@ -36,10 +36,7 @@ class Made:
 @pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
     seed = int(os.environ.get("WAL_SEED") or random.SystemRandom().randrange(1_000_000))
-    try:
-        programs = binaries(request.param)
-    except Unavailable as error:
-        pytest.skip(f"PostgreSQL {request.param}: {error}")
+    programs = binaries_or_skip(request.param)
     with (
         installation(programs),
         PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server,
@@ -76,5 +73,7 @@ def test_every_record_is_known_and_right(made: Made) -> None:
     # The chain of prev-links reaches the shutdown checkpoint, whose place the server wrote down.
     control = (made.wal.parent / "global" / "pg_control").read_bytes()
     checkpoint = Lsn(int.from_bytes(control[32:40], "little"))
-    assert stats.end_lsn is not None and stats.end_lsn - checkpoint == 120
+    last, _, _ = whole_stats(made.wal, start_lsn=checkpoint)
+    assert [row.name for row in last.by_record()] == ["XLOG/CHECKPOINT_SHUTDOWN"]
+    assert (last.start_lsn, last.end_lsn) == (checkpoint, stats.end_lsn)
     assert whole_stats(made.wal, engine="numpy")[0].counts.tolist() == stats.counts.tolist()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.history.servers import play
 from tests.history.workload import SETTINGS
-from tests.installations import Unavailable, binaries
+from tests.installations import binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.tables import table
@@ -175,10 +175,7 @@ def test_locks_messages_and_relations_are_found(played: Played) -> None:
 
 
 def test_blocks_are_those_of_pg_walinspect() -> None:
-    try:
-        programs = binaries(BLOCK_FUNCTION_MAJOR)
-    except Unavailable as error:
-        pytest.skip(f"PostgreSQL {BLOCK_FUNCTION_MAJOR}: {error}")
+    programs = binaries_or_skip(BLOCK_FUNCTION_MAJOR)
     with (
         installation(programs),
         PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import Unavailable, binaries
+from tests.installations import binaries_or_skip
 from tests.pager.pages import compare_all, files_of, masked
 from tests.postgres_server import (
     PostgresServer,
@@ -50,10 +50,7 @@ class Made:
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
     with ExitStack() as stack:
         if request.param != DEBIANS:
-            try:
-                stack.enter_context(installation(binaries(request.param)))
-            except Unavailable as error:
-                pytest.skip(f"PostgreSQL {request.param}: {error}")
+            stack.enter_context(installation(binaries_or_skip(request.param)))
         settings = {**SETTINGS, "wal_consistency_checking": ""}
         server = stack.enter_context(PostgresServer.create(settings, initdb_options=[SEGMENT]))
         seed = drawn_seed()

@@ -120,6 +120,27 @@ def test_no_place_within_a_backup_is_answered_from_it(
     assert (_ids(past), coverage_of(past)) == (list(range(1, 301)), COMPLETE)
 
 
+def test_a_time_before_a_backup_is_not_answered_by_the_first_commit_behind_it(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.sql("CREATE TABLE early (id int)", "INSERT INTO early VALUES (1)")
+    asked = server.sql("SELECT clock_timestamp()::text")
+    server.sql("INSERT INTO early VALUES (2)")
+    # A checkpoint's time is of whole seconds.
+    wait_until(lambda: server.sql(f"SELECT clock_timestamp() > '{asked}'::timestamptz + '2 s'"))
+    backup = server.base_backup()
+    try:
+        between = server.sql("SELECT clock_timestamp()::text")
+        server.sql("INSERT INTO early VALUES (3)")
+        where = ["--path", str(server.data / "pg_wal"), "--base", str(backup.data)]
+        assert run(["history", "table-at", "early", *where, "--time", asked]) == 1
+        assert "ask for a later time, or take an earlier backup" in capsys.readouterr().err
+        assert run(["history", "table-at", "early", *where, "--time", between]) == 0
+        assert capsys.readouterr().out.split() == ["id", "1", "2"]
+    finally:
+        backup.delete()
+
+
 @pytest.mark.parametrize("ending", ["COMMIT", "PREPARE TRANSACTION 'p'"])
 def test_of_a_transaction_that_began_before_the_backup_changes_are_not_called_complete(
     server: PostgresServer, ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -149,7 +170,7 @@ def test_of_a_transaction_that_began_before_the_backup_changes_are_not_called_co
         assert run(["history", "undo", *words, "--table", "cut", "-o", str(undo)]) == 1
         assert "DELETE FROM" in undo.read_text() and CUT_OFF in undo.read_text()
         capsys.readouterr()
-        begin = str(Lsn(BaseDirectory(str(backup.data)).redo_lsn + 8))
+        begin = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
         assert run(["history", "changes", *words, "--start-lsn", begin, "-o", str(changes)]) == 0
         assert "began before" not in capsys.readouterr().err, "nobody asked for that"
     finally:

@@ -164,6 +164,29 @@ def test_a_server_can_name_what_the_wal_does_not(shop: Shop, capsys: Output) -> 
     assert rows.splitlines() == ["id,t", "2,b", "1,c"]
 
 
+def test_changes_of_tables_that_the_wal_does_not_name_are_told_of(
+    shop: Shop, tmp_path: Path, capsys: Output
+) -> None:
+    shop.run("CREATE TABLE unnamed (id int)", "INSERT INTO unnamed VALUES (1)")
+    file = shop.server.sql("SELECT pg_relation_filepath('unnamed')").split("/")[-1]
+    shop.run("CHECKPOINT", "SELECT pg_switch_wal()")
+    begin = shop.mark()
+    shop.run("CREATE TABLE named AS SELECT 1 AS id", "BEGIN; DELETE FROM unnamed; ROLLBACK")
+    between = shop.mark()
+    shop.run("INSERT INTO unnamed VALUES (2)", "SELECT pg_switch_wal()")
+    first = shop.server.sql(f"SELECT pg_walfile_name('{begin}')")
+    for segment in Path(shop.wal).glob("0*"):
+        if segment.name >= first:
+            shutil.copy(segment, tmp_path)
+    where = ("--path", str(tmp_path), "--database", "postgres")
+    for arguments in (("changes",), ("undo", "--all-tables")):
+        code, said = failed(capsys, *arguments, *where)
+        assert code == 0 and "1 files were changed here of which this WAL does not say" in said
+        assert f"/{file}" in said
+    for whole in (("--path", str(tmp_path), "--end-lsn", between), ("--path", shop.wal)):
+        assert "files were changed" not in failed(capsys, "changes", *whole)[1]
+
+
 def test_what_wal_has_not_is_not_called_complete(
     shop: Shop, tmp_path: Path, capsys: Output
 ) -> None:
@@ -174,7 +197,9 @@ def test_what_wal_has_not_is_not_called_complete(
     begin = shop.mark()
     shop.run("INSERT INTO other VALUES (1)")
     nothing = shop.mark()
-    shop.run("UPDATE older SET t = 'y' WHERE id = 1", "ALTER TABLE older ALTER t SET STATISTICS 7")
+    # Both columns: their rows of pg_attribute may lie in two pages.
+    targets = ", ".join(f"ALTER {column} SET STATISTICS 7" for column in ("id", "t"))
+    shop.run("UPDATE older SET t = 'y' WHERE id = 1", f"ALTER TABLE older {targets}")
     shop.run("BEGIN; TRUNCATE older; COMMIT", "SELECT pg_switch_wal()")
     first = shop.server.sql(f"SELECT pg_walfile_name('{begin}')")
     for segment in Path(shop.wal).glob("0*"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
 from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
@@ -46,10 +46,7 @@ class Made:
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
     with ExitStack() as stack:
         if request.param != DEBIANS:
-            try:
-                stack.enter_context(installation(binaries(request.param)))
-            except Unavailable as error:
-                pytest.skip(f"PostgreSQL {request.param}: {error}")
+            stack.enter_context(installation(binaries_or_skip(request.param)))
         server = stack.enter_context(
             PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"])
         )

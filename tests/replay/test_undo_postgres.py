@@ -43,6 +43,10 @@ def undone(
     script = tmp_path / f"{xid}.sql"
     path = str(server.data / "pg_wal")
     assert run(["history", "undo", "--path", path, "--xid", xid, "--output", str(script)]) == code
+    return applied(server, script)
+
+
+def applied(server: PostgresServer, script: Path) -> subprocess.CompletedProcess[str]:
     command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", server.dsn()]
     return subprocess.run(
         [*command, "-f", str(script)], capture_output=True, text=True, timeout=60,
@@ -112,6 +116,62 @@ def test_a_value_that_is_not_known_as_text_is_not_written_into_sql(
     said = capsys.readouterr()
     assert "-- not all of what truncate took" in said.out and "\\x" not in said.out
     assert first != second
+
+
+def test_a_range_has_all_that_its_transactions_did(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """Also what they did before it began, and nothing of those that committed before."""
+    server.sql("CREATE TABLE spans (id int PRIMARY KEY, v text)")
+    server.sql("INSERT INTO spans VALUES (1, 'one'), (2, 'two')")
+    path = ["--path", str(server.data / "pg_wal"), "--table", "spans"]
+    with server.connect() as session:
+        session.execute("BEGIN")
+        session.execute("UPDATE spans SET v = 'bad' WHERE id = 1")
+        server.sql("INSERT INTO spans VALUES (3, 'three')")
+        lsn = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+        time = str(server.sql("SELECT clock_timestamp()"))
+        session.execute("UPDATE spans SET v = 'bad' WHERE id = 2")
+        session.execute("COMMIT")
+    every = []
+    for place in (["--end-lsn", lsn], ["--start-lsn", lsn], ["--start-time", time]):
+        assert run(["history", "changes", *path, *place]) == 0
+        rows = capsys.readouterr().out.splitlines()[1:]
+        every.append([row.split(",")[6] for row in rows])
+    assert every == [["insert"] * 3, ["update"] * 2, ["update"] * 2]
+    script = tmp_path / "spans.sql"
+    assert run(["history", "undo", *path, "--start-time", time, "-o", str(script)]) == 0
+    done = applied(server, script)
+    assert done.returncode == 0, done.stderr
+    rows = server.rows("SELECT v FROM spans ORDER BY id")
+    assert rows == [("one",), ("two",), ("three",)]
+
+
+@pytest.mark.parametrize("how", ["DELETE FROM kept_out WHERE id > 1", "TRUNCATE kept_out"])
+def test_a_row_that_a_trigger_or_a_rule_keeps_out_is_an_error(
+    server: PostgresServer, tmp_path: Path, how: str
+) -> None:
+    server.sql(
+        "DROP TABLE IF EXISTS kept_out", "CREATE TABLE kept_out (id int)",
+        "INSERT INTO kept_out SELECT generate_series(1, 250)",
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RETURN CASE WHEN new.id <> 249 THEN new END; END'",
+        "CREATE TRIGGER one BEFORE INSERT ON kept_out FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )  # fmt: skip
+    with server.connect() as session, session.transaction():
+        session.execute(how.encode())
+        row = session.execute(b"SELECT txid_current(), count(*) FROM kept_out").fetchone()
+    assert row is not None
+    kept = "a row of public.kept_out was not put back"
+    assert kept in undone(server, tmp_path, str(row[0])).stderr
+    server.sql("DROP TRIGGER one ON kept_out")
+    server.sql("CREATE RULE one AS ON INSERT TO kept_out DO INSTEAD NOTHING")
+    assert kept in undone(server, tmp_path, str(row[0])).stderr
+    assert server.sql("SELECT count(*) FROM kept_out") == row[1]
+    server.sql("DROP RULE one ON kept_out")
+    done = undone(server, tmp_path, str(row[0]))
+    assert done.returncode == 0, done.stderr
+    assert server.sql("SELECT count(DISTINCT id) FROM kept_out") == 250
 
 
 def test_rows_of_tables_that_inherit_are_left_alone(server: PostgresServer, tmp_path: Path) -> None:

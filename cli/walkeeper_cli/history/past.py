@@ -23,7 +23,7 @@ from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
-from walkeeper_history.times import lsn_range
+from walkeeper_history.times import replayed_range
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
@@ -108,13 +108,21 @@ def opened_base(asked: Asked) -> BaseDirectory | None:
     return None if asked.base is None else BaseDirectory(asked.base)
 
 
-def place_of(archive: Archive, plan: Plan, lsn: int | None, time: datetime | None) -> int | None:
+def place_of(
+    archive: Archive,
+    plan: Plan,
+    base: BaseDirectory | None,
+    lsn: int | None,
+    time: datetime | None,
+) -> int | None:
     """The LSN that a time means: behind the last commit before it."""
     if time is None:
         return lsn
     if lsn is not None:
         raise click.UsageError("either --lsn or --time")
-    return lsn_range(archive.files, plan, None, time, (None, None))[1]
+    if base is not None:
+        base.refuse_time_before(time)
+    return replayed_range(archive.files, plan, None, time)[1]
 
 
 def table_at(
@@ -129,7 +137,7 @@ def table_at(
     archive = Archive(source)
     base = opened_base(asked)
     plan = planned(archive, base, from_start=True)
-    at = place_of(archive, plan, lsn, time)
+    at = place_of(archive, plan, base, lsn, time)
     refuse_before(base, plan, at)
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=at, keeps_commits=False,
@@ -188,7 +196,7 @@ def _changes(
     plan, source = planned(archive, base), archive.source
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
-        low, high = lsn_range(
+        low, high = replayed_range(
             archive.files, plan, source.start_time, source.end_time, (source.start_lsn, end)
         )
         start, end = Lsn(low or 0), None if high is None else Lsn(high)
@@ -206,6 +214,14 @@ def _changes(
             f"walkeeper: {len(cut_off)} transactions that were committed here began before "
             f"{'this WAL' if base is None else 'the base backup'}; what they changed there is "
             f"missing: {shown}",
+            err=True,
+        )
+    if unnamed := reader.unnamed(start):
+        shown = ", ".join("/".join(map(str, file)) for file in unnamed[:XIDS_SHOWN])
+        click.echo(
+            f"walkeeper: {len(unnamed)} files were changed here of which this WAL does not say "
+            f"whose they are; if they are a table's, what was changed there is missing (give a "
+            f"base backup: --base): {shown}{', …' if unnamed[XIDS_SHOWN:] else ''}",
             err=True,
         )
     return found, database

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from struct import unpack_from
@@ -32,7 +33,7 @@ _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
-_CONTROL_STATE, _CONTROL_MIN_RECOVERY = 16, 136
+_CONTROL_STATE, _CONTROL_CHECKPOINT_TIME, _CONTROL_MIN_RECOVERY = 16, 104, 136
 _SHUT_DOWN = (1, 2)  # also in recovery
 _BACKUP_END = 0x50
 
@@ -47,6 +48,8 @@ class BaseDirectory:
         self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
         control = (self.root / "global" / "pg_control").read_bytes()
         self.system_id = int(unpack_from("<Q", control)[0])
+        seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
+        self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
         self.redo_lsn = self._redo_lsn()
         label = self.root / "backup_label"
         self.ends_in_wal = False
@@ -78,6 +81,15 @@ class BaseDirectory:
             return int(Lsn.parse(found[1]))
         control = (self.root / "global" / "pg_control").read_bytes()
         return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+
+    def refuse_time_before(self, time: datetime) -> None:
+        """The first commit behind the backup at such a time or later need not be the first: what
+        was committed since then and before the backup is in its pages."""
+        if time < self.checkpoint_time:
+            raise HistoryError(
+                f"{self.root} is of {self.checkpoint_time}, after {time}: ask for a later time, or "
+                "take an earlier backup"
+            )
 
     def end_in(self, batch: Batch) -> int | None:
         """Behind this backup's BACKUP_END record, if it is there."""
