@@ -36,7 +36,7 @@ def load_defaults(
         raise click.UsageError(f"--config {path}: {owner.name} is a command: [{owner.name}]")
     for table in (common, own):
         _refuse_twice(path, table)
-    parameters, known = _parameters(command), _parameters(owner)
+    parameters, known = options_of(command), options_of(owner)
     for key in own:
         if _name(key) not in known:
             raise click.UsageError(f"--config {path}: [{owner.name}] has no option {key!r}")
@@ -69,10 +69,10 @@ def _name(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _parameters(command: click.Command) -> dict[str, click.Option]:
+def options_of(command: click.Command) -> dict[str, click.Option]:
     """Each option, by the name that people give it."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    below = {name: param for each in inner for name, param in _parameters(each).items()}
+    below = {name: param for each in inner for name, param in options_of(each).items()}
     return below | {
         _name(flag.removeprefix("--")): param
         for param in command.params
@@ -86,7 +86,7 @@ def _refuse_unknown(
 ) -> None:
     context = click.Context(program)
     commands = {name: program.get_command(context, name) for name in program.list_commands(context)}
-    options = set().union(*(_parameters(c) for c in commands.values() if c is not None))
+    options = set().union(*(options_of(c) for c in commands.values() if c is not None))
     for key, value in document.items():
         if isinstance(value, dict) and key not in commands:
             raise click.UsageError(f"--config {path}: [{key}] is not a command of walkeeper")

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from walkeeper_cli.audience import give_up, prepare_stdout
+from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 
@@ -137,6 +138,11 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
       dsn = "service=prod"
     """
     ctx.meta[CONFIG], ctx.meta[LOG_LEVEL] = config, log_level
+    program, name = ctx.command, ctx.invoked_subcommand
+    assert isinstance(program, click.Group), f"{program=}"
+    command = program.get_command(ctx, name) if name else None
+    if command is not None:
+        warn_of_misspelt(program, command)
 
 
 def run(arguments: list[str] | None = None) -> int:

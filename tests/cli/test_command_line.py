@@ -207,6 +207,30 @@ def test_a_misspelt_key_in_the_file_is_an_error(
     assert expected in complaint("proposer", "--config", str(file))
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("WALKEEPER_DATADIR", "WALKEEPER_DATA_DIR"),
+        ("WALKEEPER_WAL_KEEPSIZE", "WALKEEPER_WAL_KEEP_SIZE"),
+        ("WALKEEPER_DATA_DIR", None),
+        ("WALKEEPER_XID", None),  # history's, although it looks like ID
+        ("WALKEEPER_LISTEN_PORT", None),  # Kubernetes makes such
+    ],
+)
+def test_a_misspelt_variable_is_told_of(
+    variable: str,
+    meant: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, "5")
+    assert run(["safekeeper", "--id", "3", "--data-dir", "/d", "--listen", "h:1"]) == 0
+    said = capsys.readouterr().err
+    expected = meant and f"walkeeper: nothing reads {variable}: did you mean {meant}?\n"
+    assert said == (expected or "")
+
+
 def test_a_daemons_exit_code_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("walkeeper_safekeeper.daemon.run", lambda settings: 1)
     assert run(["safekeeper", "--id", "1", "--data-dir", "/d", "--listen", "127.0.0.1:0"]) == 1
