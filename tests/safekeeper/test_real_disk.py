@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def test_modes_are_private(tmp_path: Path) -> None:
 
 def test_descriptors_are_bounded_and_follow_their_names(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
+    gc.collect()  # what tests before this one have left would be closed on the way
     before = len(os.listdir("/proc/self/fd"))
     for i in range(3 * real_disk.DESCRIPTORS_MAX):
         disk.replace(f"f{i}", b"%d" % i)
@@ -122,6 +124,33 @@ def test_the_control_file_can_be_written_on_a_full_disk(small_file_system: Path)
     disk.allocate("segment", 1 << 16)
     assert disk.size(RESERVE) == 1 << 18
     disk.close()
+
+
+def test_two_threads_replace_files_on_a_full_disk(small_file_system: Path) -> None:
+    """The state of a log and its slots, in one folder: they shared the reserve without a lock."""
+    disk = RealDisk(str(small_file_system))
+    sizes = {"control": 600, "slots": 100}
+    for name, size in sizes.items():
+        disk.replace(name, bytes(size))
+    fill(small_file_system)
+    failures: list[StorageError] = []
+    together = threading.Barrier(2)
+
+    def replace(name: str) -> None:
+        for _ in range(300):
+            together.wait(20)
+            try:
+                disk.replace(name, bytes(sizes[name]))
+            except StorageError as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=replace, args=(name,)) for name in sizes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    disk.close()
+    assert not failures, failures[0]
 
 
 def test_a_log_on_a_full_disk_refuses_appends_and_goes_on_later(small_file_system: Path) -> None:

@@ -26,6 +26,7 @@ APPEND_BYTES_MAX = 128 << 10
 IN_FLIGHT_BYTES_MAX = 8 << 20
 DONOR_READS_MAX = 4
 SILENT_TICKS_MAX = 10
+REFUSED_TICKS = 10  # until a donor that could not be read is asked again
 
 
 class Stage(Enum):
@@ -53,6 +54,7 @@ class Member:
     flush_lsn: Lsn = ZERO_LSN
     first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
     donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
+    refused_ticks: int = 0  # how much longer it is asked for none at all
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
@@ -87,6 +89,18 @@ class Member:
         self.feedback = NO_FEEDBACK
         self.donated.clear()
 
+    def refuse_reads(self) -> None:
+        """It could not be read: what has left its disk is in an archive that does not answer, or a
+        read failed. Neither is for ever, and who else is asked meanwhile may be behind."""
+        self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
+
+    def tick(self) -> None:
+        self.silent_ticks += 1
+        if self.refused_ticks:
+            self.refused_ticks -= 1
+            if not self.refused_ticks:
+                self.donates_lsn = self.first_lsn
+
     def forget_reads(self) -> None:
         """Reads under way may never be answered, or not whole; what came before them stays."""
         end_lsn, payload = self.next_lsn, self.donated.get(self.next_lsn)
@@ -104,7 +118,7 @@ class Member:
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
         self.next_lsn = self.asked_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
-        self.donates_lsn = self.first_lsn
+        self.donates_lsn, self.refused_ticks = self.first_lsn, 0
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
         self.donated.clear()
 

@@ -446,7 +446,7 @@ class Proposer:
             case RejectCode.STALE_BALLOT:
                 return self._outvoted(reject.ballot)
             case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not asked:
-                member.donates_lsn = member.flush_lsn  # no donor for anything older
+                member.refuse_reads()
                 for other in self.members:
                     other.forget_reads()
                 return [Note(text)]
@@ -468,7 +468,7 @@ class Proposer:
         for member in self.members:
             if member.stage is Stage.ABSENT or member.stage is Stage.CONNECTED:
                 continue
-            member.silent_ticks += 1
+            member.tick()
             if member.silent_ticks > SILENT_TICKS_MAX:
                 effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))
             elif member.attached and self.leader is not None:

@@ -61,6 +61,7 @@ class RealDisk:
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
         self._owner = object()  # not the path: what is there may be another directory later
         self._lock = Lock()  # a name is opened, or comes to mean another file
+        self._reserve_lock = Lock()  # it is made, or given up for a file that replaces another one
         make_directory(self.path)
         self._make_reserve()
 
@@ -125,7 +126,9 @@ class RealDisk:
         path = self._path(name)
         try:
             self._keep_quota(size)
-            if not self._make_reserve():
+            with self._reserve_lock:
+                has_reserve = self._make_reserve()
+            if not has_reserve:
                 text = f"no space in {self.path} for the reserve of {self._reserve_bytes} bytes"
                 raise NoSpace(text)
             with self._failures("allocating", name):
@@ -189,26 +192,34 @@ class RealDisk:
             os.unlink(self._path(name))
 
     def replace(self, name: str, data: bytes) -> None:
-        """Gives up the reserve if there is no space otherwise. Any failure is a StorageError."""
+        """Gives up the reserve if there is no space otherwise. Any failure is a StorageError.
+
+        One at a time: the reserve is for one file, and another thread that makes it anew would take
+        the space that it has just left.
+        """
         half_made = name + HALF_MADE
-        with self._failures("replacing", name):
-            try:
-                self._write_new(half_made, data)
-            except OSError as error:
-                if not is_no_space(error):
-                    raise
-                # A new file that could not be written promises nothing: this is no retried fsync.
-                with suppress(OSError):
-                    os.unlink(self._path(half_made))
-                self._give_up_reserve()
-                self._write_new(half_made, data)
-            with self._lock:
-                self._files.forget(self._key(name))
-                os.rename(self._path(half_made), self._path(name))
-            self._files.opening_at_any_rate(lambda: sync_path(self.path))
-        self._reserve_bytes = max(self._reserve_bytes, 2 * len(data)) if self._reserve_bytes else 0
-        with suppress(NoSpace):  # `allocate` makes it before anything else
-            self._make_reserve()
+        with self._reserve_lock, self._failures("replacing", name):
+            self._replace(name, half_made, data)
+            needed_bytes = 2 * len(data) if self._reserve_bytes else 0
+            self._reserve_bytes = max(self._reserve_bytes, needed_bytes)
+            with suppress(NoSpace):  # `allocate` makes it before anything else
+                self._make_reserve()
+
+    def _replace(self, name: str, half_made: str, data: bytes) -> None:
+        try:
+            self._write_new(half_made, data)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            # A new file that could not be written promises nothing: this is no retried fsync.
+            with suppress(OSError):
+                os.unlink(self._path(half_made))
+            self._give_up_reserve()
+            self._write_new(half_made, data)
+        with self._lock:
+            self._files.forget(self._key(name))
+            os.rename(self._path(half_made), self._path(name))
+        self._files.opening_at_any_rate(lambda: sync_path(self.path))
 
     def _write_new(self, name: str, data: bytes) -> None:
         path = self._path(name)
