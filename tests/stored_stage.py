@@ -128,7 +128,7 @@ class StoredSafekeeper:
             opened.durable,
             first_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
-            record_lsn=opened.flush_lsn,
+            record_lsn=opened.record_lsn,
         )
         self.driver = Driver(
             acceptor,

@@ -128,8 +128,8 @@ def trusts_the_previous_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(walformat._Walk, "_check_prev_link", lambda self, start, head: None)
 
 
-def ends_a_switch_at_its_record(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(walformat._Walk, "_end_of_switch", lambda self, start, end: end)
+def looks_for_a_record_behind_a_switch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walformat._Walk, "_leave_segment", lambda self: None)
 
 
 def quotes_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ PLANTED: list[tuple[str, Planted]] = [
     ("control_file", takes_trailing_bytes),
     ("slots_file", takes_a_slot_twice),
     ("wal", trusts_the_previous_record),
-    ("wal_story", ends_a_switch_at_its_record),
+    ("wal_story", looks_for_a_record_behind_a_switch),
     ("entries", looks_at_no_frames_place),
     ("pgoutput", takes_a_begin_inside_a_transaction),
     ("log_settings", reads_lsns_without_a_net),

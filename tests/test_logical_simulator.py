@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.sim.logical import LogicalStory
-from tests.sim.oracle import Violation
+from tests.sim.oracle import NoProgress, Violation
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.logical.change_stream import ChangeStream
 
@@ -37,4 +39,6 @@ def test_a_proposer_that_tells_postgresql_too_early_is_found(
 
     monkeypatch.setattr(ChangeStream, "on_committed", early)
     with pytest.raises(Violation, match=r"Once: .* that were acknowledged"):
-        LogicalStory(8).run()
+        for seed in range(40):
+            with suppress(NoProgress):
+                LogicalStory(seed).run()

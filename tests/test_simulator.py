@@ -36,6 +36,12 @@ def test_nothing_is_lost_when_wal_goes_to_an_archive_and_comes_back(seed: int) -
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --archive --seed {seed}"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_lost_when_servers_die_inside_a_segment_switch(seed: int) -> None:
+    done = run(seed, switches=True)
+    assert done.code == PASSED, f"{done.text}\npython -m tests.sim --switch --seed {seed}"
+
+
 # The last: a member that has just replaced another one is replaced after a crash.
 @pytest.mark.parametrize("seed", [*range(10), 7060083])
 def test_nothing_is_lost_when_members_are_replaced(seed: int) -> None:
@@ -44,7 +50,7 @@ def test_nothing_is_lost_when_members_are_replaced(seed: int) -> None:
 
 
 # The last: where one vote elects, a primary may be refused once and not the next time.
-@pytest.mark.parametrize("seed", [*range(20), 164315607])
+@pytest.mark.parametrize("seed", [*range(20), 164315607, 195234600])
 def test_nothing_is_lost_when_much_is_received_at_once(seed: int) -> None:
     done = run(seed, is_busy=True)
     assert done.code == PASSED, f"{done.text}\npython -m tests.sim --busy --seed {seed}"

@@ -5,9 +5,10 @@
 
 The bytes are those of PostgreSQL 15 (checked with pg_waldump in test_wal_format.py): long and
 short page headers, continuation lengths, prev-links, XLOG_SWITCH with zeroed page headers in its
-padding, and OVERWRITE_CONTRECORD pages after `crash`. Records are XLOG_NOOP with main data.
-Deterministic: contents come from the Random that is passed in, and from nothing else. The maker
-writes byte by byte of payload and knows nothing of walformat's arithmetic, so it can be its twin.
+padding (or older pages), and OVERWRITE_CONTRECORD pages after `crash`. Records are XLOG_NOOP with
+main data. Deterministic: contents come from the Random that is passed in, and from nothing else.
+The maker writes byte by byte of payload and knows nothing of walformat's arithmetic, so it can be
+its twin.
 """
 
 from __future__ import annotations
@@ -22,17 +23,26 @@ from walkeeper_common.lsn import Lsn
 
 PAGE = 8192
 MAGIC_15 = 0xD110
+SYSTEM_ID = 7_000_000_000_000_000_001
 NOOP, SWITCH, OVERWRITE_CONTRECORD = 0x20, 0x40, 0xD0
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One record: `end_lsn` is PostgreSQL's EndRecPtr; `complete` is False once cut off."""
+    """One record: `end_lsn` is PostgreSQL's EndRecPtr; `complete` is False once cut off.
+
+    A switch ends with its segment for PostgreSQL; its own bytes end at `own_end_lsn`.
+    """
 
     start_lsn: Lsn
     end_lsn: Lsn
     info: int
     complete: bool = True
+    padding_bytes: int = 0
+
+    @property
+    def own_end_lsn(self) -> Lsn:
+        return self.end_lsn - self.padding_bytes
 
 
 class WalMaker:
@@ -45,7 +55,7 @@ class WalMaker:
         segment_bytes: int = 65536,
         start_lsn: Lsn | None = None,
         timeline: int = 1,
-        system_id: int = 7_000_000_000_000_000_001,
+        system_id: int = SYSTEM_ID,
         magic: int = MAGIC_15,
     ) -> None:
         self.segment_bytes, self.timeline = segment_bytes, timeline
@@ -89,12 +99,27 @@ class WalMaker:
         self.records.append(Made(start, self.end_lsn, info))
         return self.records[-1]
 
-    def switch(self) -> Made:
-        """pg_switch_wal(): a record without data, then zeros to the segment's end."""
+    def switch(self, *, stale: bool = False) -> Made:
+        """pg_switch_wal(): a record without data, then zeros to the segment's end.
+
+        `stale`: the server died while it wrote these, in a recycled segment. It goes on behind.
+        """
         made = self.record(b"", SWITCH)
-        self._data += bytes(-self.end_lsn % self.segment_bytes)
-        self.records[-1] = Made(made.start_lsn, self.end_lsn, SWITCH)
+        size = -self.end_lsn % self.segment_bytes
+        self._data += self._died_in_padding(size) if stale else bytes(size)
+        self.records[-1] = Made(made.start_lsn, self.end_lsn, SWITCH, padding_bytes=size)
         return self.records[-1]
+
+    def _died_in_padding(self, size: int) -> bytes:
+        """Zeros, and from some sector on the pages of an older segment."""
+        begin = self.end_lsn
+        first = Lsn(self._random.randrange(begin, begin + size + 1)).round_up(512)
+        old = bytearray()
+        for page in range(begin.round_down(PAGE), begin + size, PAGE):
+            head = (self._magic, 5, self.timeline, max(0, page - self.segment_bytes), 999)
+            old += struct.pack("<HHIQI4x", *head) + self._random.randbytes(PAGE - 24)
+        zeros = min(first - begin, size)
+        return bytes(zeros) + bytes(old[begin % PAGE :][zeros:size])
 
     def crash(self, flush_lsn: Lsn) -> Lsn:
         """Forgets what the primary had not flushed; what starts below it stays, cut off.
@@ -102,7 +127,7 @@ class WalMaker:
         The restarted primary writes OVERWRITE_CONTRECORD from the first page that it misses, if
         the cut record reaches that page, else over the cut record. Returns where it goes on.
         """
-        whole = [made for made in self.records if made.end_lsn <= flush_lsn]
+        whole = [made for made in self.records if made.own_end_lsn <= flush_lsn]
         cut = self.records[len(whole)] if len(whole) < len(self.records) else None
         self.records = whole
         self._previous = whole[-1].start_lsn if whole else Lsn(0)
@@ -125,10 +150,11 @@ class WalMaker:
 
     def forget_after(self, end_lsn: Lsn) -> None:
         """Drops whole records, so that others can be made in their place: another history."""
-        self.records = [made for made in self.records if made.end_lsn <= end_lsn]
+        self.records = [made for made in self.records if made.own_end_lsn <= end_lsn]
         complete = [made.start_lsn for made in self.records if made.complete]
         self._previous = complete[-1] if complete else Lsn(0)
-        del self._data[end_lsn - self.start_lsn :]
+        next_lsn = max([end_lsn, *(made.end_lsn for made in self.records[-1:])])
+        del self._data[next_lsn - self.start_lsn :]
 
     def end_before(self, flush_lsn: Lsn) -> tuple[Lsn | None, Lsn]:
         """The naive twin of record_end_before: (start, end) of the last record that has ended.
@@ -137,8 +163,8 @@ class WalMaker:
         """
         start, end = None, self.start_lsn
         for made in self.records:
-            if made.complete and made.end_lsn <= flush_lsn:
-                start, end = made.start_lsn, made.end_lsn
+            if made.complete and made.own_end_lsn <= flush_lsn:
+                start, end = made.start_lsn, made.own_end_lsn
         return start, end
 
     def _put(self, data: bytes) -> None:
@@ -169,7 +195,7 @@ def random_wal(random: Random, *, segment_bytes: int, size: int) -> WalMaker:
     while maker.end_lsn - maker.start_lsn < size:
         kind = random.random()
         if kind < 0.04:
-            maker.switch()
+            maker.switch(stale=kind < 0.02)
         elif kind < 0.25:
             maker.record(up_to_page_end(maker, short_by=random.choice([0, 0, 8, 16, 24, 32])))
         elif kind < 0.35:

@@ -24,7 +24,8 @@ from typing import ClassVar
 from crc32c import crc32c
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.postgres.walformat import InvalidWal, RecordEnd, ScanEnd, WalBytes
+from walkeeper_common.postgres.walformat import InvalidWal, RecordEnd, ScanEnd
+from walkeeper_common.postgres.walpages import WalBytes
 
 FRAME_BYTES_MAX = 256 << 10
 CHUNK_BYTES = 1 << 20

@@ -33,7 +33,7 @@ SYSTEM_ID = 7000000000000000001
 
 def wal_of(begin_lsn: Lsn, timeline: int = 1, system_id: int = SYSTEM_ID, size: int = MB) -> bytes:
     """A segment with the header that a real one has, and bytes that differ from any other's."""
-    front = PAGE_HEADER.pack(0xD110, LONG_HEADER, timeline, begin_lsn, 0)
+    front = PAGE_HEADER.pack(0xD110, LONG_HEADER, timeline, begin_lsn, 0, 0)
     front += LONG_HEADER_REST.pack(system_id, MB, 8192)
     return (front + str(begin_lsn).encode() * 1000).ljust(size, b"\0")[:size]
 

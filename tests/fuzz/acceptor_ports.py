@@ -11,6 +11,7 @@ from tests.fuzz.contract import require
 from tests.scenario_words import CREATION_LSN
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.pace import Pace
 from walkeeper_common.postgres.walformat import RecordEnd
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.messages import Buffer
@@ -34,13 +35,8 @@ class Jobs:
     ) -> None:
         self._jobs.append((job, done))
 
-    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
-        if self._jobs:
-            return None
-        try:
-            return job(*arguments)
-        except StorageError as error:
-            return error
+    def at_once(self) -> Pace | None:
+        return None if self._jobs else Pace(lambda: 0.0)
 
     def finish_one(self) -> None:
         if self._jobs:
@@ -77,7 +73,7 @@ class Store:
         self._fail()
         self.end_lsn = begin_lsn + sum(map(len, buffers))
 
-    def tail(self, lsn: Lsn) -> Tail:
+    def tail(self, lsn: Lsn, pace: Pace) -> Tail:
         """It stands for any."""
         require(not self.has_tail, "a second tail at {}", lsn)
         self.has_tail = True

@@ -38,10 +38,11 @@ class NaiveWalk:
     previous: int | None = None
     magic: int | None = None
     timeline: int = 0
+    cut_at: int | None = None  # the page that cut off a record last
 
     def walk(self, begin: int) -> Stopped:
         """Ends at the first thing that is not whole and valid; `start` and `end` say where."""
-        self.at = self.end = begin
+        self.begin = self.at = self.end = begin
         try:
             if begin % PAGE == 0:
                 self._enter()
@@ -65,12 +66,12 @@ class NaiveWalk:
             head = self._bytes(page, size)
         except Stopped:
             raise Stopped(cut=True, in_header=True) from None
-        magic, info, timeline, address, rem_len = struct.unpack("<HHIQI", head[:20])
+        magic, info, timeline, address, rem_len, padding = struct.unpack("<HHIQII", head[:24])
         good = magic != 0 and info < 16 and bool(info & LONG) == at_start and address == page
         if at_start:
             good = good and struct.unpack("<II", head[32:]) == (self.segment_bytes, PAGE)
-        if info & CONTRECORD:
-            good = good and 0 < rem_len <= 1 << 30
+        wanted = range(1, (1 << 30) + 1) if info & CONTRECORD else range(1)
+        good = good and padding == 0 and rem_len in wanted
         good = good and self.magic in (None, magic) and timeline >= self.timeline
         if not good:
             raise Stopped(cut=False)
@@ -83,7 +84,7 @@ class NaiveWalk:
         page = self.at
         info, rem_len = self._header()
         if info & OVERWRITE:
-            self.at = page
+            self.at = self.cut_at = page
             return False
         if not info & CONTRECORD or rem_len != remaining:
             raise Stopped(cut=False)
@@ -102,23 +103,26 @@ class NaiveWalk:
         while True:
             room = PAGE - self.at % PAGE
             if padded <= room:
-                tail = self._bytes(self.at, padded)
-                self.at += padded
+                tail = self.data[self.at - self.base : self.at - self.base + padded]
+                if any(tail[remaining:]):
+                    raise Stopped(cut=False)
+                self.at += len(self._bytes(self.at, padded))
                 break
             self.at += room
             padded, remaining = padded - room, remaining - room
             if not self._continue(remaining):
                 return
-        if remaining in (8, 16):
+        self.end = self.at
+        if remaining in (8, 16) and self.at - page < PAGE:
             head = bytes(24 - remaining) + tail[:remaining]
             if head[17] == 0 and head[16] & 0xF0 == 0x40 and head[18:20] == b"\0\0":
-                self._padding()
-        self.end = self.at
+                self.previous = page - (24 - remaining)
+                self._skip_segment()
 
     def _record(self) -> None:
         if self.at % PAGE == 0:
-            info, _ = self._header()
-            if info & CONTRECORD:
+            page, (info, _) = self.at, self._header()
+            if info & CONTRECORD or (info & OVERWRITE and page not in (self.begin, self.cut_at)):
                 raise Stopped(cut=False)
         start = self.at
         (size,) = struct.unpack("<I", self._bytes(start, 4))
@@ -139,15 +143,23 @@ class NaiveWalk:
         crc = struct.unpack("<I", record[20:24])[0]
         if crc32c(record[:20], crc32c(record[24:])) != crc:
             raise Stopped(cut=False)
-        self.at = (self.at + 7) & ~7
-        if record[17] == 0 and record[16] & 0xF0 == 0x40:
-            if size != 24:
-                raise Stopped(cut=False)
-            self._padding()
+        behind = (self.at + 7) & ~7
+        if any(self.data[self.at - self.base : behind - self.base]):
+            raise Stopped(cut=False)
+        self.at = behind
+        is_switch = record[17] == 0 and record[16] & 0xF0 == 0x40
+        if is_switch and size != 24:
+            raise Stopped(cut=False)
         if self.at - self.base > len(self.data):
             raise Stopped(cut=True)
         self.start = self.previous = start
         self.end = self.at
+        if is_switch:
+            self._skip_segment()
+
+    def _skip_segment(self) -> None:
+        """Behind a switch record: whatever is there, nobody looks at it."""
+        self.at += -self.at % self.segment_bytes
 
     def _check_link(self, start: int, record: bytes) -> None:
         if len(record) < 16:
@@ -155,27 +167,6 @@ class NaiveWalk:
         (link,) = struct.unpack("<Q", record[8:16])
         if link != self.previous and (self.previous is not None or link >= start):
             raise Stopped(cut=False)
-
-    def _padding(self) -> None:
-        """Behind a switch record: zeros to the segment's end, page headers allowed."""
-        end = -(-self.at // self.segment_bytes) * self.segment_bytes
-        while self.at < end:
-            if self.at % PAGE == 0:
-                head = self.data[self.at - self.base : self.at - self.base + 24]
-                if any(head) and len(head) == 24:
-                    page = self.at
-                    info, _ = self._header()
-                    if info & CONTRECORD:
-                        raise Stopped(cut=False)
-                    self.at = page
-                self.at += 24
-                continue
-            size = PAGE - self.at % PAGE
-            if any(self.data[self.at - self.base : self.at - self.base + size]):
-                raise Stopped(cut=False)
-            self.at += size
-        if end - self.base > len(self.data):
-            raise Stopped(cut=True)
 
 
 def naive_end(

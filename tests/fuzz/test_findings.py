@@ -282,10 +282,12 @@ def test_greetings_do_not_fill_the_memory() -> None:
     """Each one under a fresh proposer id was remembered for good, with up to 128 KiB of names."""
     acceptor = acceptor_of_three()
     acceptor.durable = replace(acceptor.durable, ballot=BALLOT)
-    driver = SimpleNamespace(acceptor=acceptor, post=lambda *_: None, is_busy=False)
+    nothing = lambda *_: 0  # noqa: E731
+    ways = {"post": nothing, "append_at_once": nothing}
+    driver = SimpleNamespace(acceptor=acceptor, is_busy=False, **ways)
     log = SimpleNamespace(driver=driver, sessions={}, proposers={})
     session = ProposerSession(
-        SimpleNamespace(peer="127.0.0.1:9"),  # type: ignore[arg-type]
+        SimpleNamespace(peer="127.0.0.1:9", write=nothing),  # type: ignore[arg-type]
         SimpleNamespace(hosted=lambda cluster: log),  # type: ignore[arg-type]
         1,
         lambda *_, **__: None,  # type: ignore[arg-type,return-value]

@@ -21,10 +21,10 @@ from tests.fuzz.mutation import chunked, havoc
 from tests.fuzz.naive_wal import naive_end
 from tests.wal_maker import PAGE, WalMaker, random_wal, up_to_page_end
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.contrecords import head_end
 from walkeeper_common.postgres.walformat import (
     InvalidWal,
     has_commit_or_checkpoint,
-    head_end,
     record_end_before,
     scan,
 )
@@ -179,6 +179,7 @@ def _repair_page(wal: bytearray, at: int, base: Lsn, segment_bytes: int) -> None
         return
     info = (info & 0x0D) | (0 if at % segment_bytes else 2)
     timeline = timeline if 0 < timeline < 9 else 1
+    rem_len = rem_len if info & 1 else 0
     PAGE_HEADER.pack_into(wal, at, MAGIC_15, info, timeline, base + at, rem_len)
     if at % segment_bytes == 0:
         LONG_REST.pack_into(wal, at + 24, 7, segment_bytes, PAGE)
@@ -205,6 +206,7 @@ def _repair_record(wal: bytearray, start: int, segment_bytes: int, *, headers: b
         crc = crc32c(bytes(record[:20]), crc32c(bytes(record[24:])))
         for place, byte in zip(places[20:24], crc.to_bytes(4, "little"), strict=True):
             wal[place] = byte
+        wal[at : at + -at % 8] = bytes(-at % 8)
 
 
 # Stories
@@ -237,7 +239,7 @@ def run_story(data: bytes) -> None:
 def _tell(maker: WalMaker, choices: Choices) -> None:
     match choices.below(12):
         case 0:
-            maker.switch()
+            maker.switch(stale=choices.below(2) == 1)
         case 1 | 2:
             maker.record(up_to_page_end(maker, short_by=8 * choices.below(5)))
         case 3 | 4:
@@ -300,6 +302,9 @@ def _bytes_seeds() -> Iterable[bytes]:
     maker = WalMaker(Random(1), segment_bytes=2 * PAGE)
     maker.record(20, info=0x10)
     maker.switch()
+    maker.record(20)
+    maker.switch(stale=True)
+    maker.record(20)
     yield HEAD.pack(0, 0, 0, 0) + maker.read(maker.start_lsn, maker.end_lsn)
 
 

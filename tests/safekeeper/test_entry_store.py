@@ -55,7 +55,9 @@ class EntryMaker:
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> EntryStore:
     creation = Fragment(NO_BALLOT, Lsn(segment_bytes), 1, False, (), 1)
     timelines = Timelines([creation])
-    return EntryStore(disk, segment_bytes=segment_bytes, timelines=timelines, lock=threading.Lock())
+    return EntryStore(
+        disk, segment_bytes=segment_bytes, timelines=timelines, system_id=7, lock=threading.Lock()
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,7 +14,7 @@ from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.faulty_shelf import FaultyShelf, holds_tail
 from tests.postgres_server import program
 from tests.safekeeper.test_safekeeper_driver import SEGMENT_BYTES, START, Bench, made_wal
-from tests.wal_maker import WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
@@ -51,7 +51,9 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
 
 def store_with(maker: WalMaker, disk: FaultyDisk | None = None) -> WalStore:
     disk = FaultyDisk(Random(2)) if disk is None else disk
-    store = WalStore(disk, segment_bytes=SEGMENT_BYTES, timelines=Timelines(HISTORY))
+    store = WalStore(
+        disk, segment_bytes=SEGMENT_BYTES, timelines=Timelines(HISTORY), system_id=SYSTEM_ID
+    )
     store.create(START)
     store.append(START, [maker.read(START, maker.end_lsn)])
     return store
@@ -118,7 +120,12 @@ def test_pg_waldump_reads_an_orphan_as_its_note_says(tmp_path: Path) -> None:
     )
     while maker.end_lsn < 3 << 20:
         maker.record(30_000)
-    store = WalStore(FaultyDisk(Random(2)), segment_bytes=1 << 20, timelines=Timelines(HISTORY))
+    store = WalStore(
+        FaultyDisk(Random(2)),
+        segment_bytes=1 << 20,
+        timelines=Timelines(HISTORY),
+        system_id=SYSTEM_ID,
+    )
     store.create(Lsn(1 << 20))
     store.append(Lsn(1 << 20), [maker.read(maker.start_lsn, maker.end_lsn)])
     behind = [record for record in maker.records if record.start_lsn > 3 << 19]
@@ -135,7 +142,10 @@ def test_half_a_record_is_not_kept(shelf: Shelf) -> None:
     maker = made_wal(8000)
     whole, half = maker.records[-2].end_lsn, maker.records[-1].end_lsn - 8
     store = WalStore(
-        FaultyDisk(Random(2)), segment_bytes=SEGMENT_BYTES, timelines=Timelines(HISTORY)
+        FaultyDisk(Random(2)),
+        segment_bytes=SEGMENT_BYTES,
+        timelines=Timelines(HISTORY),
+        system_id=SYSTEM_ID,
     )
     store.create(START)
     store.append(START, [maker.read(START, half)])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.safekeeper import test_wal_power_cuts
 from tests.safekeeper.test_wal_store import SEGMENT, disk, facts_of, recover  # noqa: F401
-from tests.wal_maker import WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.timelines import Timelines
@@ -31,7 +31,9 @@ def forked_wal(seed: int, *, count: int = 120, forks: int = 3) -> tuple[WalMaker
 
 
 def store_on(disk: Disk, timelines: Timelines) -> WalStore:  # noqa: F811
-    return WalStore(disk, segment_bytes=SEGMENT, timelines=timelines, lock=threading.Lock())
+    return WalStore(
+        disk, segment_bytes=SEGMENT, timelines=timelines, system_id=SYSTEM_ID, lock=threading.Lock()
+    )
 
 
 def filled(disk: Disk, wal: WalMaker, timelines: Timelines, seed: int) -> WalStore:  # noqa: F811

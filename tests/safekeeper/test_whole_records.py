@@ -17,7 +17,9 @@ from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_recor
 
 
 def whole_end(wal: WalMaker, commit_lsn: Lsn) -> Lsn:
-    return wal.end_before(commit_lsn)[1]
+    """What pads a segment behind a switch may be read."""
+    start, end = wal.end_before(commit_lsn)
+    return next((made.end_lsn for made in wal.records if made.start_lsn == start), end)
 
 
 def steps(wal: WalMaker, random: Random, begin: Lsn) -> list[Lsn]:

@@ -40,6 +40,7 @@ from tests.sim.search import run, search
 ASKED = {
     "--archive": ("has_archive", "WAL goes to an archive and comes back"),
     "--replace": ("replaces", "members are replaced"),
+    "--switch": ("switches", "the primary switches segments, and dies while it does"),
     "--busy": ("is_busy", "processes are busy: what arrives meanwhile is received at once"),
 }
 

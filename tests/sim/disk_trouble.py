@@ -1,8 +1,9 @@
 """What a machine does to one safekeeper's disks, within what disks may do.
 
 A disk keeps what it was told to sync. Of everything else a power cut may leave anything, also
-garbage; so bits are flipped behind the last byte that this safekeeper ever spoke of. A lost disk
-is another matter: with it the promises are gone, and the safekeeper may not take part any more.
+garbage; so bits are flipped behind the last byte that this safekeeper ever spoke of: in sectors
+that were under way, and in blank ones. A lost disk is another matter: with it the promises are
+gone, and the safekeeper may not take part any more.
 """
 
 from __future__ import annotations
@@ -13,16 +14,23 @@ from copy import copy
 from enum import Enum
 from random import Random
 
-from tests.faulty_disk import FaultyDisk, PowerCut
+from tests.faulty_disk import SECTOR, FaultyDisk, PowerCut
 from tests.sim.world import World
 from walkeeper_common.errors import StorageError
-from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, parse_segment_name, segment_name
+from walkeeper_common.postgres.walpages import (
+    BKP_REMOVABLE,
+    FIRST_IS_OVERWRITE_CONTRECORD,
+    FLAGS_OFFSET,
+    LONG_HEADER_BYTES,
+)
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.storage.log_folder import CONTROL
 from walkeeper_safekeeper.storage.wal_store import HEAD_MARK
 
 SEGMENT_NAME_LENGTH = 24
 FLIPPED_TAIL_BYTES = 3000
+HOLE = bytes(SECTOR // 2)
 
 
 class Loss(Enum):
@@ -52,12 +60,15 @@ class Disks:
         if is_garbled:
             self.world.trouble("garbled tails")
         self.folder, self.orphans = self.folder.crash(), self.orphans.crash()
-        self.wal = self.wal.crash(garbles=is_garbled)
+        # Wrong bits everywhere leave no record whole in which a single one could go unseen.
+        is_spoilt = is_garbled and self.world.random.random() < 0.5
+        under_way = self.wal.under_way()
+        self.wal = self.wal.crash(garbles=is_spoilt, spared=self._vain_bits)
         if self.folder.lost_changes + self.wal.lost_changes:
             self.world.trouble("renames, creations or unlinks lost")
         if is_garbled and self._may_flip(vouched_lsn):
             for _ in range(self.world.random.randrange(3)):
-                self._flip(vouched_lsn)
+                self._flip(vouched_lsn, under_way)
 
     def _may_flip(self, vouched_lsn: Lsn) -> bool:
         """The mark of the log's first bytes speaks for them before anything is acknowledged."""
@@ -67,18 +78,57 @@ class Disks:
         first_lsn = min(parse_segment_name(n, self.segment_bytes)[1] for n in names)
         return vouched_lsn > first_lsn + 2 * self.segment_bytes
 
-    def _flip(self, vouched_lsn: Lsn) -> None:
-        """One bit of what nobody was told of, mostly close to what they were."""
-        random = self.world.random
-        lsn = vouched_lsn + int(random.expovariate(1 / FLIPPED_TAIL_BYTES))
+    def _flip(self, vouched_lsn: Lsn, under_way: dict[tuple[str, int], int]) -> None:
+        """One bit of what nobody was told of: of WAL that is there, mostly where no CRC looks, or
+        not far behind it."""
+        distance = self.world.random.expovariate(1 / FLIPPED_TAIL_BYTES)
+        wal, luck = self._wal_behind(vouched_lsn), int(distance * 1000)
+        if wal and luck % 2:
+            distance = self._unchecked(wal, int(distance) % len(wal), vouched_lsn, luck // 2)
+        lsn = vouched_lsn + int(distance)
         name = segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
-        if name in self.wal.names() and self.wal.size(name) == self.segment_bytes:
+        if name not in self.wal.names() or self.wal.size(name) < self.segment_bytes:
+            return
+        offset = lsn % self.segment_bytes
+        sector = offset // SECTOR
+        is_blank = not any(self.wal.read_at(name, sector * SECTOR, SECTOR))
+        if is_blank or offset >= under_way.get((name, sector), self.segment_bytes):
             self.world.trouble("bits flipped in the tail")
-            self._flip_bit(self.wal, name, lsn % self.segment_bytes)
+            self._flip_bit(self.wal, name, offset)
+
+    def _wal_behind(self, lsn: Lsn) -> bytes:
+        """What stands from `lsn` on, up to what a power cut took or the end of its segment."""
+        name = segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
+        if name not in self.wal.names() or self.wal.size(name) < self.segment_bytes:
+            return b""
+        offset = lsn % self.segment_bytes
+        data = self.wal.read_at(name, offset, self.segment_bytes - offset)
+        return data.partition(HOLE)[0].rstrip(b"\0")
+
+    def _unchecked(self, wal: bytes, at: int, begin_lsn: Lsn, luck: int) -> int:
+        """From `at` on: a zero that may align a record, or a byte of a page's header, or none."""
+        ends = range(at + (-(begin_lsn + at) - 1) % 8, len(wal), 8)  # of words
+        headers = range(at + -(begin_lsn + at) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES)
+        if luck % 4 == 0 and headers:
+            return headers[0] + luck // 4 % LONG_HEADER_BYTES
+        return next((end for end in ends if not wal[end]), at) if luck % 4 < 3 else at
+
+    def _vain_bits(self, name: str, offset: int) -> int:
+        """Those that no reader of WAL can know, where nothing is damaged but them (wal_store,
+        point 2). Real disks lose sectors, and a page's header lies in one."""
+        if len(name) != SEGMENT_NAME_LENGTH or (in_page := offset % WAL_PAGE_BYTES) > FLAGS_OFFSET:
+            return 0
+        page_lsn = parse_segment_name(name, self.segment_bytes)[1] + (offset - in_page)
+        is_first = page_lsn == self.first_kept()
+        if in_page < FLAGS_OFFSET:
+            return 0xFF if is_first else 0  # the magic
+        return BKP_REMOVABLE | (FIRST_IS_OVERWRITE_CONTRECORD if is_first else 0)
 
     def _flip_bit(self, disk: FaultyDisk, name: str, offset: int) -> None:
-        byte = disk.read_at(name, offset, 1)[0] ^ (1 << self.world.random.randrange(8))
-        disk.damage(name, offset, bytes([byte]))
+        bit = 1 << self.world.random.randrange(8)
+        if disk is self.wal:
+            bit &= ~self._vain_bits(name, offset)
+        disk.damage(name, offset, bytes([disk.read_at(name, offset, 1)[0] ^ bit]))
 
     def lose(self, loss: Loss) -> None:
         """The machine comes back with other disks, or with a damaged one."""
@@ -107,7 +157,8 @@ class Disks:
 
     def half_do(self, job: Callable[[], object]) -> None:
         """The job that is under way gets as far as some operation of the disk."""
-        self.wal.operations_left = self.folder.operations_left = self.world.random.randrange(8)
+        most = 2 if self.world.random.random() < 0.5 else 8  # an append is a write and a sync
+        self.wal.operations_left = self.folder.operations_left = self.world.random.randrange(most)
         self.orphans.operations_left = self.wal.operations_left
         with suppress(PowerCut, StorageError):
             job()

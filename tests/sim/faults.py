@@ -9,6 +9,9 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.consensus.campaign import Purpose
 
 if TYPE_CHECKING:
+    from random import Random
+
+    from tests.sim.safekeeper_node import SafekeeperNode
     from tests.sim.story import Story
 
 
@@ -19,7 +22,7 @@ def schedule(story: Story) -> None:
     world.every(options.breaks, lambda: _on_some_proposer(story, ProposerNode.break_one))
     world.every(options.partitions, lambda: _partition(story))
     world.every(options.clock_jumps, lambda: _jump_clock(story))
-    world.every(options.safekeeper_crashes, lambda: random.choice(nodes).crash())
+    world.every(options.safekeeper_crashes, lambda: _crash(random.choice(nodes), random))
     world.every(options.safekeeper_stops, lambda: random.choice(nodes).stop())
     world.every(options.power_failures, lambda: fail_power(story))
     world.every(options.failing_syncs, lambda: random.choice(nodes).fail_sync())
@@ -33,6 +36,13 @@ def schedule(story: Story) -> None:
         for _ in range(2 * len(nodes)):  # the first bytes of such a log are a case of their own
             in_ms = random.uniform(0, 1000 + 30 * options.delay_ms + 5 * options.disk_ms)
             world.later(in_ms, lambda: random.choice(nodes).crash(is_power_cut=True))
+
+
+def _crash(node: SafekeeperNode, random: Random) -> None:
+    if random.random() < 0.4:
+        node.crash()
+    else:
+        node.crash_at_work()
 
 
 def _on_some_proposer(story: Story, what: object) -> None:

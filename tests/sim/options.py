@@ -68,6 +68,7 @@ class Options:
         False  # asked for, not drawn: what arrives meanwhile is received at once (inbox.py)
     )
     terms_max: int = 1000  # more of them in a history are folded
+    switches: bool = False  # asked for, not drawn: the primary switches segments, and dies in it
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod

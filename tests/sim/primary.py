@@ -10,7 +10,7 @@ from typing import Protocol
 from tests.sim.oracle import Acknowledged
 from tests.sim.world import World
 from tests.sound_server import SOUND_SERVER
-from tests.wal_maker import WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
 from walkeeper_common.timelines import Ends, Timelines
@@ -19,7 +19,7 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 COMMIT_RMID = 1
 COMMIT_BYTES = 40
 CHUNK_BYTES_MAX = 20_000
-SYSTEM_ID = 7_000_000_000_000_000_001
+SWITCHES, DEATHS_IN_SWITCHES = 0.02, 0.3  # of writes; of crashes, in a segment that was recycled
 
 
 class Standby(Protocol):
@@ -103,8 +103,12 @@ class Primary:
         if size is None:
             size = random.choice(sizes) if len(sizes) > 1 else random.randrange(sizes[0])
         self.maker.record(size, 0, COMMIT_RMID)
-        if self.world.options.retention_bytes is not None and size > WAL_PAGE_BYTES // 2:
-            # As every real transaction does, or no page of what retention keeps would tell.
+        options = self.world.options
+        if options.switches and random.random() < SWITCHES:
+            self.maker.switch()
+        if size > WAL_PAGE_BYTES // 2 and (options.retention_bytes is not None or options.replaces):
+            # As every real transaction does, or no page would tell of what retention keeps, or of
+            # what members have that replaced others.
             self.maker.record(COMMIT_BYTES, 0, COMMIT_RMID)
         end_lsn = self.maker.end_lsn
         if not self.world.is_healed and random.random() < 0.2:
@@ -150,13 +154,13 @@ class Primary:
     def record_end(self, lsn: Lsn) -> Lsn:
         """Where the last record ends that is whole below `lsn`."""
         records = self.maker.records
-        at = bisect_right(records, lsn, key=lambda made: made.end_lsn)
+        at = bisect_right(records, lsn, key=lambda made: made.own_end_lsn)
         while at and not records[at - 1].complete:
             at -= 1  # an aborted one ends nothing before the record behind it is whole
-        return records[at - 1].end_lsn if at else self.maker.start_lsn
+        return records[at - 1].own_end_lsn if at else self.maker.start_lsn
 
     def _records_in(self, begin_lsn: Lsn, end_lsn: Lsn) -> int:
-        ends = [bisect_right(self.maker.records, x, key=lambda m: m.end_lsn)
+        ends = [bisect_right(self.maker.records, x, key=lambda m: m.own_end_lsn)
                 for x in (begin_lsn, end_lsn)]  # fmt: skip
         return ends[1] - ends[0]
 
@@ -179,6 +183,8 @@ class Primary:
         if self.is_up:
             return
         goes_on_lsn = self.maker.crash(self.flush_lsn)
+        if self.world.options.switches and self.world.random.random() < DEATHS_IN_SWITCHES:
+            self.maker.switch(stale=True)
         self.is_up, self.flush_lsn = True, self.maker.end_lsn
         self.world.say(self.name, f"boot from={goes_on_lsn} flush={self.flush_lsn}")
         then()
@@ -190,10 +196,10 @@ class Primary:
         """
         maker = copy.copy(self.maker)
         maker._data = bytearray(self.maker._data)
-        maker.records = [m for m in maker.records if m.end_lsn <= at_lsn]
+        maker.records = [m for m in maker.records if m.own_end_lsn <= at_lsn]
         while maker.records and not maker.records[-1].complete:
             maker.records.pop()  # what ends it would have to be cloned as well
-        maker.forget_after(maker.records[-1].end_lsn if maker.records else maker.start_lsn)
+        maker.forget_after(maker.records[-1].own_end_lsn if maker.records else maker.start_lsn)
         ends = [(t, lsn) for t, lsn in self.timeline_ends if lsn < maker.end_lsn]
         later = [t for t, lsn in self.timeline_ends if lsn >= maker.end_lsn]
         timeline = later[0] if later else self.timeline

@@ -80,6 +80,7 @@ class ProposerNode:
         self._has_primary = self._is_paused = False
         self._arrived: list[tuple[Lsn, bytes]] = []
         self._stream_serial = 0
+        self._held_over: Callable[[], None] | None = None  # while paused
         self._clock = Clock(self.world, self.name)
         campaign = Campaign(
             cluster="main",
@@ -168,7 +169,7 @@ class ProposerNode:
         def take(memory: bytearray, size: int) -> int:
             if self._connections.get(link) is not connection or not self.is_alive:
                 return 0
-            return size if self.driver.acknowledge_at_once(link, memory, size) else 0
+            return self.driver.acknowledge_at_once(link, memory, size)
 
         def closed() -> None:
             if self._connections.get(link) is connection:
@@ -237,6 +238,7 @@ class ProposerNode:
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
         self._is_paused = False
+        self._held_over = None
         self._arrived.clear()
         self._stream_serial += 1
         serial = self._stream_serial
@@ -273,7 +275,9 @@ class ProposerNode:
 
         def over() -> None:
             if serial == self._stream_serial and self._has_primary:
-                if self._arrived:
+                if self._arrived and self._is_paused:
+                    self._held_over = over
+                elif self._arrived:
                     self._later(self.world.delay_ms(), over)
                 else:
                     self.primary_lost(f"the timeline ended at {end_lsn}")
@@ -295,6 +299,9 @@ class ProposerNode:
     def resume(self) -> None:
         self._is_paused = False
         self._later(0, self._take_arrived)
+        if self._held_over is not None:
+            self._later(self.world.delay_ms(), self._held_over)
+            self._held_over = None
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         self._judge_report(commit_lsn)
@@ -352,7 +359,7 @@ class ProposerNode:
         oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
         if self.purpose is Purpose.ATTACH:
             last = cut(vote.history, leader.start_lsn)[-1]
-            self._judge_timeline(vote.history)
+            self._judge_timeline(cut(vote.history, leader.start_lsn))
             is_promoted = self.primary.timeline > last.timeline
             oracles.admission.check_seal(self.name, last, resumes=self.resumes or is_promoted)
         for node in self.safekeepers:

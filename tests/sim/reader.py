@@ -28,7 +28,8 @@ class Reader:
         self.world, self.name, self.driver, self.committed = world, name, driver, committed
         self.is_over = False
         self._received_lsn = committed.whole_end(name, driver.store, driver.acceptor.commit_lsn)
-        self.promised_lsn = self._received_lsn
+        self.promised_lsn = self._kept_lsn = self._received_lsn
+        self._padding = b""  # what was received of it
         self._pause_ms = world.random.choice((50, 400))
         self._soon()
 
@@ -43,7 +44,10 @@ class Reader:
         end_lsn = min(self.driver.whole_lsn, begin_lsn + size)
         if end_lsn > begin_lsn:
             self.promised_lsn = end_lsn
-            self.driver.read_committed(begin_lsn, end_lsn, self._received)
+            if self.world.options.switches:  # what pads a segment may be cut off, and comes again
+                end_lsn = self.committed.whole_end(self.name, self.driver.store, end_lsn)
+            self._kept_lsn = max(self._kept_lsn, end_lsn)
+            self.driver.read_committed(begin_lsn, self.promised_lsn, self._received)
         elif not self.driver.find_whole(self._found):
             self._soon()
 
@@ -58,13 +62,16 @@ class Reader:
             self.is_over = True
             return
         # To the last byte what everybody commits, whatever is truncated later.
-        self.committed.check(f"a reader of {self.name}", self._received_lsn, bytes(result))
+        wal = self._padding + bytes(result)
+        begin_lsn = self._received_lsn - len(self._padding)
+        whole, self._padding = wal[: self._kept_lsn - begin_lsn], wal[self._kept_lsn - begin_lsn :]
+        self.committed.check(f"a reader of {self.name}", begin_lsn, whole)
         self._received_lsn = self._received_lsn + len(result)
         self._soon()
 
     def check_cut(self, at_lsn: Lsn) -> None:
         """The log now ends here: all that this reader was promised is still in it."""
-        if self.promised_lsn > at_lsn:
+        if self._kept_lsn > at_lsn:
             seen = f"what a reader was promised up to {self.promised_lsn}"
             self.committed.fail(f"{self.name} cut at {at_lsn} {seen}")
 

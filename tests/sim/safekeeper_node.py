@@ -133,7 +133,7 @@ class SafekeeperNode:
             durable,
             first_lsn=store.first_lsn,
             flush_lsn=opened.flush_lsn,
-            record_lsn=opened.flush_lsn,
+            record_lsn=opened.record_lsn,
         )
         self.disks.timelines = store.timelines
         self._workers = [Worker(self.world) for _ in range(3)]
@@ -176,6 +176,20 @@ class SafekeeperNode:
         if job is not None and self.world.random.random() < 0.7:
             self.disks.half_do(job)
         self._end(is_power_cut=is_power_cut)
+
+    def crash_at_work(self) -> None:
+        """As soon as WAL is being written, of which any part may then be there."""
+        if self.driver is None:
+            return
+        worker, acceptor = self._workers[0], self.driver.acceptor
+
+        def job_began() -> None:
+            if acceptor.write_lsn > acceptor.flush_lsn:
+                self.crash()
+            else:
+                worker.awaited = job_began
+
+        worker.awaited = job_began
 
     def stop(self) -> None:
         """A clean stop: SIGTERM. The power may be cut right behind it."""

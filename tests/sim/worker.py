@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 from tests.sim.world import World
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.pace import Pace
+
+
+class _Pace(Pace):
+    """As the worker's world wants it, whatever was measured."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        super().__init__(lambda: 0.0)
+
+    @property
+    def usual_s(self) -> float:
+        return self._worker.usual_s()
+
+    @usual_s.setter
+    def usual_s(self, _: float) -> None:
+        pass
 
 
 class Worker:
@@ -19,6 +37,8 @@ class Worker:
         self._is_running = False
         self._stalled_until_ms = 0.0
         self.is_dead = False
+        self.awaited: Callable[[], None] | None = None  # called once, when a job begins
+        self._pace = _Pace(self)
 
     def submit(
         self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
@@ -26,17 +46,15 @@ class Worker:
         self._jobs.append((job, done))
         self._next()
 
-    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
-        """In a world of quick disks, mostly."""
+    def at_once(self) -> Pace | None:
+        return None if self._is_running or self._jobs or self.is_dead else self._pace
+
+    def usual_s(self) -> float:
+        """In a world of quick disks a job is brief, mostly; drawn anew for each."""
         is_stalled = self._stalled_until_ms > self._world.now_ms
-        if self._is_running or self._jobs or self.is_dead or is_stalled:
-            return None
-        if self._quick.random() >= self._world.options.quick_disks:
-            return None
-        try:
-            return job(*arguments)
-        except WalkeeperError as error:
-            return error
+        if self.is_dead or is_stalled:
+            return inf
+        return 0.0 if self._quick.random() < self._world.options.quick_disks else inf
 
     def stall(self, for_ms: float) -> None:
         """Nothing is finished before this time has passed."""
@@ -48,6 +66,9 @@ class Worker:
         self._is_running = True
         most_ms = 1 if self._world.is_healed else self._world.options.disk_ms
         self._world.later(self._world.random.uniform(0.05, most_ms), self._run)
+        if self.awaited is not None:
+            self._world.later(0.0, self.awaited)
+            self.awaited = None
 
     def _run(self) -> None:
         if self.is_dead:

@@ -53,11 +53,13 @@ class Writer:
         self.primary.sql(f"SELECT pg_logical_emit_message({message})")
 
     def switch(self) -> int:
-        self.primary.sql("SELECT pg_switch_wal()")
+        """The end of its record; what pads the segment behind that comes with the next one."""
+        record_end = lsn_of(self.primary.sql("SELECT pg_switch_wal()"))
         end = self.end()
         assert end % SEGMENT == 0, f"{end:X}"
         self.wait_flushed_everywhere(end)  # it waits for nobody by itself
-        return end
+        at_page_end = record_end % PAGE == _headers_bytes(record_end // PAGE * PAGE, record_end)
+        return record_end // PAGE * PAGE if at_page_end else record_end
 
     def wait_flushed_everywhere(self, end: int) -> None:
         def is_there() -> bool:

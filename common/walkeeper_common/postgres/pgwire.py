@@ -394,14 +394,8 @@ class StandbyStatus:
 
     def pack(self) -> bytes:
         """The payload of a CopyData."""
-        return self.LAYOUT.pack(
-            self.TAG,
-            self.write_lsn,
-            self.flush_lsn,
-            self.replay_lsn,
-            self.sent_at_us,
-            self.reply_requested,
-        )
+        lsns = self.write_lsn, self.flush_lsn, self.replay_lsn
+        return self.LAYOUT.pack(self.TAG, *lsns, self.sent_at_us, self.reply_requested)
 
     @classmethod
     def unpack(cls, payload: Buffer) -> StandbyStatus:

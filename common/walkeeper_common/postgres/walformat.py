@@ -3,17 +3,24 @@
     record_end_before   where the last complete record below flush_lsn ends (PROTOCOL.md rule 18)
     scan                how far WAL is valid after a crash (rule 9)
 
-Contract: a record counts as complete when all of its bytes, its alignment padding and, behind an
-XLOG_SWITCH, the zeros up to the segment's end lie below the limit, and its CRC-32C, its prev-link
-and every page header in it are right. End LSNs are PostgreSQL's EndRecPtr: aligned to 8, and the
-page boundary itself if the record ends exactly at a page end. Nothing above the limit is read;
-reads are at most `CHUNK_BYTES` long and memory is bounded by that, also for a record of 1 GB.
+Contract: a record counts as complete when all of its bytes and the zeros that align it lie below
+the limit, and its CRC-32C, its prev-link and every page header in it are right. End LSNs are
+PostgreSQL's EndRecPtr: aligned to 8, and the page boundary itself if the record ends exactly at a
+page end. Nothing above the limit is read; reads are at most `CHUNK_BYTES` long and memory is
+bounded by that, also for a record of 1 GB.
+
+An XLOG_SWITCH ends where its own bytes do. What pads its segment comes with the record behind it,
+whose prev-link shows that it belongs there, and is not looked at, as in xlogreader.c
+(XLogDecodeNextRecord): it is zeros, but in a recycled segment, if the server died while it wrote
+them, older pages, and nothing tells half of these from zeros.
 
 The one walk behind both functions is strict where PostgreSQL's own reader is (xlogreader.c:
-XLogDecodeNextRecord, XLogReaderValidatePageHeader, ValidXLogRecordHeader) and needs no de-paging:
-most records lie inside one page, the others are checked piece by piece. Formats 13 to 18 are the
-same here, so the page magic only has to stay what it was in the first page read; an unknown one
-is accepted. Layout: xlog_internal.h, xlogrecord.h; docs/protocol.md has the rules.
+XLogDecodeNextRecord, XLogReaderValidatePageHeader, ValidXLogRecordHeader), and where PostgreSQL
+writes zeros that no CRC covers: else two safekeepers could keep different bytes for the same log.
+It needs no de-paging: most records lie inside one page, the others are checked piece by piece.
+Formats 13 to 18 are the same here, so the page magic only has to stay what it was in the first page
+read; an unknown one is accepted. Layout: xlog_internal.h, xlogrecord.h; docs/protocol.md has the
+rules.
 
 Stale bytes (an older page in a reused file) are refused by page address, timeline, prev-link and
 CRC. Two ranges carry no check of PostgreSQL's own, and a caller that scans after a power cut must
@@ -23,15 +30,20 @@ of a record that an XLP_FIRST_IS_OVERWRITE_CONTRECORD page has cut off (wal_stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
-from typing import Protocol
 
 from crc32c import crc32c
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.postgres.contrecords import (
+    RECORD_HEADER_BYTES,
+    RMGR_XLOG,
+    XLOG_SWITCH,
+    is_switch_tail,
+)
 from walkeeper_common.postgres.walpages import (
     FIRST_IS_CONTRECORD,
     LONG_HEADER,
@@ -40,6 +52,7 @@ from walkeeper_common.postgres.walpages import (
     RECORD_BYTES_MAX,
     SHORT_HEADER_BYTES,
     PageHeader,
+    WalBytes,
     aligned,
     header_bytes,
     header_error,
@@ -48,20 +61,11 @@ from walkeeper_common.postgres.walpages import (
 )
 
 CHUNK_BYTES = 1 << 20
-RECORD_HEADER_BYTES = 24
-RMGR_XLOG, RMGR_TRANSACTION = 0, 1
-XLOG_SWITCH = 0x40
+RMGR_TRANSACTION = 1
 CHECKPOINT_INFOS = (0x00, 0x10)  # shutdown, online
 COMMIT_INFOS = (0x00, 0x30)  # commit, commit prepared; under the mask 0x70
 RECORD_HEADER = Struct("<IIQBB2xI")  # tot_len, xid, prev, info, rmid, crc
-
-_ZEROS = bytes(CHUNK_BYTES)
-
-
-class WalBytes(Protocol):
-    """Where the WAL comes from. Returns all of [begin, end), page headers included, or raises."""
-
-    def read(self, begin: Lsn, end: Lsn) -> bytes: ...
+PREV_LINK = slice(8, 16)  # of a record
 
 
 class InvalidWal(CorruptWal):
@@ -74,19 +78,28 @@ class InvalidWal(CorruptWal):
 
 @dataclass(frozen=True, slots=True)
 class RecordEnd:
-    """`end_lsn` ends a record that started at `start_lsn`; None if it started before the log."""
+    """`end_lsn` ends a record that started at `start_lsn`; None if it started before the log.
+
+    The next one starts at `next_lsn`: at `end_lsn`, or behind the segment that a switch has ended.
+    """
 
     start_lsn: Lsn | None
     end_lsn: Lsn
+    switched_to: Lsn | None = field(default=None, compare=False)
+
+    @property
+    def next_lsn(self) -> Lsn:
+        return self.end_lsn if self.switched_to is None else self.switched_to
 
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """Valid WAL ends at `end_lsn`, for `reason`; its last record started at `start_lsn`."""
+    """Valid WAL ends at `end_lsn`, for `reason`; its last record is as in RecordEnd."""
 
     end_lsn: Lsn
     reason: str
     start_lsn: Lsn | None
+    switched_to: Lsn | None = None
 
 
 def record_end_before(
@@ -96,8 +109,8 @@ def record_end_before(
 
     Enters at the last page in which a record starts and a complete one is found, so it reads about
     two pages, or as much as the last records are long. `first_lsn` (the log's first segment, or
-    any record's end: nothing before it is read) is the answer until a record behind it is whole.
-    Raises InvalidWal if the bytes are anything else.
+    where any record starts: nothing before it is read) is the answer until a record behind it is
+    whole. Raises InvalidWal if the bytes are anything else.
     """
     assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
     if flush_lsn == first_lsn:
@@ -108,28 +121,27 @@ def record_end_before(
             walk = _Walk(wal, page_lsn, flush_lsn, segment_bytes)
             stop = walk.run()
             found = walk.start_lsn is not None or page_lsn == first_lsn
-            blank_inside_segment = stop.kind is _Kind.ZEROS and page_lsn % segment_bytes
-            if stop.kind is not _Kind.LIMIT and (found or not blank_inside_segment):
+            may_be_padding = page_lsn % segment_bytes != 0
+            if not stop.is_cut and (found or not may_be_padding):
                 raise InvalidWal(f"{stop.reason}; WAL was durable up to {flush_lsn}", stop.lsn)
             if found:
-                return RecordEnd(walk.start_lsn, walk.end_lsn)
+                return RecordEnd(walk.start_lsn, walk.end_lsn, walk.switched_to)
         page_lsn = max(page_lsn - WAL_PAGE_BYTES, first_lsn)
 
 
 def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int) -> bool:
     """Whether a record starts in this page below flush_lsn, going by the page's header.
 
-    A page of zeros may be the padding behind an XLOG_SWITCH: the pages before it decide.
+    One that is none may pad a segment behind an XLOG_SWITCH: a walk from before it decides.
     """
     size = header_bytes(page_lsn, segment_bytes)
     if page_lsn + size >= flush_lsn:
         return False
-    data = wal.read(page_lsn, page_lsn + size)
-    if not any(data) and page_lsn % segment_bytes:
-        return False
-    header = page_header(data)
+    header = page_header(wal.read(page_lsn, page_lsn + size))
     reason = header_error(header, page_lsn, segment_bytes)
     if reason is not None:
+        if page_lsn % segment_bytes:
+            return False
         raise InvalidWal(f"{reason}; WAL was durable up to {flush_lsn}", page_lsn)
     if not header.continues_record:
         return True
@@ -137,55 +149,24 @@ def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int)
     return start < WAL_PAGE_BYTES and page_lsn + start < flush_lsn
 
 
-def unfinished_end(wal: WalBytes, *, limit_lsn: Lsn, segment_bytes: int) -> Lsn | None:
-    """Where the record will end that goes on at `limit_lsn`, read from the last page's header
-    alone; None if no record goes on there, or if that header is not there yet."""
-    page_lsn = Lsn(limit_lsn - 1).round_down(WAL_PAGE_BYTES)
-    size = header_bytes(page_lsn, segment_bytes)
-    if page_lsn + size > limit_lsn:
-        return None
-    header = page_header(wal.read(page_lsn, page_lsn + size))
-    if header_error(header, page_lsn, segment_bytes) or not header.continues_record:
-        return None
-    end = skip_payload(page_lsn, aligned(header.rem_len), segment_bytes)
-    return end if end > limit_lsn else None
-
-
-def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:
-    """Where the record ends inside which a log starts; `first_lsn` if it starts with one, or if
-    its first page is not there. Reads the beginning of that page only."""
-    data = wal.read(first_lsn, first_lsn + LONG_HEADER_BYTES + RECORD_HEADER_BYTES)
-    header = page_header(data)
-    if header_error(header, first_lsn, segment_bytes) or not header.continues_record:
-        return first_lsn
-    end = skip_payload(first_lsn, aligned(header.rem_len), segment_bytes)
-    if _is_switch_tail(memoryview(data), LONG_HEADER_BYTES, header.rem_len):
-        return end.round_up(segment_bytes)
-    return end
-
-
-def _is_switch_tail(page: memoryview, offset: int, rem_len: int) -> bool:
-    """Whether the end of a record that started on an earlier page is that of an XLOG_SWITCH.
-
-    A switch is a bare header, so 8 or 16 bytes of it can come over, with info and rmid in them.
-    """
-    if rem_len not in (8, 16):
-        return False
-    head = bytes(16 - (rem_len - 8)) + bytes(page[offset : offset + rem_len])
-    info, rmid, padding = head[16], head[17], head[18:20]
-    return rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH and not any(padding)
-
-
-def scan(wal: WalBytes, *, start_lsn: Lsn, limit_lsn: Lsn, segment_bytes: int) -> ScanEnd:
+def scan(
+    wal: WalBytes,
+    *,
+    start_lsn: Lsn,
+    limit_lsn: Lsn,
+    segment_bytes: int,
+    foreign: Callable[[PageHeader], str | None] | None = None,
+) -> ScanEnd:
     """Walks from a record's, page's or segment's start to the first thing that is not valid WAL.
 
     At a page's start its header says where the first record is; until one starts, the end is
     `start_lsn`. `wal` must have everything below `limit_lsn`. About 0.1 s for 16 MiB.
+    `foreign(header)` says why a page is another log's, which ends the walk; no CRC covers headers.
     """
     assert start_lsn <= limit_lsn, f"{start_lsn=} {limit_lsn=}"
-    walk = _Walk(wal, start_lsn, limit_lsn, segment_bytes)
+    walk = _Walk(wal, start_lsn, limit_lsn, segment_bytes, foreign)
     stop = walk.run()
-    return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn)
+    return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn, walk.switched_to)
 
 
 def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
@@ -210,51 +191,53 @@ def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
     return False
 
 
-class _Kind(Enum):
-    LIMIT = "everything is valid; the limit may cut a record"
-    ZEROS = "a record or a page would start here, but there are zeros"
-    INVALID = "the bytes are not WAL that continues what came before"
+class _Stop(Exception):
+    """Why a walk ended, and where; never leaves this module.
 
+    `is_cut`: everything is valid, the limit may cut a record. Else what is there is not WAL that
+    continues what came before.
+    """
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """Why a walk ended, and where."""
-
-    kind: _Kind
-    lsn: Lsn
-    reason: str
-
-
-class _Stopped(Exception):
-    """Leaves a walk from wherever it is; never leaves this module."""
-
-    def __init__(self, kind: _Kind, lsn: Lsn, reason: str) -> None:
+    def __init__(self, lsn: Lsn, reason: str, *, is_cut: bool = False) -> None:
         super().__init__(reason)
-        self.stop = _Stop(kind, lsn, reason)
+        self.lsn, self.reason, self.is_cut = lsn, reason, is_cut
 
 
 class _Walk:
     """One walk over records. `start_lsn` and `end_lsn` are those of the last complete one."""
 
-    def __init__(self, wal: WalBytes, begin: Lsn, limit: Lsn, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        wal: WalBytes,
+        begin: Lsn,
+        limit: Lsn,
+        segment_bytes: int,
+        foreign: Callable[[PageHeader], str | None] | None = None,
+    ) -> None:
+        self._foreign = foreign
         self._wal, self._limit, self._segment_bytes = wal, limit, segment_bytes
+        self._begin = begin
         self._next = begin  # where the next record starts, or the boundary of the page it is in
+        self._cut_off_at = begin  # the page in front of which a record may be cut off
         self._previous: Lsn | None = None  # what the next record's prev-link must be
         self._magic: int | None = None
         self._timeline = 0
         self._chunk, self._chunk_lsn = memoryview(b""), begin
         self.start_lsn: Lsn | None = None
         self.end_lsn = begin
+        self.switched_to: Lsn | None = None
 
     def run(self) -> _Stop:
         try:
             if self._next % WAL_PAGE_BYTES == 0:
                 self._enter_page()
+            else:
+                self._header(self._next.round_down(WAL_PAGE_BYTES), self._next, None)
             while True:
                 self._records_inside_page()
                 self._record_across_pages()
-        except _Stopped as stopped:
-            return stopped.stop
+        except _Stop as stop:
+            return stop
 
     def _enter_page(self) -> None:
         """Skips the continuation at the front of the first page; its record started before."""
@@ -272,15 +255,19 @@ class _Walk:
             page_lsn = page_lsn + WAL_PAGE_BYTES
             header = self._header(page_lsn, begin, remaining)
             if header.overwrites_record:
-                self._next = page_lsn
+                self._next = self._cut_off_at = page_lsn
                 return
             self._check_continuation(header, page_lsn, remaining)
         end = page_lsn + size + aligned(remaining)
-        if end <= self._limit and _is_switch_tail(self._page(page_lsn), size, remaining):
-            end = self._end_of_switch(begin, end)
+        self._check_alignment(
+            begin, self._page(page_lsn)[size + remaining : size + aligned(remaining)]
+        )
         if end > self._limit:
             raise self._at_limit(begin)
         self._next = self.end_lsn = end
+        if page_lsn == begin and is_switch_tail(self._page(page_lsn), size, remaining):
+            self._previous = begin - (RECORD_HEADER_BYTES - remaining)
+            self._leave_segment()
 
     def _records_inside_page(self) -> None:
         """The fast path: records that start and end in the page of `_next`, as long as they do."""
@@ -300,11 +287,14 @@ class _Walk:
                 break
             if crc32c(view[offset : offset + 20], crc32c(view[offset + 24 : end])) != crc:
                 break
+            if end & 7 and any(view[end : (end + 7) & ~7]):
+                break
             start, previous = offset, page_lsn + offset
             offset = (end + 7) & ~7
         if start is not None:
             self.start_lsn = self._previous = previous
             self._next = self.end_lsn = page_lsn + offset
+            self.switched_to = None
         if self._next < page_lsn + offset < page_lsn + WAL_PAGE_BYTES:
             self._next = page_lsn + offset
 
@@ -321,7 +311,7 @@ class _Walk:
         if not RECORD_HEADER_BYTES <= tot_len <= RECORD_BYTES_MAX:
             wanted = "at least 24" if tot_len else "24"
             reason = f"invalid record length at {start}: wanted {wanted}, got {tot_len}"
-            raise _Stopped(_Kind.INVALID if tot_len else _Kind.ZEROS, start, reason)
+            raise self._invalid(start, reason)
         head, crc, remaining = bytearray(), 0, tot_len
         while True:
             piece = view[:remaining]
@@ -332,81 +322,70 @@ class _Walk:
             crc = crc32c(piece[max(missing, 0) :], crc)
             remaining -= len(piece)
             if remaining == 0:
+                padding = view[len(piece) : aligned(len(piece))]
                 break
             if page_lsn + WAL_PAGE_BYTES >= self._limit:
                 raise self._at_limit(start)
             page_lsn = page_lsn + WAL_PAGE_BYTES
             header = self._header(page_lsn, start, remaining)
             if header.overwrites_record:
-                self._next = page_lsn  # no end yet: a cut here would take the page that says so
+                # No end yet: a cut here would take the page that says so.
+                self._next = self._cut_off_at = page_lsn
                 return
             self._check_continuation(header, page_lsn, remaining)
             view = self._page(page_lsn)[header_bytes(page_lsn, self._segment_bytes) :]
-        self._finish_record(start, page_lsn, tot_len, bytes(head), crc)
+        self._finish_record(start, tot_len, bytes(head), crc, padding)
 
     def _finish_record(
-        self, start: Lsn, page_lsn: Lsn, tot_len: int, head: bytes, data_crc: int
+        self, start: Lsn, tot_len: int, head: bytes, data_crc: int, padding: memoryview
     ) -> None:
-        """All bytes of a record are there: check them, then the padding behind them."""
+        """All bytes of a record are there: check them, then what is behind them."""
         _, _, _, info, rmid, crc = RECORD_HEADER.unpack(head)
         if crc32c(head[:20], data_crc) != crc:
             reason = f"incorrect resource manager data checksum in record at {start}"
             raise self._invalid(start, reason)
+        self._check_alignment(start, padding)
         end = self._end_of(start, tot_len)
-        if rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH:
-            if tot_len != RECORD_HEADER_BYTES:  # or its end could not be told on the next page
-                raise self._invalid(start, f"the switch record at {start} has data in it")
-            end = self._end_of_switch(start, end)
+        is_switch = rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH
+        if is_switch and tot_len != RECORD_HEADER_BYTES:  # or it could not be told by its tail
+            raise self._invalid(start, f"the switch record at {start} has data in it")
         if end > self._limit:
             raise self._at_limit(start)
         self.start_lsn = self._previous = start
         self._next = self.end_lsn = end
+        self.switched_to = None
+        if is_switch:
+            self._leave_segment()
+
+    def _leave_segment(self) -> None:
+        """Behind a switch record: what follows in its segment is no WAL."""
+        self._next = self.switched_to = self.end_lsn.round_up(self._segment_bytes)
 
     def _end_of(self, start: Lsn, tot_len: int) -> Lsn:
         page_lsn = start.round_down(WAL_PAGE_BYTES)
         before = start - page_lsn - header_bytes(page_lsn, self._segment_bytes)
         return skip_payload(page_lsn, before + aligned(tot_len), self._segment_bytes)
 
-    def _end_of_switch(self, start: Lsn, end: Lsn) -> Lsn:
-        """The segment's end, if nothing but zeros and plain page headers lies before it."""
-        segment_end = end.round_up(self._segment_bytes)
-        limit, lsn = min(segment_end, self._limit), end
-        while lsn < limit:
-            chunk_end = min(lsn.round_down(CHUNK_BYTES) + CHUNK_BYTES, limit)
-            data = self._wal.read(lsn, chunk_end)
-            if data != _ZEROS[: len(data)]:
-                self._check_padding(start, lsn, data)
-            lsn = chunk_end
-        return segment_end
-
-    def _check_padding(self, start: Lsn, lsn: Lsn, data: bytes) -> None:
-        offset = 0
-        while offset < len(data):
-            begin = lsn + offset
-            size = min(WAL_PAGE_BYTES - begin % WAL_PAGE_BYTES, len(data) - offset)
-            page = data[offset : offset + size]
-            if begin % WAL_PAGE_BYTES == 0 and any(page[:SHORT_HEADER_BYTES]):
-                if size >= SHORT_HEADER_BYTES:
-                    header = page_header(page)
-                    self._check_page(header, begin)
-                    self._check_starts_afresh(header, begin)
-                page = page[SHORT_HEADER_BYTES:]
-            if any(page):
-                reason = f"the switch record at {start} is followed by data in the page of {begin}"
-                raise self._invalid(begin, reason)
-            offset += size
-
     def _check_prev_link(self, start: Lsn, head: bytearray) -> None:
         """As soon as it is there; of the first record only that it points back is known."""
-        if len(head) < 16:
+        if len(head) < PREV_LINK.stop:
             return
-        prev = Lsn(int.from_bytes(head[8:16], "little"))
+        prev = Lsn(int.from_bytes(head[PREV_LINK], "little"))
         if prev != self._previous and (self._previous is not None or prev >= start):
             raise self._invalid(start, f"record with incorrect prev-link {prev} at {start}")
+
+    def _check_alignment(self, start: Lsn, padding: memoryview) -> None:
+        """Zeros: PostgreSQL clears each page before it writes (xlog.c: AdvanceXLInsertBuffer)."""
+        if any(padding):
+            reason = f"there is data in the padding behind the record at {start}"
+            raise self._invalid(start, reason)
 
     def _check_starts_afresh(self, header: PageHeader, page_lsn: Lsn) -> None:
         if header.continues_record:
             raise self._invalid(page_lsn, f"contrecord is requested by the page at {page_lsn}")
+        if header.overwrites_record and page_lsn != self._cut_off_at:
+            reason = f"the page at {page_lsn} cuts off a record, but none goes on there"
+            raise self._invalid(page_lsn, reason)
 
     def _check_continuation(self, header: PageHeader, page_lsn: Lsn, remaining: int) -> None:
         if not header.continues_record:
@@ -427,7 +406,7 @@ class _Walk:
             self._check_cut_header(page_lsn, bytes(view), remaining)
             raise self._at_limit(start)
         if not any(view[:size]):
-            raise _Stopped(_Kind.ZEROS, page_lsn, f"no page header at {page_lsn}, only zeros")
+            raise self._invalid(page_lsn, f"no page header at {page_lsn}, only zeros")
         header = page_header(view)
         self._check_page(header, page_lsn)
         return header
@@ -440,12 +419,12 @@ class _Walk:
         """
         info = FIRST_IS_CONTRECORD if remaining else 0
         magic, timeline = self._magic or 0xD100, self._timeline
-        whole = PAGE_HEADER.pack(magic, info, timeline, page_lsn, remaining or 0)
+        whole = PAGE_HEADER.pack(magic, info, timeline, page_lsn, remaining or 0, 0)
         data = bytearray(whole)
         data[: len(there)] = there[: len(whole)]
         header = page_header(bytes(data))
         wrong = header.magic == 0 or (self._magic is not None and header.magic != self._magic)
-        wrong = wrong or header.page_lsn != page_lsn
+        wrong = wrong or header.page_lsn != page_lsn or header.padding != 0
         if remaining is not None and not header.overwrites_record:
             continues = header.info & FIRST_IS_CONTRECORD
             wrong = wrong or (continues, header.rem_len if continues else 0) != (info, remaining)
@@ -459,6 +438,8 @@ class _Walk:
         if reason is None and header.timeline < self._timeline:
             order = f"{header.timeline} (after {self._timeline})"
             reason = f"out-of-sequence timeline {order} in the page at {page_lsn}"
+        if reason is None and self._foreign is not None:
+            reason = self._foreign(header)
         if reason is not None:
             raise self._invalid(page_lsn, reason)
         self._magic, self._timeline = header.magic, header.timeline
@@ -474,9 +455,9 @@ class _Walk:
             self._chunk, self._chunk_lsn, offset = memoryview(data), page_lsn, 0
         return self._chunk[offset : offset + WAL_PAGE_BYTES]
 
-    def _at_limit(self, start: Lsn) -> _Stopped:
+    def _at_limit(self, start: Lsn) -> _Stop:
         where = "" if start >= self._limit else f" inside what starts at {start}"
-        return _Stopped(_Kind.LIMIT, start, f"WAL ends at {self._limit}{where}")
+        return _Stop(start, f"WAL ends at {self._limit}{where}", is_cut=True)
 
-    def _invalid(self, lsn: Lsn, reason: str) -> _Stopped:
-        return _Stopped(_Kind.INVALID, lsn, reason)
+    def _invalid(self, lsn: Lsn, reason: str) -> _Stop:
+        return _Stop(lsn, reason)

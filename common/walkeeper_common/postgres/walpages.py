@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from typing import Protocol
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 
@@ -20,12 +21,19 @@ LONG_HEADER_BYTES = 40
 
 FIRST_IS_CONTRECORD = 0x0001
 LONG_HEADER = 0x0002
+BKP_REMOVABLE = 0x0004  # on most pages, of no meaning here
 FIRST_IS_OVERWRITE_CONTRECORD = 0x0008
+ALL_FLAGS = 0x000F
 FLAGS_OFFSET = 2  # of a page's header
-ALL_FLAGS = 0x000F  # the fourth, 0x0004, is XLP_BKP_REMOVABLE: on most pages, of no meaning here
 
-PAGE_HEADER = Struct("<HHIQI4x")  # magic, info, timeline, pageaddr, rem_len
+PAGE_HEADER = Struct("<HHIQII")  # magic, info, timeline, pageaddr, rem_len, padding
 LONG_HEADER_REST = Struct("<QII")  # system identifier, segment size, page size
+
+
+class WalBytes(Protocol):
+    """Where the WAL comes from. Returns all of [begin, end), page headers included, or raises."""
+
+    def read(self, begin: Lsn, end: Lsn) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,7 @@ class PageHeader:
     timeline: int
     page_lsn: Lsn
     rem_len: int
+    padding: int
     system_id: int | None = None
     segment_bytes: int | None = None
     page_bytes: int | None = None
@@ -53,12 +62,12 @@ class PageHeader:
 
 def page_header(data: bytes | memoryview) -> PageHeader:
     """The header at the front of a page. Needs 24 bytes; the long one's rest only from 40."""
-    magic, info, timeline, address, rem_len = PAGE_HEADER.unpack_from(data)
-    header = PageHeader(magic, info, timeline, Lsn(address), rem_len)
+    magic, info, timeline, address, rem_len, padding = PAGE_HEADER.unpack_from(data)
+    header = PageHeader(magic, info, timeline, Lsn(address), rem_len, padding)
     if not info & LONG_HEADER or len(data) < LONG_HEADER_BYTES:
         return header
     rest = LONG_HEADER_REST.unpack_from(data, SHORT_HEADER_BYTES)
-    return PageHeader(magic, info, timeline, Lsn(address), rem_len, *rest)
+    return PageHeader(magic, info, timeline, Lsn(address), rem_len, padding, *rest)
 
 
 def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> list[int]:
@@ -119,4 +128,6 @@ def header_error(header: PageHeader, page_lsn: Lsn, segment_bytes: int) -> str |
         )
     if header.continues_record and not 0 < header.rem_len <= RECORD_BYTES_MAX:
         return f"invalid contrecord length {header.rem_len} at {page_lsn}"
+    if header.padding or (header.rem_len and not header.continues_record):
+        return f"there is data where the page header at {page_lsn} has zeros"
     return None

@@ -4,10 +4,9 @@ Nothing here is on the way of a commit: it looks at commit_lsn once a second, re
 the writer, and waits for the store on threads of its own, whose work (hashing, compressing,
 sockets) runs outside the interpreter's lock. What fails is shown in `status` and tried again.
 
-A segment is taken when a whole record ends at or behind its end below commit_lsn. Up to commit_lsn
-alone would not do: a record that crosses the segment's end may still be cut and replaced there
-(rule 7), and the archive would hold bytes that the log has not
-(test_a_segment_whose_last_record_is_not_whole_is_not_archived).
+A segment is taken when a whole record, or what pads it behind a switch, ends at or behind its end
+below commit_lsn. That alone would not do: a record that crosses the segment's end may still be cut
+and replaced (rule 7; test_a_segment_whose_last_record_is_not_whole_is_not_archived).
 """
 
 from __future__ import annotations
@@ -264,7 +263,8 @@ class Offload:
             self._is_measuring = False
 
     async def _last_record_end(self, commit_lsn: Lsn) -> Lsn:
-        return await call(self._looker, lambda: self._store.record_end(commit_lsn).end_lsn)
+        record = await call(self._looker, lambda: self._store.record_end(commit_lsn))
+        return min(record.next_lsn, commit_lsn)
 
     # Looking
 

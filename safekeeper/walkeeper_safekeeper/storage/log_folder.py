@@ -30,11 +30,13 @@ ARCHIVED_MAGIC = b"WKARCHIV"
 
 @dataclass(frozen=True, slots=True)
 class OpenedWal:
-    """What a start found: everything below flush_lsn is durable and ends with a whole record."""
+    """What a start found: everything below flush_lsn is durable. Its last record ends there, or is
+    a switch that ends at record_lsn, with what pads its segment behind it."""
 
     durable: Durable
     store: WalStore
     flush_lsn: Lsn
+    record_lsn: Lsn
 
 
 class LogFolder:
@@ -132,7 +134,7 @@ class LogFolder:
             self.save_control(replace(marked, truncating_to=lsn))
 
         try:
-            flush_lsn = recover(store, facts, mark_cut=mark_cut).flush_lsn
+            found = recover(store, facts, mark_cut=mark_cut)
         except CorruptWal as error:
             raise CorruptWal(
                 f"{self.path}/wal: {error}. Nothing was changed; this safekeeper does not vote. "
@@ -140,14 +142,14 @@ class LogFolder:
             ) from error
         durable = replace(
             durable,
-            commit_lsn=min(durable.commit_lsn, flush_lsn),
-            reached_lsn=min(durable.reached_lsn, facts.clamped(flush_lsn)),
+            commit_lsn=min(durable.commit_lsn, found.flush_lsn),
+            reached_lsn=min(durable.reached_lsn, facts.clamped(found.flush_lsn)),
             truncating_to=None,
             suspect_from=None,
             clean_stop=False,
         )
         self.save_control(durable)
-        return OpenedWal(durable, store, flush_lsn)
+        return OpenedWal(durable, store, found.flush_lsn, found.record.end_lsn)
 
     def _store(self, durable: Durable) -> WalStore:
         assert durable.configuration is not None, f"{durable=}"
@@ -157,5 +159,6 @@ class LogFolder:
             self._wal,
             segment_bytes=durable.configuration.segment_bytes,
             timelines=Timelines(durable.history),
+            system_id=durable.configuration.system_id,
             lock=threading.Lock(),
         )

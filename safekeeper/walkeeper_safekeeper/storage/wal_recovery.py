@@ -6,9 +6,10 @@ are, for whoever has to find out why. Otherwise, when `recover` returns, every b
 is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
 cut short by a power cut at any point and run again: each run finds the same end.
 
-The end is the end of the last whole record below the smallest of: the first
-thing that is not valid WAL, an interrupted truncation's target (which is finished
-that way: PROTOCOL.md rule 7), and the LSN from which a failed write makes bytes suspect (rule 15).
+The end is the end of the last whole record, with what pads its segment if that was durable for
+sure, below the smallest of: the first thing that is not valid WAL, an interrupted truncation's
+target (which is finished that way: PROTOCOL.md rule 7), and the LSN from which a failed write makes
+bytes suspect (rule 15).
 Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
 when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
 
@@ -46,14 +47,11 @@ class DurableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """flush_lsn = record_lsn = `record.end_lsn`; `reason` says what ended the scan."""
+    """record_lsn is `record.end_lsn`; `reason` says what ended the scan."""
 
     record: RecordEnd
+    flush_lsn: Lsn
     reason: str
-
-    @property
-    def flush_lsn(self) -> Lsn:
-        return self.record.end_lsn
 
 
 def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]) -> Recovered:
@@ -74,11 +72,13 @@ def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], N
     limit_lsn = max(limit_lsn, first_lsn)
     committed = _committed_record(store, commit_lsn, limit_lsn, facts)
     record, reason = _last_record(store, committed, commit_lsn, limit_lsn)
-    _refuse_loss(store, record, reason, committed, facts, limit_lsn)
-    if record.end_lsn < commit_lsn:
-        mark_cut(record.end_lsn)
-    _settle_disk(store, record.end_lsn, keep_from=committed.end_lsn, facts=facts)
-    return Recovered(record, reason)
+    durable_lsn = min(max(commit_lsn, facts.clamped(facts.reached_lsn)), limit_lsn)
+    flush_lsn = max(record.end_lsn, min(record.next_lsn, durable_lsn))  # what pads a segment
+    _refuse_loss(store, flush_lsn, reason, committed, facts, limit_lsn)
+    if flush_lsn < commit_lsn:
+        mark_cut(flush_lsn)
+    _settle_disk(store, flush_lsn, keep_from=committed.end_lsn, facts=facts)
+    return Recovered(record, flush_lsn, reason)
 
 
 def _found(store: WalStore) -> set[File]:
@@ -157,12 +157,12 @@ def _last_record(
             return RecordEnd(None, first_lsn), reason
     begin = first_lsn if committed.start_lsn is None else committed.start_lsn
     end = store.scan(begin, limit_lsn)
-    return RecordEnd(end.start_lsn, end.end_lsn), end.reason
+    return RecordEnd(end.start_lsn, end.end_lsn, end.switched_to), end.reason
 
 
 def _refuse_loss(
     store: WalStore,
-    record: RecordEnd,
+    flush_lsn: Lsn,
     reason: str,
     committed: RecordEnd,
     facts: DurableFacts,
@@ -176,9 +176,9 @@ def _refuse_loss(
     if marked is not None and marked[0] == store.first_lsn and marked[1] <= limit_lsn:
         floors.append((marked[1], "the log's first record is marked as durable"))
     for lsn, what in floors:
-        if record.end_lsn < lsn:
+        if flush_lsn < lsn:
             raise CorruptWal(
-                f"segment {store.name_of(record.end_lsn)}: valid WAL ends at {record.end_lsn}, "
+                f"segment {store.name_of(flush_lsn)}: valid WAL ends at {flush_lsn}, "
                 f"but {what} at {lsn} ({reason}). This safekeeper may not vote; replace it"
             )
 

@@ -14,15 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.postgres.walformat import unfinished_end
+from walkeeper_common.postgres.contrecords import unfinished_end
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRecords:
-    """Everything below `end_lsn` is committed and in whole records, for good.
+    """What is committed below `end_lsn` is whole records, for good.
 
-    `unfinished_end_lsn`: where the record that starts there would end; None if that is not known.
+    The next one starts there, behind what pads a segment after a switch, of which less may be
+    committed: that says nothing, so it may be read. It would end at `unfinished_end_lsn`; None if
+    that is not known.
     """
 
     end_lsn: Lsn = ZERO_LSN
@@ -36,8 +38,8 @@ def whole_records(store: WalStore, known: WholeRecords, commit_lsn: Lsn) -> Whol
     begun = known.unfinished_end_lsn
     if begun is not None and begun == _unfinished_end(store, commit_lsn):
         return known  # the same record still goes on
-    end_lsn = store.record_end(commit_lsn, known.end_lsn).end_lsn
-    if end_lsn == commit_lsn:
+    end_lsn = store.record_end(commit_lsn, known.end_lsn).next_lsn
+    if end_lsn >= commit_lsn:
         return WholeRecords(end_lsn)
     return WholeRecords(end_lsn, _unfinished_end(store, commit_lsn))
 

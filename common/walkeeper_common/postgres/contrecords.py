@@ -1,0 +1,60 @@
+"""Where a record ends that goes on at some place, told by the header of one page alone. Pure.
+
+    unfinished_end      of the record that goes on where the WAL ends
+    head_end            of the record inside which a log starts
+
+A page in whose middle a record ends says in rem_len how much of it was to come: PostgreSQL's
+"contrecord" (xlog_internal.h). Nothing is checked here but the header itself; walformat walks.
+"""
+
+from __future__ import annotations
+
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.postgres.walpages import (
+    LONG_HEADER_BYTES,
+    WalBytes,
+    aligned,
+    header_bytes,
+    header_error,
+    page_header,
+    skip_payload,
+)
+
+RECORD_HEADER_BYTES = 24
+RMGR_XLOG = 0
+XLOG_SWITCH = 0x40
+
+
+def unfinished_end(wal: WalBytes, *, limit_lsn: Lsn, segment_bytes: int) -> Lsn | None:
+    """Where the record will end that goes on at `limit_lsn`, read from the last page's header
+    alone; None if no record goes on there, or if that header is not there yet."""
+    page_lsn = Lsn(limit_lsn - 1).round_down(WAL_PAGE_BYTES)
+    size = header_bytes(page_lsn, segment_bytes)
+    if page_lsn + size > limit_lsn:
+        return None
+    header = page_header(wal.read(page_lsn, page_lsn + size))
+    if header_error(header, page_lsn, segment_bytes) or not header.continues_record:
+        return None
+    end = skip_payload(page_lsn, aligned(header.rem_len), segment_bytes)
+    return end if end > limit_lsn else None
+
+
+def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:
+    """Where the record ends inside which a log starts; `first_lsn` if it starts with one, or if
+    its first page is not there. Reads the beginning of that page only."""
+    header = page_header(wal.read(first_lsn, first_lsn + LONG_HEADER_BYTES))
+    if header_error(header, first_lsn, segment_bytes) or not header.continues_record:
+        return first_lsn
+    return skip_payload(first_lsn, aligned(header.rem_len), segment_bytes)
+
+
+def is_switch_tail(page: memoryview, offset: int, rem_len: int) -> bool:
+    """Whether the end of a record that started on an earlier page is that of an XLOG_SWITCH.
+
+    A switch is a bare header, so 8 or 16 bytes of it can come over, with info and rmid in them.
+    """
+    if rem_len not in (8, 16):
+        return False
+    head = bytes(16 - (rem_len - 8)) + bytes(page[offset : offset + rem_len])
+    info, rmid, padding = head[16], head[17], head[18:20]
+    return rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH and not any(padding)
