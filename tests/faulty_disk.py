@@ -18,7 +18,8 @@ nothing catches it by accident.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from walkeeper_common.errors import NoSpace, StorageError
@@ -53,20 +54,23 @@ class _File:
             self._keep(sector, versions[-1])
         self.dirty.clear()
 
-    def crash(self, random: Random, *, garbles: bool = False) -> _File:
+    def crash(self, random: Random, spared: Callable[[int], int] | None) -> _File:
+        """`spared` of an offset: the bits that are not made wrong. None: nothing is."""
         survivor = _File()
         survivor.durable = bytearray(self.durable)
         keep = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         for sector in sorted(self.dirty):
             if random.random() < keep:
                 version = random.choice(self.dirty[sector])
-                if garbles and random.random() < 0.3:
-                    version = self._garbled(sector, version, random)
+                if spared is not None and random.random() < 0.3:
+                    version = self._garbled(sector, version, random, spared)
                 survivor._keep(sector, version)
         survivor.data = bytearray(survivor.durable)
         return survivor
 
-    def _garbled(self, sector: int, version: bytes, random: Random) -> bytes:
+    def _garbled(
+        self, sector: int, version: bytes, random: Random, spared: Callable[[int], int]
+    ) -> bytes:
         """One bit wrong, in a byte that was under way; what was synced in that sector is safe."""
         synced = self.durable[sector * SECTOR : sector * SECTOR + len(version)]
         synced += bytes(len(version) - len(synced))
@@ -74,8 +78,18 @@ class _File:
         if not under_way:
             return version
         garbled, at = bytearray(version), random.choice(under_way)
-        garbled[at] ^= 1 << random.randrange(8)
+        garbled[at] ^= (1 << random.randrange(8)) & ~spared(sector * SECTOR + at)
         return bytes(garbled)
+
+    def first_under_way(self, sector: int) -> int | None:
+        """Where some version since the last sync differs from what was synced."""
+        begin = sector * SECTOR
+        synced = self.durable[begin : begin + SECTOR].ljust(SECTOR, b"\0")
+        differing = (
+            next((i for i, byte in enumerate(version) if byte != synced[i]), None)
+            for version in self.dirty[sector]
+        )
+        return min((begin + i for i in differing if i is not None), default=None)
 
     def _keep(self, sector: int, version: bytes) -> None:
         end = sector * SECTOR + len(version)
@@ -98,8 +112,24 @@ class FaultyDisk:
         self.failing_syncs: set[str] = set()
         self.lost_changes = 0  # names that the last power cut took back
 
-    def crash(self, *, garbles: bool = False) -> FaultyDisk:
-        """The power is cut and comes back. The old object must not be used any more."""
+    def under_way(self) -> dict[tuple[str, int], int]:
+        """(name, sector) of all that a power cut may leave in another state than it was synced in;
+        and from which offset of the file on. What is written as it was is not among it."""
+        found = {}
+        for name, file in self._names.items():
+            for sector in file.dirty:
+                first = file.first_under_way(sector)
+                if first is not None:
+                    found[name, sector] = first
+        return found
+
+    def crash(
+        self, *, garbles: bool = False, spared: Callable[[str, int], int] = lambda name, offset: 0
+    ) -> FaultyDisk:
+        """The power is cut and comes back. The old object must not be used any more.
+
+        `spared(name, offset)`: the bits of that byte that stay right, whatever is garbled.
+        """
         kept = dict(self._durable_names)
         keep = self._random.choice([0.0, 0.5, 1.0])
         lost_changes = 0
@@ -114,7 +144,8 @@ class FaultyDisk:
         survivor = FaultyDisk(self._random)
         survivor.capacity_bytes, survivor.lost_changes = self.capacity_bytes, lost_changes
         survivor._names = {
-            name: kept[name].crash(self._random, garbles=garbles) for name in sorted(kept)
+            name: kept[name].crash(self._random, partial(spared, name) if garbles else None)
+            for name in sorted(kept)
         }
         survivor._durable_names = dict(survivor._names)
         return survivor
@@ -216,10 +247,20 @@ class _Writer:
     def __init__(self, disk: FaultyDisk, name: str) -> None:
         self._disk, self._name, self._is_closed = disk, name, False
 
-    def write(self, offset: int, data: Buffer) -> None:
+    def write(self, data: Buffer, offset: int) -> int:
         assert not self._is_closed, self._name
         self._disk.write_at(self._name, offset, [data])
+        return len(data)
+
+    def sync(self) -> None:
+        assert not self._is_closed, self._name
         self._disk.sync_data(self._name)
+
+    def failure(self, error: OSError) -> StorageError:
+        raise AssertionError(f"{self._name}: {error!r}")
+
+    def cut_short(self, offset: int, written: int, size: int) -> StorageError:
+        raise AssertionError(f"{self._name}: {written} of {size} bytes at {offset}")
 
     def close(self) -> None:
         assert not self._is_closed, self._name

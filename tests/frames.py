@@ -40,11 +40,11 @@ def taken_at_once(
     size: int,
 ) -> int:
     """How many bytes of frames; an answer that was made at once is sent by `send`."""
-    answers: list[Buffer] = []
-    taken = driver.append_at_once(connection, memory, size, lambda sent, _: answers.extend(sent))
-    for frame in map(memoryview, answers):
-        send(connection, decode(frame[4], frame[FRAME_HEAD.size :]))
-    return taken
+
+    def answer(frame: list[Buffer], frame_bytes: int) -> None:
+        send(connection, message_in(frame, frame_bytes))
+
+    return driver.append_at_once(connection, answer, memory, size)
 
 
 def give(

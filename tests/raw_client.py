@@ -27,6 +27,7 @@ class RawClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.buffer = MessageBuffer(body_bytes_max=1 << 20)
+        self.reported_lsn = Lsn(0)
 
     @classmethod
     async def open(cls, port: int) -> RawClient:
@@ -83,6 +84,7 @@ class RawClient:
 
     def report(self, lsn: Lsn, *, reply_requested: bool = False) -> None:
         """Everything below `lsn` is written, flushed and replayed."""
+        self.reported_lsn = lsn
         status = StandbyStatus(lsn, lsn, lsn, 0, reply_requested)
         self.writer.write(copy_data(status.pack()))
 
@@ -93,15 +95,18 @@ class RawClient:
         return unpack_from_sender(received.body)
 
     async def wal(self, size: int) -> bytes:
-        """`size` bytes of WAL, checked to be without a gap; keepalives are passed over."""
-        wal, at = b"", None
+        """`size` bytes of WAL, checked to be without a gap. A server that asks is told nothing new,
+        but is answered: it may have less patience than this takes."""
+        wal, at = bytearray(), None
         while len(wal) < size:
             got = await self.replicated()
             if isinstance(got, XLogData):
                 assert at in (None, got.start_lsn), f"{at=} {got.start_lsn=}"
                 at = got.start_lsn + len(got.payload)
                 wal += got.payload
-        return wal
+            elif got.reply_requested:
+                self.report(self.reported_lsn)
+        return bytes(wal)
 
     async def keepalive(self) -> Keepalive:
         while not isinstance(got := await self.replicated(), Keepalive):

@@ -94,19 +94,25 @@ class Driver:
         self._is_running = False
         self._steady: Steady | None = None  # while no other event comes
 
-    def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> bool:
+    def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> int:
         """The way of most acks, from the socket to the primary with nothing in between: it is what
-        `post` does in more steps. False, and nothing done: `post` has to see the messages that the
-        first `size` bytes of `memory` are."""
-        if self._is_running:
-            return False
+        `post` does in more steps. `size`, or 0, and nothing done: `post` has to see the messages
+        that the first `size` bytes of `memory` are."""
         steady = self._steady or self._become_steady()
-        effects = None if steady is None else steady.on_frames(link, memory, size)
-        if effects is None:
-            return False
-        if effects:
-            self._run(effects)
-        return True
+        if steady is None or self._is_running:
+            return 0
+        told_lsn = steady.on_frames(link, memory, size)
+        if told_lsn is None:
+            return 0
+        if told_lsn:
+            self._is_running = True
+            try:
+                self._primary.report(told_lsn, steady.feedback)  # what a commit waits for
+            finally:
+                self._is_running = False
+        if steady.goes_on or self._events:
+            self._run(steady.go_on())
+        return size
 
     def _send_at_once(self, begin_lsn: Lsn, wal: memoryview) -> bool:
         """The same for WAL, from the primary to all safekeepers. False, and nothing done: the core

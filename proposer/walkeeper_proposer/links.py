@@ -6,10 +6,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from walkeeper_common.addresses import Address, shown_address
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.wire.framing import Message, encode
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_proposer.consensus.proposer_events import Event, LinkLost, LinkUp, Received
@@ -20,7 +21,7 @@ CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
 TCP_USER_TIMEOUT_MS = 10_000
 
-TakeFrames: TypeAlias = Callable[[int, bytearray, int], bool]
+TakeLinksFrames: TypeAlias = Callable[[int, bytearray, int], int]  # with the link's number
 
 
 class _Link:
@@ -39,12 +40,9 @@ class _Link:
 class _LinkOwner:
     """What one connection says goes to the core while it is the link's current one."""
 
-    def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeFrames) -> None:
-        self._link, self._post, self._take = link, post, take
-
-    def on_frames(self, memory: bytearray, size: int) -> int:
-        """What a safekeeper that keeps up says."""
-        return size if self._take(self._link.number, memory, size) else 0
+    def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeLinksFrames) -> None:
+        self._link, self._post = link, post
+        self.on_frames: TakeFrames = partial(take, link.number)
 
     def on_message(self, message: Message) -> None:
         self._post(Received(self._link.number, message))
@@ -63,12 +61,12 @@ class SafekeeperLinks:
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._links = [_Link(number, address) for number, address in enumerate(addresses)]
         self._post: Callable[[Event], None]
-        self._take: TakeFrames
+        self._take: TakeLinksFrames
         self._packed_message: Message | None = None  # the last one: mostly it goes to all links
         self._packed: list[Buffer] = []
         self._packed_bytes = 0
 
-    async def run(self, post: Callable[[Event], None], take: TakeFrames) -> None:
+    async def run(self, post: Callable[[Event], None], take: TakeLinksFrames) -> None:
         """`take` gets what was received, with the link's number, as `Owner.on_frames` does; `post`
         takes LinkUp, LinkLost, and Received of what `take` left."""
         self._post, self._take = post, take

@@ -21,8 +21,9 @@ from typing import Protocol, TypeAlias, assert_never, cast
 from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.pace import Pace
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import ACK_FRAME, MEMORY_BYTES_MAX, Message
+from walkeeper_common.wire.framing import APPEND_FRAME_BYTES, MEMORY_BYTES_MAX, Message
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
@@ -48,7 +49,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.consensus.steady import Steady, steady_state
+from walkeeper_safekeeper.consensus.steady import Answer, Steady, steady_state
 from walkeeper_safekeeper.storage.tail import Tail
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
@@ -70,9 +71,9 @@ class Worker(Protocol):
         no more than one small write and its fdatasync: it may hold up the loop."""
         ...
 
-    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
-        """What a brief job returned, or the WalkeeperError that it raised. None, and nothing done,
-        if other jobs are before it or it should not hold up the loop."""
+    def at_once(self) -> Pace | None:
+        """Until the next `submit`, brief jobs may hold up the loop without being submitted, at this
+        pace. None: other jobs are before them, or they should not."""
         ...
 
 
@@ -122,12 +123,13 @@ class Driver:
         self._events: deque[Event] = deque()
         self._effects: deque[Effect] = deque()
         self._is_held = self._is_running = False
-        self._steady: tuple[Steady, Tail] | None = None  # while no event comes
+        self._steady: Steady | None = None  # while no event comes
+        self._tail: Tail | None = None  # which that writes
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
         self._is_writing = self._is_refusing = False
-        self.groups_written = 0
+        self._groups_written = 0
         self.older: OlderWal | None = None
         self.orphans: KeepsOrphans | None = None
         self._followed = acceptor.durable.history  # by the names of the store's files
@@ -146,65 +148,59 @@ class Driver:
         return self._queued_bytes
 
     @property
+    def groups_written(self) -> int:
+        """Writes that were synced since the start."""
+        short = 0 if self._steady is None else self._steady.groups_written
+        return self._groups_written + short
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is under way or waiting: the log may be closed."""
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
-    def append_at_once(
-        self,
-        connection: int,
-        memory: bytearray,
-        size: int,
-        answer: Callable[[list[Buffer], int], object],
-    ) -> int:
+    def append_at_once(self, connection: int, answer: Answer, memory: bytearray, size: int) -> int:
         """The way of most WAL: from the socket to the disk and back, with nothing in between.
 
-        It is what `post` does in more steps, for a small append while nothing is under way and the
-        disk is quick. `answer` gets the acknowledgement's frame, before all that can wait. How many
-        of the first `size` bytes of `memory` are done with, in whole frames; 0, and nothing done:
-        `post` has to see the messages that they are.
+        It is what `post` does in more steps, while nothing is under way and the disk is quick.
+        `answer` gets the acknowledgement's frame. How many of the first `size` bytes of `memory`,
+        of which there are few, are done with, in whole frames; 0, and nothing done: `post` has to
+        see the messages that they are.
         """
-        found = self._steady or self._find_steady()
-        if found is None or found[0].connection != connection or size > BRIEF_BYTES_MAX:
+        steady = self._steady
+        if steady is None and size > APPEND_FRAME_BYTES:  # no heartbeat, which would write nothing
+            steady = self._find_steady(connection, answer)
+        if steady is None or steady.connection != connection:
             return 0
-        steady, tail = found
-        begin_lsn = steady.end_lsn
-        wal = steady.wal_of(memory, size)
-        if wal is None:
-            return 0
-        if wal:
-            wrote = self._writer.run_at_once(tail.append, begin_lsn, wal)
-            if wrote is not True:
-                self._void_steady()
-                if not wrote:
-                    return 0
-                self.post(_failed_write(cast(WalkeeperError, wrote)))
-                return steady.taken
-            answer([steady.ack()], ACK_FRAME.size)
-            self.groups_written += 1
-        commit_lsn = steady.advance(self.acceptor)
-        if commit_lsn is not None:
-            self._around.commit_moved(commit_lsn)
-        return steady.taken
+        try:
+            return steady.take(memory, size)
+        except WalkeeperError as error:
+            self.post(_failed_write(error))
+            return steady.taken
 
-    def _find_steady(self) -> tuple[Steady, Tail] | None:
+    def _find_steady(self, connection: int, answer: Answer) -> Steady | None:
         if self._is_running or self._closing is not None or not self.is_idle:
             return None
-        tail = self.store.tail(self.acceptor.flush_lsn)
+        if self.acceptor.appender != connection:
+            return None
+        pace = self._writer.at_once()
+        tail = None if pace is None else self.store.tail(self.acceptor.flush_lsn, pace)
         if tail is None:
             return None
-        steady = steady_state(self.acceptor, tail.end_lsn)
+        ports = tail.append, answer, self._around.commit_moved
+        steady = steady_state(self.acceptor, connection, tail.end_lsn, *ports)
         if steady is None:
             tail.close()
             return None
-        self._steady = steady, tail
-        return self._steady
+        self._steady, self._tail = steady, tail
+        return steady
 
     def _void_steady(self) -> None:
-        if self._steady is not None:
-            self._steady[1].close()
-            self._steady = None
+        if self._steady is None or self._tail is None:
+            return
+        self._groups_written += self._steady.groups_written
+        self._tail.close()
+        self._steady = self._tail = None
 
     def post(self, event: Event) -> None:
         """Step the core with this event, after those that came before."""
@@ -319,7 +315,7 @@ class Driver:
             return
         begin_lsn, end_lsn = cast(Range, result)
         self._queued_bytes -= end_lsn - begin_lsn
-        self.groups_written += 1
+        self._groups_written += 1
         self.post(WalFlushed(end_lsn))
         self._write_group()
         self._prepare_ahead(end_lsn)
@@ -397,7 +393,7 @@ class Driver:
     @property
     def whole_lsn(self) -> Lsn:
         """Committed whole records end here, as far as anybody has looked (rule 13)."""
-        return self._whole.end_lsn
+        return min(self._whole.end_lsn, self.acceptor.commit_lsn)
 
     def find_whole(self, done: Callable[[WalkeeperError | None], None]) -> bool:
         """Looks how far `whole_lsn` goes now; False if nothing has happened since the last look."""

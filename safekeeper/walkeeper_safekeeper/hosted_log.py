@@ -84,7 +84,7 @@ class HostedLog:
             opened.durable,
             first_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
-            record_lsn=opened.flush_lsn,
+            record_lsn=opened.record_lsn,
         )
         self.driver = Driver(
             acceptor,
@@ -184,7 +184,7 @@ class HostedLog:
         store, settings, offload = self.driver.store, self._settings, self.offload
         keep_bytes = kept_bytes(
             settings.wal_keep_bytes,
-            used_bytes=len(store.segments) * self.segment_bytes,
+            used_bytes=store.used_bytes,
             size_max=settings.wal_bytes_max,
         )
         self.driver.remove_below(
@@ -327,7 +327,7 @@ class HostedLog:
         """
         if self.logical is not None:
             return self.commit_lsn
-        return min(self.driver.whole_lsn, self.commit_lsn)
+        return self.driver.whole_lsn
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""

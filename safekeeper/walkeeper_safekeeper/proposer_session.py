@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -70,13 +71,7 @@ class ProposerSession:
         self._pending = 0
         self._among = among
         among.add(self)
-
-    def on_frames(self, memory: bytearray, size: int) -> int:
-        """The next WAL of a steady leader."""
-        log = self._log
-        if log is None:
-            return 0
-        return log.driver.append_at_once(self._number, memory, size, self.connection.write)
+        self.on_frames: TakeFrames = _takes_nothing
 
     def on_message(self, message: Message) -> None:
         match message:
@@ -116,6 +111,8 @@ class ProposerSession:
             return None
         self._log = found
         found.sessions[self._number] = self
+        append = found.driver.append_at_once  # the next WAL of a steady leader
+        self.on_frames = partial(append, self._number, self.connection.write)
         return found
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
@@ -159,3 +156,8 @@ class ProposerSession:
         if self._log is not None:
             self._log.sessions.pop(self._number, None)
             self._log.driver.post(ConnectionLost(self._number))
+
+
+def _takes_nothing(memory: bytearray, size: int) -> int:
+    """Before a greeting has named a log."""
+    return 0

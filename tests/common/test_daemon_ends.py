@@ -59,7 +59,6 @@ raise SystemExit(run_daemon(main, log_level="INFO"))
 ENDS = {
     "a job on a thread": "worker.submit(fail, print)",
     "a brief job": "worker.submit(fail, print, brief=True)",
-    "a job at once": "worker.run_at_once(fail)",
     "what follows a job": "worker.submit(int, lambda _: fail())",
     "a callback": "loop.call_soon(fail)",
     "a task that nobody waits for": "asyncio.create_task(asyncio.to_thread(fail))",

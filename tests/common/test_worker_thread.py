@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from walkeeper_common.errors import StorageError
-from walkeeper_common.shell.worker_thread import BRIEF_S, SHARE_S, LoopShare, WorkerThread
+from walkeeper_common.pace import BRIEF_S
+from walkeeper_common.shell.worker_thread import SHARE_S, LoopShare, WorkerThread
 
 LOOP = "loop"
 
@@ -118,6 +119,25 @@ def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again() -> None:
         assert ran[1] == ("after it", LOOP), "it was on its way already"
         assert ran[2] == ("quick", "disk")
         assert ran[-1] == ("quick", LOOP)
+
+    played(story)
+
+
+def test_brief_jobs_need_not_be_submitted_while_nothing_is_before_them() -> None:
+    async def story(stage: Stage) -> None:
+        share = LoopShare()
+        worker = stage.worker("disk", share)
+        pace = worker.at_once()
+        assert pace is not None and stage.worker("reader", None).at_once() is None
+        stage.submit(worker, "one")
+        assert worker.at_once() is None, "behind what was submitted"
+        await stage.finished()
+        assert worker.at_once() is pace
+        pace.usual_s = BRIEF_S  # as whoever ran them has found
+        assert worker.at_once() is None
+        pace.usual_s = 0.0
+        assert stage.worker("another", share).at_once() is None
+        assert worker.at_once() is None, "there are two now"
 
     played(story)
 

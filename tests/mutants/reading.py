@@ -25,7 +25,7 @@ READING = (
         (
             Edit(
                 WHOLE,
-                "    end_lsn = store.record_end(commit_lsn, known.end_lsn).end_lsn\n",
+                "    end_lsn = store.record_end(commit_lsn, known.end_lsn).next_lsn\n",
                 "    end_lsn = commit_lsn\n",
             ),
         ),

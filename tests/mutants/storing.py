@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import COMMON, SAFEKEEPER, Edit, Mutant
 
 DRIVER = SAFEKEEPER + "driver.py"
+WAL_FORMAT = COMMON + "postgres/walformat.py"
 LOG_FOLDER = SAFEKEEPER + "storage/log_folder.py"
 WAL_RECOVERY = SAFEKEEPER + "storage/wal_recovery.py"
 WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
@@ -40,11 +41,8 @@ STORING = (
         "wal_store",
         "no segment is prepared behind one that a cut took",
         (
-            Edit(
-                WAL_STORE,
-                "        if self._file_of(lsn) in self._files:\n            self._ensure_file(self",
-                "        if True:\n            self._ensure_file(self",
-            ),
+            Edit(WAL_STORE, "        if before in self._files:\n", "        if True:\n"),
+            Edit(WAL_STORE, " or before not in (None, *self._files):", ":"),
         ),
     ),
     Mutant(
@@ -96,6 +94,29 @@ STORING = (
         ),
     ),
     Mutant(
+        "padding-is-not-looked-at",
+        "walformat",
+        "what aligns a record is zeros, or recovery would keep what nobody wrote",
+        (
+            Edit(
+                WAL_FORMAT,
+                "            if end & 7 and any(view[end : (end + 7) & ~7]):\n"
+                "                break\n",
+            ),
+            Edit(WAL_FORMAT, "        self._check_alignment(start, padding)\n"),
+        ),
+        turns_red="tests/common/test_wal_format.py"
+        "::test_any_flipped_bit_below_the_end_is_corruption_or_seen_by_a_scan",
+    ),
+    Mutant(
+        "foreign-pages-are-taken",
+        "wal_store",
+        "a page that recovery keeps is of this system and of the timeline that its place has",
+        (Edit(WAL_STORE, "            foreign=self._foreign,\n"),),
+        turns_red="tests/safekeeper/test_wal_store.py"
+        "::test_a_page_that_is_not_this_logs_ends_a_scan",
+    ),
+    Mutant(
         "recovery-leaves-old-bytes",
         "wal_recovery",
         "recovery zeroes what lies behind the end",
@@ -108,7 +129,7 @@ STORING = (
         (
             Edit(
                 WAL_RECOVERY,
-                "    return RecordEnd(end.start_lsn, end.end_lsn), end.reason",
+                "    return RecordEnd(end.start_lsn, end.end_lsn, end.switched_to), end.reason",
                 "    return RecordEnd(end.start_lsn, max(end.end_lsn, commit_lsn)), end.reason",
             ),
         ),
@@ -120,8 +141,9 @@ STORING = (
         (
             Edit(
                 LOG_FOLDER,
-                "            commit_lsn=min(durable.commit_lsn, flush_lsn),\n"
-                "            reached_lsn=min(durable.reached_lsn, facts.clamped(flush_lsn)),\n",
+                "            commit_lsn=min(durable.commit_lsn, found.flush_lsn),\n"
+                "            reached_lsn=min(durable.reached_lsn, "
+                "facts.clamped(found.flush_lsn)),\n",
                 "",
             ),
         ),

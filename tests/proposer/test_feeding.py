@@ -1,18 +1,35 @@
-"""Two laggards behind one donor: each gets every byte, whoever the answers were meant for."""
+"""Laggards behind one donor: each gets every byte, whoever the answers were meant for."""
 
 from __future__ import annotations
 
 from tests.safekeeper.test_wal_store import ONE_TIMELINE
-from walkeeper_common.history import Ballot
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.wire.framing import crc_of
-from walkeeper_common.wire.messages import AppendRequest
+from walkeeper_common.wire.messages import (
+    NO_FEEDBACK,
+    AppendRequest,
+    AppendResponse,
+    Reject,
+    RejectCode,
+    VoteResponse,
+)
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_proposer.consensus.campaign import Campaign, Phase
 from walkeeper_proposer.consensus.feeding import Feeder
-from walkeeper_proposer.consensus.progress import IN_FLIGHT_BYTES_MAX, Member, Stage
-from walkeeper_proposer.consensus.proposer_events import Send
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import (
+    IN_FLIGHT_BYTES_MAX,
+    REFUSED_TICKS,
+    Member,
+    Stage,
+)
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import Effect, Received, Send, Tick
 from walkeeper_proposer.consensus.wal_window import WalWindow
 
+SEGMENT = 16 << 20
 BALLOT = Ballot(2, b"p" * 16)
 START, END = Lsn(0x10000), Lsn(0x11000)
 
@@ -39,3 +56,47 @@ def test_a_second_answer_goes_to_the_laggard_that_still_waits() -> None:
     sent = feeder.on_donated(answer, members)
     assert [(e.link, type(e.message)) for e in sent if isinstance(e, Send)] == [(2, AppendRequest)]
     assert other.next_lsn == END
+
+
+def test_a_donor_that_could_not_be_read_is_asked_again() -> None:
+    """What a laggard needs may be in an archive alone, which fails once: commits hung until the
+    proposer was started again."""
+    members = ("1#aa", "2#bb", "3#cc")
+    begin_lsn, behind_lsn, end_lsn = Lsn(SEGMENT), Lsn(5 * SEGMENT), Lsn(60 * SEGMENT)
+    configuration = Configuration(
+        1, b"u" * 16, 1, SEGMENT, "15.18", LogKind.PHYSICAL, begin_lsn, 1, members, 2
+    )
+    ballots = NO_BALLOT, Ballot(1, b"q" * 16)
+    history = tuple(Fragment(ballot, begin_lsn, 1, False, members, 2) for ballot in ballots)
+
+    def vote(flush_lsn: Lsn) -> VoteResponse:
+        return VoteResponse(1, BALLOT, True, begin_lsn, flush_lsn, flush_lsn, behind_lsn, history)
+
+    core = Proposer(Campaign("main", BALLOT.proposer_id, 3))
+    core.phase, core.configuration, core.ballot = Phase.LEADING, configuration, BALLOT
+    donor, _, laggard = core.members  # the second one is gone for good
+    core.leader = Leader(configuration, BALLOT, vote(end_lsn), core.members, core.campaign)
+    ends = {donor.link: end_lsn, laggard.link: behind_lsn}
+
+    def asked(effects: list[Effect]) -> list[int]:
+        sent = [effect for effect in effects if isinstance(effect, Send)]
+        return [effect.link for effect in sent if isinstance(effect.message, ReadRequest)]
+
+    def answered(member: Member) -> list[Effect]:
+        flush_lsn = ends[member.link]
+        response = AppendResponse(1, BALLOT, flush_lsn, flush_lsn, NO_FEEDBACK)
+        return core.step(Received(member.link, response))
+
+    for member, name in ((donor, members[0]), (laggard, members[2])):
+        member.name, member.vote = name, vote(ends[member.link])
+        core.leader.elect(member)
+    assert answered(donor) == []
+    assert set(asked(answered(laggard))) == {donor.link}
+    refusal = Reject(RejectCode.WAL_REMOVED, "the archive cannot be read: 503 Slow Down", BALLOT)
+    assert asked(core.step(Received(donor.link, refusal))) == []
+    reads = []
+    for _ in range(REFUSED_TICKS):
+        for member in (donor, laggard):
+            answered(member)
+        reads.append(asked(core.step(Tick())))
+    assert not any(reads[:-1]) and set(reads[-1]) == {donor.link}

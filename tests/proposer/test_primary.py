@@ -297,6 +297,31 @@ def test_a_paused_stream_outlives_wal_sender_timeout(server: PostgresServer) -> 
     assert "due to replication timeout" not in server.log_text()
 
 
+def test_a_stream_that_is_paused_before_it_has_started_brings_nothing(
+    server: PostgresServer,
+) -> None:
+    """The window may still be full of what no quorum has when a primary is connected to again: its
+    proposer took in all that came, without a bound."""
+
+    async def body() -> None:
+        start = await flush_lsn(server)
+        await sql(
+            server, "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 4000) i"
+        )
+        async with connected(server.dsn()) as shell:
+            streaming = asyncio.create_task(shell.stream(start))
+            await asyncio.sleep(0)
+            shell.primary.pause()
+            await streaming
+            await asyncio.sleep(0.5)
+            assert not shell.wal and not shell.of(PrimaryLost)
+            shell.primary.resume()
+            end = await flush_lsn(server)
+            await until(lambda: shell.end_lsn >= end)
+
+    on_server(body)
+
+
 def test_a_fast_shutdown_does_not_wait_for_a_stream_that_is_served(server: PostgresServer) -> None:
     async def body() -> None:
         start = await flush_lsn(server)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, StorageError
+from walkeeper_common.pace import Pace
 from walkeeper_common.shell.descriptors import (
     DESCRIPTORS_MIN,
     connections_allowed,
@@ -102,7 +103,8 @@ def test_what_is_used_again_and_again_stays_open(
     monkeypatch.setattr(os, "open", watched)
     tail = busy.writer("tail")
     for i in range(50):
-        tail.write(0, b"%02d" % i)
+        tail.write(b"%02d" % i, 0)
+        tail.sync()
         if i % 4 == 3:  # something else has happened in its log
             tail.close()
             tail = busy.writer("tail")
@@ -147,7 +149,8 @@ def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Pa
 def put_durably(disk: RealDisk, name: str, data: bytes) -> None:
     writer = disk.writer(name)
     try:
-        writer.write(0, data)
+        assert writer.write(data, 0) == len(data)
+        writer.sync()
     finally:
         writer.close()
 
@@ -396,19 +399,19 @@ def test_the_short_way_to_the_tail_has_a_descriptor_or_is_not_there(tmp_path: Pa
     (disk,) = disks_on(tmp_path, OpenFiles(100), 1)
     store = make_store(disk)
     store.create(wal.start_lsn)
-    half, later = wal.start_lsn + 5000, wal.start_lsn + 5100
+    half, later, pace = wal.start_lsn + 5000, wal.start_lsn + 5100, Pace(lambda: 0.0)
     store.append(wal.start_lsn, [wal.read(wal.start_lsn, half)])
-    tail = store.tail(half)
+    tail = store.tail(half, pace)
     assert tail is not None
     disk.close()
     with no_descriptors():
         assert tail.append(half, wal.read(half, later)), "it kept its own"
     tail.close()
     with no_descriptors():
-        assert store.tail(later) is None
+        assert store.tail(later, pace) is None
         with pytest.raises(SegmentNotAllocated):
             store.append(later, [wal.read(later, wal.end_lsn)])
-    tail = store.tail(later)
+    tail = store.tail(later, pace)
     assert tail is not None and tail.append(later, wal.read(later, wal.end_lsn))
     tail.close()
     assert store.read(wal.start_lsn, wal.end_lsn) == wal.read(wal.start_lsn, wal.end_lsn)

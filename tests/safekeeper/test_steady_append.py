@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from tests.frames import frames_of, messages_in
+from tests.frames import frames_of, message_in, messages_in
 from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
 from tests.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
 from walkeeper_common.postgres.walpages import FIRST_IS_OVERWRITE_CONTRECORD, FLAGS_OFFSET
-from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import (
     AppendRequest,
     AppendResponse,
+    Buffer,
     Feedback,
     ProposerElected,
     Reject,
@@ -189,12 +192,39 @@ def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
     page = bench.driver.acceptor.flush_lsn.round_up(WAL_PAGE_BYTES)
     wal = bytearray(300)
     wal[100 + FLAGS_OFFSET] = FIRST_IS_OVERWRITE_CONTRECORD
-    tail = store.tail(page - 100)
+    tail = store.tail(page - 100, Pace(lambda: 0.0))
     assert tail is not None
     operations = disk.operations
     assert not tail.append(page - 100, wal) and disk.operations == operations
     wal[100 + FLAGS_OFFSET] = 0
     assert tail.append(page - 100, wal) and disk.operations == operations + 2
+
+
+def test_heartbeats_do_not_ask_for_the_loop() -> None:
+    """An idle log's would keep the busy one beside it from having the loop."""
+    bench, wal, end = steady()
+    asked, at_once = list[None](), bench.writer.at_once
+    bench.writer.at_once = lambda: (asked.append(None), at_once())[1]  # type: ignore[method-assign]
+    heartbeat = AppendRequest(1, BALLOT, 1, end, end, end, START, 0, b"")
+    for _ in range(3):
+        bench.receive(heartbeat)
+        assert not asked
+    bench.append(end, wal.read(end, end + 100))
+    assert len(asked) == 1
+
+
+def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
+    """What follows is handed to the thread, which finds out when it is quick again."""
+    bench, wal, end = steady()
+    seconds = iter([0.0, AVERAGED_JOBS * BRIEF_S])
+    pace = Pace(lambda: next(seconds))
+    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.driver.acceptor.flush_lsn == end and not bench.writer.jobs
+    end = bench.append(end, wal.read(end, end + 100))
+    assert bench.driver.acceptor.flush_lsn < end and bench.writer.jobs
+    bench.writer.run_all()
+    assert bench.driver.acceptor.flush_lsn == end
 
 
 def test_the_tails_file_is_held_until_the_next_event() -> None:
@@ -239,8 +269,18 @@ def damaged(frames: bytearray, random: Random) -> bytearray:
 
 def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
     bench, wal, end = steady()
-    acceptor, random, known = bench.driver.acceptor, Random(5), 0
+    random, known = Random(5), 0
     for _ in range(4000):
+        acceptor = copy(bench.driver.acceptor)
+        written, answers = list[tuple[int, bytes]](), list[Message]()
+
+        def write(lsn: int, data: Buffer, to: list[tuple[int, bytes]] = written) -> bool:
+            to.append((lsn, bytes(data)))
+            return True
+
+        def answer(frame: list[Buffer], size: int, to: list[Message] = answers) -> None:
+            to.append(message_in(frame, size))
+
         sizes = (random.choice((0, 1, 40)), random.choice((0, 30)))
         appends, begin = list[AppendRequest](), end
         for size in sizes[: random.choice((1, 2))]:
@@ -249,17 +289,21 @@ def test_what_is_known_by_its_bytes_is_what_they_say() -> None:
             appends.append(AppendRequest(1, BALLOT, 1, *lsns, crc_of(payload), payload))
             begin = begin + size
         frames = damaged(frames_of(*appends), random)
-        state = steady_state(acceptor, end + 500)
+        state = steady_state(acceptor, 1, end + 500, write, answer, lambda _: None)
         assert state is not None
-        found = state.wal_of(frames, len(frames))
-        if found is None:
+        taken = state.take(frames, len(frames))
+        if not taken:
+            assert not written and not answers and acceptor.flush_lsn == end
             continue
         known += 1
-        said = messages_in(frames[: state.taken])
+        said = messages_in(frames[:taken])
         assert all(isinstance(one, AppendRequest) for one in said)
         asked = [one for one in said if isinstance(one, AppendRequest)]
-        assert bytes(found) == b"".join(bytes(one.payload) for one in asked)
+        payload = b"".join(bytes(one.payload) for one in asked)
+        assert written == ([(end, payload)] if payload else [])
         assert {(one.generation, one.ballot, one.timeline) for one in asked} == {(1, BALLOT, 1)}
         assert [one.begin_lsn for one in asked] == [end, *(one.end_lsn for one in asked)][:-1]
-        assert asked[-1].end_lsn == state.end_lsn < end + 500
+        assert asked[-1].end_lsn == acceptor.flush_lsn < end + 500
+        acked = [one.flush_lsn for one in answers if isinstance(one, AppendResponse)]
+        assert acked == [acceptor.flush_lsn] * len(written) and len(answers) == len(acked)
     assert 500 < known < 3500

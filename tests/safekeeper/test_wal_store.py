@@ -14,10 +14,10 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk
-from tests.wal_maker import PAGE, WalMaker, random_wal
+from tests.wal_maker import PAGE, SYSTEM_ID, WalMaker, random_wal
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.disk.real_disk import RealDisk
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
@@ -30,12 +30,21 @@ ONE_TIMELINE = Timelines([Fragment(NO_BALLOT, Lsn(0), 1, False, (), 1)])
 
 def make_store(disk: Disk, segment_bytes: int = SEGMENT) -> WalStore:
     return WalStore(
-        disk, segment_bytes=segment_bytes, timelines=ONE_TIMELINE, lock=threading.Lock()
+        disk,
+        segment_bytes=segment_bytes,
+        timelines=ONE_TIMELINE,
+        system_id=SYSTEM_ID,
+        lock=threading.Lock(),
     )
 
 
 def recover(store: WalStore, facts: DurableFacts) -> Recovered:
     return recover_marking(store, facts, mark_cut=lambda lsn: None)
+
+
+def segments_of(store: WalStore) -> list[Lsn]:
+    """The starts of those that are there, also of those prepared ahead."""
+    return sorted({start for start, _ in store.found_files()})
 
 
 def made_wal(seed: int, size: int = 100_000) -> WalMaker:
@@ -103,6 +112,22 @@ def test_what_is_appended_in_pieces_comes_back(disk: Disk) -> None:
     assert recover(again, facts_of(wal)).flush_lsn == wal.end_before(wal.end_lsn)[1]
 
 
+@pytest.mark.parametrize(
+    ("offset", "value", "reason"),
+    [(4, 2, "is of timeline 2, not 1"), (24, SYSTEM_ID + 1, f"is of system {SYSTEM_ID + 1}")],
+)
+def test_a_page_that_is_not_this_logs_ends_a_scan(offset: int, value: int, reason: str) -> None:
+    """No CRC covers its header, and a power cut may leave anything of what nobody was told of."""
+    disk, wal = FaultyDisk(Random(1)), plain_wal(1, 70)
+    filled(disk, wal)
+    page_lsn = wal.start_lsn + SEGMENT
+    name = segment_name(1, page_lsn, SEGMENT)
+    size = 4 if offset == 4 else 8
+    disk.damage(name, offset, value.to_bytes(size, "little"))
+    found = recover(make_store(disk), facts_of(wal))
+    assert found.flush_lsn == wal.end_before(page_lsn)[1] and reason in found.reason
+
+
 def test_thousands_of_buffers_are_one_append(disk: Disk) -> None:
     wal = plain_wal(3, 30)
     store = make_store(disk)
@@ -118,7 +143,7 @@ def test_truncated_wal_is_gone_and_other_wal_takes_its_place(disk: Disk) -> None
     cut = wal.records[20].end_lsn
     for _ in range(2):
         store.truncate(cut)
-        assert store.segments == [wal.start_lsn]
+        assert segments_of(store) == [wal.start_lsn]
         assert not any(store.read(cut, wal.start_lsn + SEGMENT))
     wal.forget_after(cut)
     for _ in range(50):
@@ -157,9 +182,32 @@ def test_the_next_segment_can_be_prepared_ahead(disk: Disk) -> None:
     wal = plain_wal(7, 3)
     store = filled(disk, wal)
     store.prepare_ahead(wal.end_lsn)
-    assert store.segments == [wal.start_lsn, wal.start_lsn + SEGMENT]
+    assert segments_of(store) == [wal.start_lsn, wal.start_lsn + SEGMENT]
     store.prepare_ahead(wal.end_lsn + 5 * SEGMENT)
-    assert len(store.segments) == 2, "a late request leaves no gap"
+    assert len(segments_of(store)) == 2, "a late request leaves no gap"
+
+
+def test_a_segment_that_is_prepared_beside_a_cut_leaves_no_gap(disk: Disk) -> None:
+    """The allocator is late: the cut takes the last segment, then the one that it goes by."""
+    wal = plain_wal(9, 400)
+    store = filled(disk, wal)
+    last = segments_of(store)[-1]
+    unlink, inside, cutting = disk.unlink, threading.Event(), threading.Event()
+
+    def slow_unlink(name: str) -> None:
+        unlink(name)
+        inside.set()
+        cutting.wait(0.2)
+
+    disk.unlink = slow_unlink  # type: ignore[method-assign]
+    cut = threading.Thread(target=store.truncate, args=(wal.end_before(wal.start_lsn + 900)[1],))
+    cut.start()
+    assert inside.wait(10)
+    preparing = threading.Thread(target=store.prepare_ahead, args=(last - SEGMENT,))
+    preparing.start()
+    cut.join()
+    preparing.join()
+    assert segments_of(store) == [wal.start_lsn]
 
 
 def test_a_control_file_is_replaced_whole(disk: Disk) -> None:
@@ -192,7 +240,7 @@ def test_truncation_inside_an_incomplete_record_and_at_a_segment_start(disk: Dis
         assert recover(make_store(disk), facts).flush_lsn == wal.end_before(cut)[1]
     store = make_store(disk)
     assert recover(store, facts_of(wal)).flush_lsn == wal.start_lsn
-    assert store.segments == [wal.start_lsn]
+    assert segments_of(store) == [wal.start_lsn]
 
 
 # Corruption

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
@@ -25,14 +25,17 @@ logger = logging.getLogger("walkeeper.connection")
 
 UNSENT_BYTES_MAX = 64 << 20
 
+TakeFrames: TypeAlias = Callable[[bytearray, int], int]
+
 
 class Owner(Protocol):
-    """Whoever speaks on this connection."""
+    """Whoever speaks on this connection.
 
-    def on_frames(self, memory: bytearray, size: int) -> int:
-        """The first `size` bytes were received and begin with a frame: how many of them, in whole
-        frames, are done with. 0, and nothing done: `on_message` gets what they say."""
-        ...
+    `on_frames`: the first `size` bytes of a memory were received and begin with a frame; how many
+    of them, in whole frames, are done with. 0, and nothing done: `on_message` gets what they say.
+    """
+
+    on_frames: TakeFrames
 
     def on_message(self, message: Message) -> None: ...
 

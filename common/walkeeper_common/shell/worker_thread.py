@@ -7,7 +7,8 @@ raised on the loop, where it ends the daemon.
 A thread costs two wake-ups a job, more than a fast disk's fdatasync. So a *brief* job runs on the
 loop itself, as soon as the loop has taken in what is there, while three things hold: nothing is
 before it on the thread, such jobs have lately been short (BRIEF_S, on average), and no other worker
-of this process does the same (`LoopShare`): two of them would wait for each other.
+of this process does the same (`LoopShare`): two of them would wait for each other. Whoever has one
+brief job after the other asks once (`at_once`) and keeps the pace of them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from time import monotonic
 from typing import TypeVar
 
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
 
 Job = Callable[[], object]
 Done = Callable[[object], None]
 T = TypeVar("T")
 
-BRIEF_S = 0.005
-SHARE_S = 1.0  # how long a worker counts as busy after its last brief job
-AVERAGED_JOBS = 8
+# How long a worker counts as busy after it has asked for the loop: one that has many brief jobs
+# asks each second, or at its log's next tick.
+SHARE_S = 3.0
 
 
 class LoopShare:
@@ -40,7 +42,7 @@ class LoopShare:
         self._used_s = self._shared_s = -SHARE_S
 
     def is_free_for(self, worker: object, now_s: float) -> bool:
-        """Also notes that `worker` has a brief job now."""
+        """Also notes that `worker` has a brief job now, or some from now on."""
         if worker is not self._worker:
             if self._used_s + SHARE_S > now_s:
                 self._shared_s = now_s
@@ -61,7 +63,7 @@ class WorkerThread:
         self._on_defect, self._share = on_defect, share
         self._on_thread = 0  # jobs that the thread has, or whose `done` has not been called yet
         self._on_loop: deque[tuple[Job, Done]] = deque()
-        self._usual_s = 0.0  # what a brief job takes, averaged over the last ones
+        self._pace = Pace(monotonic)
         # A daemon thread: a disk that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -78,21 +80,14 @@ class WorkerThread:
             self._hand_over(*self._on_loop.popleft())
         self._hand_over(job, done)
 
-    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
-        """What a brief job returned, or the WalkeeperError that it raised; None, and nothing done,
-        if it would have to wait for something or should not hold up the loop."""
-        share, started_s = self._share, monotonic()
-        if share is None or self._on_loop or not self._may_block_loop(share, started_s):
+    def at_once(self) -> Pace | None:
+        """Until the next `submit`, brief jobs need not be submitted: whoever has one runs it on the
+        loop, while this pace says that they are brief, and keeps it. None: one would have to wait
+        for something, or should not hold up the loop."""
+        share = self._share
+        if share is None or self._on_loop or not self._may_block_loop(share, monotonic()):
             return None
-        try:
-            result = job(*arguments)
-        except WalkeeperError as error:
-            result = error
-        except BaseException as error:
-            self._on_defect(error)
-            raise
-        self._usual_s += (monotonic() - started_s - self._usual_s) / AVERAGED_JOBS
-        return result
+        return self._pace
 
     def stop(self) -> None:
         while self._on_loop:
@@ -101,7 +96,7 @@ class WorkerThread:
 
     def _may_block_loop(self, share: LoopShare, now_s: float) -> bool:
         is_alone = share.is_free_for(self, now_s)
-        return is_alone and self._on_thread == 0 and self._usual_s < BRIEF_S
+        return is_alone and self._on_thread == 0 and self._pace.usual_s < BRIEF_S
 
     def _run_timed(self, job: Job) -> object:
         """What it returned, or the WalkeeperError that it raised."""
@@ -111,7 +106,8 @@ class WorkerThread:
         except WalkeeperError as error:
             return error
         finally:
-            self._usual_s += (monotonic() - started_s - self._usual_s) / AVERAGED_JOBS
+            pace = self._pace
+            pace.usual_s += (monotonic() - started_s - pace.usual_s) / AVERAGED_JOBS
 
     def _run_on_loop(self) -> None:
         if not self._on_loop:

@@ -115,12 +115,14 @@ crc_of: Callable[[Buffer], int] = crc32c.crc32c
 # once. An AppendRequest's frame: the length of what follows it, that, begin_lsn, end_lsn,
 # commit_lsn, restart_lsn, the WAL's CRC; then the WAL.
 APPEND_FRAME = Struct("!I33sQQQQI")
-APPEND_REST_BYTES = APPEND_FRAME.size - 4
+APPEND_FRAME_BYTES = APPEND_FRAME.size
+APPEND_REST_BYTES = APPEND_FRAME_BYTES - 4
 _APPEND_TERM = Struct("!BIQ16sI")
 
 # An AppendResponse's frame: a head that is the same in all of a term, flush_lsn,
 # durable_commit_lsn, and the feedback's three fields.
 ACK_FRAME = Struct("!33sQQQQQ")
+ACK_BYTES = ACK_FRAME.size
 
 
 def append_term(generation: int, ballot: Ballot, timeline: int) -> bytes:

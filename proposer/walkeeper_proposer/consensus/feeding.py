@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import APPEND_FRAME, APPEND_REST_BYTES, crc_of
+from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
@@ -92,20 +92,6 @@ class Feeder:
                 last = self.last
         return effects
 
-    def feed_alike(
-        self, members: Sequence[Member], term: bytes, begin_lsn: Lsn, wal: memoryview
-    ) -> list[Buffer]:
-        """The frame of new WAL of the primary, for members that have all been sent what was before
-        it. `term`: of framing.py's `append_term`."""
-        window, commit_lsn, crc = self.window, self.commit_lsn, crc_of(wal)
-        window.append(begin_lsn, wal, crc)
-        end_lsn = window.end_lsn
-        for member in members:
-            member.next_lsn, member.told_commit_lsn = end_lsn, commit_lsn
-        size = APPEND_REST_BYTES + len(wal)
-        lsns = begin_lsn, end_lsn, commit_lsn, self.restart_lsn
-        return [APPEND_FRAME.pack(size, term, *lsns, crc), wal]
-
     def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         """All that may be sent to this member now, within its bound of bytes in flight."""
         effects: list[Effect] = []
@@ -166,12 +152,11 @@ class Feeder:
             return self.feed(member, everyone)
         return []
 
-    def trim(self, members: Iterable[Member]) -> None:
-        """Forget what every attached safekeeper was sent and a quorum has."""
-        if self.window.is_empty:
-            return
+    def trim(self, members: Iterable[Member]) -> bool:
+        """Forget what every attached safekeeper was sent and a quorum has. Whether the window is
+        full all the same."""
         needed_lsn = self.window.end_lsn
         for member in members:
-            if member.stage is Stage.STREAMING and member.next_lsn < needed_lsn:
+            if member.next_lsn < needed_lsn and member.stage is Stage.STREAMING:
                 needed_lsn = member.next_lsn
-        self.window.trim(needed_lsn=needed_lsn, commit_lsn=self.commit_lsn)
+        return self.window.trim(needed_lsn=needed_lsn, commit_lsn=self.commit_lsn)

@@ -7,7 +7,7 @@ Built once an election is won and the primary has passed the gate; lives until t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from walkeeper_common.errors import WalkeeperError
@@ -26,6 +26,7 @@ from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendResponse,
+    Feedback,
     ProposerElected,
     VoteResponse,
 )
@@ -204,8 +205,7 @@ class Leader:
 
     def bound_window(self) -> list[Effect]:
         """Forget what nobody needs; the primary waits while what is left is too much."""
-        self.feeder.trim(self.members)
-        is_full = self.window.is_full
+        is_full = self.feeder.trim(self.members)
         if is_full == self.is_paused or not self.is_streaming:
             return []
         self.is_paused = is_full
@@ -227,28 +227,26 @@ class Leader:
         is_new, member.attached = not member.attached, True
         member.durable_commit_lsn = response.durable_commit_lsn
         news, member.feedback = response.feedback != member.feedback, response.feedback
-        counted, flush_lsn = self.counted(), response.flush_lsn
-        return list(self.on_flushed(member, flush_lsn, counted, is_new=is_new, news=news))
+        member.flush_lsn, member.silent_ticks = response.flush_lsn, 0
+        moves = self.advance_commit(self.counted())
+        effects = self.report() if moves or news else []
+        if moves or is_new or self.goes_on_behind(member):
+            effects += self.go_on(member, moves=moves, is_new=is_new)
+        return effects
 
-    def on_flushed(
-        self, member: Member, flush_lsn: Lsn, counted: Counted, *, is_new: bool, news: bool
-    ) -> Iterable[Effect]:
-        """It has made WAL durable up to here. `is_new`: it has just attached; `news`: of what the
-        standbys behind it say. A commit waits for the first effects: they may be performed before
-        the rest is found."""
-        member.flush_lsn, member.silent_ticks = flush_lsn, 0
-        moved = self.advance_commit(counted) or (self.report() if news else [])
-        if moved or is_new or self.is_paused or member.next_lsn < self.window.end_lsn:
-            return self._go_on(member, moved, is_new=is_new)
-        return moved
+    def goes_on_behind(self, member: Member) -> bool:
+        """Whether its ack makes room for something, although no commit moves."""
+        return self.is_paused or member.next_lsn < self.window.end_lsn
 
-    def _go_on(self, member: Member, moved: list[Effect], *, is_new: bool) -> Iterator[Effect]:
-        yield from moved
+    def go_on(self, member: Member, *, moves: bool, is_new: bool = False) -> list[Effect]:
+        """What an ack leads to, behind the report."""
+        effects = self._announce_soon() if moves else []
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
-        yield from fed
-        if moved or fed or self.is_paused:
-            yield from self.bound_window()
+        effects += fed
+        if moves or fed or self.is_paused:
+            effects += self.bound_window()
+        return effects
 
     def on_lost(self, member: Member) -> list[Effect]:
         """Forget it. Its standbys hold up nothing any more, whether or not WAL comes
@@ -262,19 +260,24 @@ class Leader:
         by_name = {m.name: m for m in self.members if m.attached}
         return [[by_name.get(name, NOBODY) for name in names] for names in self._member_sets]
 
-    def advance_commit(self, counted: Counted) -> list[Effect]:
-        """Rule 10: the LSN that an ack quorum has made durable in this term."""
+    def advance_commit(self, counted: Counted) -> bool:
+        """Rule 10: the LSN that an ack quorum has made durable in this term. Whether it moved."""
+        feeder, start_lsn, quorum = self.feeder, self.start_lsn, self.configuration.ack_quorum
         restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
         for members in counted:  # two while a member is replaced: both must have it
-            flushed = [m.flush_lsn if m.flush_lsn >= self.start_lsn else ZERO_LSN for m in members]
-            restart_lsn = min(restart_lsn, *flushed)
-            commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, self.configuration.ack_quorum))
-        if restart_lsn > self.feeder.restart_lsn:
-            self.feeder.restart_lsn = restart_lsn
+            flushed = []
+            for member in members:
+                lsn = member.flush_lsn
+                flushed.append(lsn if lsn >= start_lsn else ZERO_LSN)
+            flushed.sort()
+            restart_lsn = min(restart_lsn, flushed[0])
+            commit_lsn = min(commit_lsn, acknowledged_lsn(flushed, quorum))
+        if restart_lsn > feeder.restart_lsn:
+            feeder.restart_lsn = restart_lsn
         if commit_lsn <= self.commit_lsn:
-            return []
-        self.commit_lsn = self.feeder.commit_lsn = commit_lsn
-        return self.report() + self._announce_soon()
+            return False
+        self.commit_lsn = feeder.commit_lsn = commit_lsn
+        return True
 
     def _announce_soon(self) -> list[Effect]:
         """Rule 10's heartbeat when commit_lsn moves. Under load an append carries it first."""
@@ -290,11 +293,18 @@ class Leader:
         return [self.feeder.heartbeat(m) for m in behind]
 
     def report(self) -> list[Effect]:
-        """To PostgreSQL: never past what this term received of the primary (rule 12)."""
+        """What PostgreSQL is to be told."""
+        lsn = self.told_lsn()
+        return [] if lsn is None else [Report(lsn, self.feedback())]
+
+    def told_lsn(self) -> Lsn | None:
+        """Never past what this term received of the primary (rule 12); None: nothing."""
         lsn = min(self.commit_lsn, self.window.end_lsn)
-        if not self.is_streaming or lsn < self.start_lsn:
-            return []
-        return [Report(lsn, tuple([m.feedback for m in self.members if m.attached]))]
+        return lsn if self.is_streaming and lsn >= self.start_lsn else None
+
+    def feedback(self) -> tuple[Feedback, ...]:
+        """Of the standbys behind each safekeeper."""
+        return tuple([m.feedback for m in self.members if m.attached])
 
     def settled(self) -> Settled | None:
         """`settle` is done when an ack quorum knows durably that the log ends at A."""

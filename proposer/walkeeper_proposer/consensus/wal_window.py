@@ -39,10 +39,6 @@ class WalWindow:
         self._chunks: deque[Chunk] = deque()
 
     @property
-    def is_empty(self) -> bool:
-        return not self._chunks
-
-    @property
     def is_full(self) -> bool:
         """Whether the primary should wait."""
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
@@ -52,11 +48,12 @@ class WalWindow:
         """Whether `trim` would find nothing, if all that it holds has been sent."""
         return not self._chunks or self._chunks[0].end_lsn > commit_lsn
 
-    def append(self, begin_lsn: Lsn, wal: memoryview, crc: int | None = None) -> None:
-        """Contiguous WAL of the primary."""
+    def append(self, begin_lsn: Lsn, wal: memoryview, crc: int | None = None) -> Lsn:
+        """Contiguous WAL of the primary. The window's end then."""
         assert begin_lsn == self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
-        self.end_lsn = Lsn(int(begin_lsn) + len(wal))
-        self._chunks.append(Chunk(begin_lsn, self.end_lsn, wal, crc))
+        self.end_lsn = end_lsn = Lsn(int(begin_lsn) + len(wal))
+        self._chunks.append(Chunk(begin_lsn, end_lsn, wal, crc))
+        return end_lsn
 
     def slice(self, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
         """WAL at begin_lsn, out of one chunk, and its CRC-32C."""
@@ -75,11 +72,14 @@ class WalWindow:
         view = chunk.wal[offset : offset + size_max]
         return view, crc_of(view)
 
-    def trim(self, *, needed_lsn: Lsn, commit_lsn: Lsn) -> None:
-        """Forget what nobody waits for; beyond bytes_max also what laggards still want."""
-        while self._chunks:
-            end_lsn = self._chunks[0].end_lsn
+    def trim(self, *, needed_lsn: Lsn, commit_lsn: Lsn) -> bool:
+        """Forget what nobody waits for; beyond bytes_max also what laggards still want. Whether it
+        is full then."""
+        chunks = self._chunks
+        while chunks:
+            end_lsn = chunks[0].end_lsn
             if end_lsn > commit_lsn or (end_lsn > needed_lsn and not self.is_full):
-                break
-            self._chunks.popleft()
+                return self.is_full
+            chunks.popleft()
             self.begin_lsn = end_lsn
+        return False

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
+from time import time
 
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
@@ -147,7 +147,7 @@ class Primary:
         self._group: asyncio.TaskGroup
         self._lost: asyncio.Future[WalkeeperError]
         self._reading: asyncio.Task[None] | None = None
-        self._is_streaming = False
+        self._is_streaming = self._is_paused = False
         self._identifying: ReplicationConnection | None = None  # it is asked once more
         self._is_asked_again = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
@@ -244,7 +244,7 @@ class Primary:
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
         """START_REPLICATION; WalArrived follows, or PrimaryLost."""
-        connection = self._connection
+        connection, self._is_paused = self._connection, False
         if connection is not None:
             starting = self._start_stream(connection, start_lsn, timeline)
             self._group.create_task(starting, name="start streaming")
@@ -309,10 +309,11 @@ class Primary:
         # The slot may keep an xmin of an older proposer's standbys: it is replaced, or cleared when
         # standbys have had the time to connect again.
         self._sent_xmins, self._silent_xmins = None, XMIN_GRACE_STATUSES
-        connection.start_reading(self._on_readable)
         self._send_status()
         self._on_streaming(start_lsn)
-        self._on_readable()  # libpq may have read the first bytes already
+        if not self._is_paused:
+            connection.start_reading(self._on_readable)
+            self._on_readable()  # libpq may have read the first bytes already
 
     async def _free_slot(self) -> None:
         """If this role may: REPLICATION alone does, and then wal_sender_timeout frees the slot."""
@@ -327,10 +328,8 @@ class Primary:
         if connection is None:
             return
         try:
-            connection.consume()
             try:
-                while (payload := connection.receive()) is not None:
-                    self._on_copy_data(payload)
+                connection.receive_all(self._on_copy_data)
             finally:
                 self._deliver()
         except WalkeeperError as error:
@@ -365,12 +364,14 @@ class Primary:
         self._post(WalArrived(Lsn(int(self._received_lsn) - size), wal))
 
     def pause(self) -> None:
-        """Read no more; statuses go on, so the walsender does not time out."""
+        """Read no more, also of a stream that is being started; statuses go on, so the walsender
+        does not time out."""
+        self._is_paused = True
         if self._connection is not None:
             self._connection.stop_reading()
 
     def resume(self) -> None:
-        connection = self._connection
+        connection, self._is_paused = self._connection, False
         if connection is not None and self._is_streaming:
             connection.start_reading(self._on_readable)
             asyncio.get_running_loop().call_soon(self._read_on, connection)
@@ -492,4 +493,4 @@ class Primary:
 
 def _now_us() -> int:
     """PostgreSQL's clock: microseconds since 2000-01-01 UTC."""
-    return int((time.time() - POSTGRES_EPOCH_S) * 1e6)
+    return int((time() - POSTGRES_EPOCH_S) * 1e6)

@@ -242,6 +242,22 @@ class ReplicationConnection:
             return None
         raise self._stream_ended()
 
+    def receive_all(self, take: Callable[[memoryview], None]) -> None:
+        """Take in what the socket has, and hand over each CopyData that is whole. Errors as of
+        `receive`, behind what came before them."""
+        get_copy_data = self._pg.get_copy_data
+        try:
+            self._pg.consume_input()
+            while True:
+                size, data = get_copy_data(1)
+                if size <= 0:
+                    break
+                take(data)
+        except pg_errors.OperationalError as error:
+            raise self._lost(error) from error
+        if size < 0:
+            raise self._stream_ended()
+
     def _lost(self, error: pg_errors.Error) -> Unavailable:
         self._unwatch()
         return Unavailable(str(error).strip())
@@ -274,7 +290,8 @@ class ReplicationConnection:
             return False
         try:
             self._pg.put_copy_data(payload)
-            self._flush()
+            if self._pg.flush():
+                self._flush()
         except pg_errors.OperationalError as error:
             raise self._lost(error) from error
         return True

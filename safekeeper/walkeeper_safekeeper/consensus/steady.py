@@ -2,70 +2,88 @@
 
 Nearly every commit takes this way. How its appends and the answers to them look, byte for byte, is
 written down once, when nothing is under way; from then on no message, event or effect is made of
-them. What a commit waits for here is not so much the work as the code and the objects that it
-touches, which the processor's caches have lost since the commit before.
+them, and one function has all of it. What a commit waits for here is not so much the work as the
+code and the objects that it touches, which the processor's caches have lost since the commit
+before: each call from one function to the next is one more of them.
 
     steady = steady_state(acceptor, …)      None: what comes next has to be decided
-    wal = steady.wal_of(memory, size)       None: not what is awaited, `Acceptor.on_append` sees it
-    steady.advance(acceptor)                that WAL is durable: rules 9 and 10
-    steady.ack()
+    steady.take(memory, size)               0: not what is awaited, `Acceptor.on_append` sees it
 
-Void with the next event that the acceptor sees, and when `wal_of` gave WAL that was not written.
+Void with the next event that the acceptor sees.
 test_steady_append.py holds it against `on_append` and `on_wal_flushed`, message by message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import (
+    ACK_BYTES,
     ACK_FRAME,
     APPEND_FRAME,
+    APPEND_FRAME_BYTES,
     APPEND_REST_BYTES,
     ack_fields,
     append_term,
     crc_of,
 )
+from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.answers import ack_of
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+# WAL that begins at an LSN: it is durable when this returns True. False: nothing was done, as it
+# may not be done at once. WalkeeperError: it cannot be made durable.
+Write: TypeAlias = Callable[[int, Buffer], bool]
+Answer: TypeAlias = Callable[[list[Buffer], int], object]
 
 
 class Steady:
-    """Of one leader's connection. `segment_end_lsn`: where `append` would need another file."""
+    """Of one leader's connection. `limit_lsn`: where another file or a mark is needed."""
 
     __slots__ = (
+        "_acceptor",
         "_ack_head",
         "_ack_rest",
+        "_answer",
         "_append_term",
-        "_commit_lsn",
+        "_commit_moved",
+        "_end_lsn",
         "_limit_lsn",
-        "_restart_lsn",
+        "_write",
         "connection",
-        "end_lsn",
+        "groups_written",
         "taken",
     )
 
-    def __init__(self, acceptor: Acceptor, connection: int, segment_end_lsn: Lsn) -> None:
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        connection: int,
+        limit_lsn: Lsn,
+        write: Write,
+        answer: Answer,
+        commit_moved: Callable[[Lsn], object],
+    ) -> None:
         durable = acceptor.durable
         assert durable.configuration is not None, f"{durable=}"
-        self.connection, self.end_lsn = connection, int(acceptor.flush_lsn)
-        self._limit_lsn = int(min(acceptor.unreached_lsn, segment_end_lsn))
-        self._commit_lsn, self._restart_lsn = int(acceptor.told_commit_lsn), 0
-        self.taken = 0
+        self.connection, self._acceptor = connection, acceptor
+        self._write, self._answer, self._commit_moved = write, answer, commit_moved
+        self._end_lsn, self._limit_lsn = int(acceptor.flush_lsn), int(limit_lsn)
+        self.groups_written = self.taken = 0
         generation, timeline = durable.configuration.generation, acceptor.timelines.last
         self._append_term = append_term(generation, durable.ballot, timeline)
         self._ack_head, _, *self._ack_rest = ack_fields(ack_of(acceptor))
 
-    def wal_of(self, memory: bytearray, size: int) -> Buffer | None:
-        """What the whole frames in the first `size` bytes append, a view if it is one; empty if it
-        is there to tell us of commit_lsn alone. They are the first `taken` bytes."""
-        end_lsn, told_lsn, restart_lsn = self.end_lsn, self._commit_lsn, self._restart_lsn
-        pieces: list[memoryview] = []
-        at = 0
-        while size - at >= APPEND_FRAME.size:
+    def take(self, memory: bytearray, size: int) -> int:
+        """The whole frames in the first `size` bytes of `memory`: checked, written, acknowledged
+        and counted, in this order. How many bytes they are; 0, and nothing done: somebody has to
+        decide. WalkeeperError: a write failed, which was of the first `taken` bytes."""
+        acceptor, at = self._acceptor, 0
+        end_lsn, told_lsn, restart_lsn = self._end_lsn, acceptor.told_commit_lsn, 0
+        begin_lsn, pieces, view = end_lsn, list[memoryview](), memoryview(memory)
+        while size - at >= APPEND_FRAME_BYTES:
             length, term, begin, end, commit, restart, crc = APPEND_FRAME.unpack_from(memory, at)
             if (
                 term != self._append_term
@@ -74,48 +92,55 @@ class Steady:
                 or end >= self._limit_lsn
                 or commit < told_lsn
             ):
-                return None
-            begins_at, ends_at = at + APPEND_FRAME.size, at + 4 + length
+                return 0
+            begins_at, ends_at = at + APPEND_FRAME_BYTES, at + 4 + length
             if ends_at > size:
                 break
             at = ends_at
             if end > begin:
-                piece = memoryview(memory)[begins_at:at]
+                piece = view[begins_at:at]
                 if crc_of(piece) != crc:
-                    return None
+                    return 0
                 pieces.append(piece)
             end_lsn, told_lsn = end, commit
             if restart > restart_lsn:
                 restart_lsn = restart
-        if not pieces:
-            is_news = at == APPEND_FRAME.size and self._commit_lsn < min(told_lsn, end_lsn)
+        if pieces:
+            self.taken = at
+            if not self._write(begin_lsn, pieces[0] if len(pieces) == 1 else b"".join(pieces)):
+                return 0
+            # Rule 9. What a commit waits for leaves before all that can wait.
+            self._answer([ACK_FRAME.pack(self._ack_head, end_lsn, *self._ack_rest)], ACK_BYTES)
+            self.groups_written += 1
+            self._end_lsn = end_lsn
+            acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = Lsn(end_lsn)
+        else:
+            is_news = at == APPEND_FRAME_BYTES and acceptor.told_commit_lsn < min(told_lsn, end_lsn)
             if not is_news:
-                return None  # a heartbeat that is answered
-        self.end_lsn, self._commit_lsn, self._restart_lsn = end_lsn, told_lsn, restart_lsn
-        self.taken = at
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def advance(self, acceptor: Acceptor) -> Lsn | None:
-        """What `wal_of` gave is durable: the log is longer. commit_lsn, if that has moved."""
-        acceptor.write_lsn = acceptor.flush_lsn = acceptor.acked_lsn = Lsn(self.end_lsn)
-        acceptor.told_commit_lsn = acceptor.heard_commit_lsn = Lsn(self._commit_lsn)
+                return 0  # a heartbeat that is answered
+        acceptor.told_commit_lsn = acceptor.heard_commit_lsn = Lsn(told_lsn)
         acceptor.silent_ticks = 0
-        if self._restart_lsn > acceptor.restart_lsn:
-            acceptor.restart_lsn = Lsn(self._restart_lsn)
-        return acceptor.commit_lsn if acceptor.commit_moves() else None
-
-    def ack(self) -> bytes:
-        """The frame that acknowledges it (rule 9)."""
-        return ACK_FRAME.pack(self._ack_head, self.end_lsn, *self._ack_rest)
+        if restart_lsn > acceptor.restart_lsn:
+            acceptor.restart_lsn = Lsn(restart_lsn)
+        if acceptor.commit_moves():
+            self._commit_moved(acceptor.commit_lsn)
+        return at
 
 
-def steady_state(acceptor: Acceptor, segment_end_lsn: Lsn) -> Steady | None:
+def steady_state(
+    acceptor: Acceptor,
+    connection: int,
+    segment_end_lsn: Lsn,
+    write: Write,
+    answer: Answer,
+    commit_moved: Callable[[Lsn], object],
+) -> Steady | None:
     """If the log is durable to its end and nothing waits: then the next WAL of the elected leader
     (rule 8) needs an ack and nothing else, short of the points that have marks of their own (rules
-    9 and 11)."""
+    9 and 11). `segment_end_lsn`: where `write` would need another file."""
     durable, timelines = acceptor.durable, acceptor.timelines
     if (
-        acceptor.appender is None
+        acceptor.appender != connection
         or durable.configuration is None
         or not acceptor.write_lsn == acceptor.flush_lsn == acceptor.acked_lsn
         or not (timelines.first == timelines.last or timelines.last_start_lsn < durable.commit_lsn)
@@ -125,4 +150,5 @@ def steady_state(acceptor: Acceptor, segment_end_lsn: Lsn) -> Steady | None:
         or acceptor.failure is not None
     ):
         return None
-    return Steady(acceptor, acceptor.appender, segment_end_lsn)
+    limit_lsn = min(acceptor.unreached_lsn, segment_end_lsn)
+    return Steady(acceptor, connection, limit_lsn, write, answer, commit_moved)

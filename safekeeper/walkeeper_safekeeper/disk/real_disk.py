@@ -23,7 +23,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Lock
+from typing import NoReturn
 
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_common.shell.sync_path import sync_path
@@ -313,28 +315,30 @@ class RealDisk:
 class _Writer:
     """One held file. What was written is synced at once, so the file is never unsynced."""
 
-    __slots__ = ("_descriptor", "_file", "_files", "_path")
+    __slots__ = ("_file", "_files", "_path", "sync", "write")
 
     def __init__(self, files: OpenFiles, file: OpenFile, path: str) -> None:
         self._files, self._path = files, path
         self._file: OpenFile | None = file
-        self._descriptor = file.descriptor
+        self.write: Callable[[Buffer, int], int] = partial(os.pwrite, file.descriptor)
+        self.sync: Callable[[], object] = partial(os.fdatasync, file.descriptor)
 
-    def write(self, offset: int, data: Buffer) -> None:
-        try:
-            written = os.pwrite(self._descriptor, data, offset)
-            if written == len(data):
-                os.fdatasync(self._descriptor)
-                return
-        except OSError as error:
-            raise StorageError(f"writing {self._path}: {error.strerror}") from error
-        raise _cut_short(self._path, offset, written, len(data))
+    def failure(self, error: OSError) -> StorageError:
+        return StorageError(f"writing {self._path}: {error.strerror}")
+
+    def cut_short(self, offset: int, written: int, size: int) -> StorageError:
+        return _cut_short(self._path, offset, written, size)
 
     def close(self) -> None:
         """Once: the descriptor may be another file's after that."""
         assert self._file is not None, f"{self._path} is closed"
         self._files.give_back(self._file)
-        self._file, self._descriptor = None, -1
+        self._file = None
+        self.write = self.sync = partial(_closed, self._path)
+
+
+def _closed(path: str, *_: object) -> NoReturn:
+    raise AssertionError(f"{path} is closed")
 
 
 def _cut_short(path: str, offset: int, written: int, size: int) -> StorageError:

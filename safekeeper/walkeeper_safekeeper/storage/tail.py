@@ -7,44 +7,61 @@ from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import StorageError
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.pace import AVERAGED_JOBS, BRIEF_S, Pace
 from walkeeper_common.postgres.walpages import overwriting_pages
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Writer(Protocol):
-    """One open file. It stays open until `close`: nothing is looked up for a write."""
+    """One open file. It stays open until `close`: nothing is looked up for a write.
 
-    def write(self, offset: int, data: Buffer) -> None:
-        """All of it, durable when it returns; or a StorageError."""
-        ...
+    `write` puts data at an offset, and says how many bytes of it; `sync` makes all that was written
+    durable. OSError, whose text is `failure`'s to make, or a StorageError.
+    """
 
+    write: Callable[[Buffer, int], int]
+    sync: Callable[[], object]
+
+    def failure(self, error: OSError) -> StorageError: ...
+    def cut_short(self, offset: int, written: int, size: int) -> StorageError: ...
     def close(self) -> None: ...
 
 
 class Tail:
     """The segment that was written last, at the log's end: WAL that touches nothing else."""
 
-    __slots__ = ("_begin_lsn", "_fail", "_write", "close", "end_lsn")
+    __slots__ = ("_begin_lsn", "_fail", "_pace", "_sync", "_write", "_writer", "close", "end_lsn")
 
     def __init__(
         self,
         begin_lsn: Lsn,
         end_lsn: Lsn,
         writer: Writer,
+        pace: Pace,
         fail: Callable[[StorageError, int], StorageError],
     ) -> None:
         self._begin_lsn, self.end_lsn = int(begin_lsn), end_lsn
-        self._write, self.close, self._fail = writer.write, writer.close, fail
+        self._writer, self._pace, self._fail = writer, pace, fail
+        self._write, self._sync, self.close = writer.write, writer.sync, writer.close
 
     def append(self, lsn: int, wal: Buffer) -> bool:
-        """Durable when it returns; below `end_lsn`. False, and nothing done, if it holds a page
-        that `append` syncs before (wal_store.py, point 2)."""
-        offset = lsn - self._begin_lsn
-        if overwriting_pages(offset, wal):
+        """Durable when it returns; below `end_lsn`. False, and nothing done, if the disk has become
+        too slow to wait for it, or if `wal` holds a page that `WalStore.append` syncs before
+        (wal_store.py, point 2)."""
+        pace, size, offset = self._pace, len(wal), lsn - self._begin_lsn
+        usual_s = pace.usual_s
+        if usual_s >= BRIEF_S or overwriting_pages(offset, wal):
             return False
+        started_s = pace.now_s()
         try:
-            self._write(offset, wal)
+            written = self._write(wal, offset)
+            if written != size:
+                raise self._writer.cut_short(offset, written, size)
+            self._sync()
+        except OSError as error:
+            raise self._fail(self._writer.failure(error), lsn) from error
         except StorageError as error:
             raise self._fail(error, lsn) from error
+        pace.usual_s = usual_s + (pace.now_s() - started_s - usual_s) / AVERAGED_JOBS
         return True

@@ -21,8 +21,11 @@ for them. After a StorageError other than NoSpace no append is accepted again (r
 What keeps a scan honest after a power cut:
   1. Segments are zeros, written and fsynced, before they get their name, and are never reused.
      Whatever is cut off is zeroed before anything is appended, so nothing stale can follow.
-  2. Records vouch for themselves by CRC. The bytes of a record that an OVERWRITE_CONTRECORD page
-     has cut off do not: append syncs everything below such a page before it writes the page.
+  2. Records vouch for themselves by CRC. The zeros that align them and the pages' headers, which no
+     CRC covers, may have one value (but for XLP_BKP_REMOVABLE; of the log's first page also the
+     magic, and whether it cuts off what was before the log). The bytes of a record that an
+     OVERWRITE_CONTRECORD page has cut off do not vouch for themselves: append syncs everything
+     below such a page before it writes the page.
   3. Nor do the first bytes of a log that starts inside a record: when they are complete and
      durable, and before that is reported, `head.mark` says so. Without it a scan does not trust
      them and the log is empty, which rule 18 allows: none of it was a complete record.
@@ -31,22 +34,24 @@ Both are tested by cutting the power after every operation (test_wal_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn, parse_segment_name, segment_name
+from walkeeper_common.pace import Pace
+from walkeeper_common.postgres.contrecords import head_end
 from walkeeper_common.postgres.walformat import (
     InvalidWal,
     RecordEnd,
     ScanEnd,
-    head_end,
     record_end_before,
     scan,
 )
-from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, overwriting_pages
+from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader
 from walkeeper_common.timelines import Timelines
+from walkeeper_safekeeper.storage.pieces import pages_that_cut_off, pieces
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
 from walkeeper_safekeeper.storage.tail import Tail, Writer
 
@@ -111,10 +116,12 @@ class WalStore:
         *,
         segment_bytes: int,
         timelines: Timelines,
+        system_id: int,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
         """`lock` guards the set of segments; production passes a threading.Lock."""
         self.disk, self.segment_bytes, self.timelines = disk, segment_bytes, timelines
+        self._system_id = system_id
         self._lock = nullcontext() if lock is None else lock
         self._first_lsn = Lsn(0)
         self._files: set[File] = set()
@@ -129,10 +136,10 @@ class WalStore:
         return self._first_lsn
 
     @property
-    def segments(self) -> list[Lsn]:
-        """The starts of the segments that are there, also of those prepared ahead."""
-        with self._lock:
-            return sorted({start for start, _ in self._files})
+    def used_bytes(self) -> int:
+        """Of all files, also of those prepared ahead. No lock: a segment may just be made, which
+        takes seconds on a slow disk, and the event loop asks."""
+        return len(self._files) * self.segment_bytes
 
     def name_of(self, lsn: Lsn) -> str:
         """The file that holds the byte at `lsn`."""
@@ -210,7 +217,7 @@ class WalStore:
             lsn = end
         return lsn
 
-    def tail(self, lsn: Lsn) -> Tail | None:
+    def tail(self, lsn: Lsn, pace: Pace) -> Tail | None:
         """What `append` needs to know to write from `lsn` on, looked up once. None: it cannot be
         known. To be closed before anything else is done with this store."""
         file, timelines = self._written_file, self.timelines
@@ -224,7 +231,8 @@ class WalStore:
         ):
             return None
         try:
-            return Tail(file[0], end_lsn, self.disk.writer(self._written_name), self._fail)
+            writer = self.disk.writer(self._written_name)
+            return Tail(file[0], end_lsn, writer, pace, self._fail)
         except StorageError:
             return None  # `append` meets it again, and says so
 
@@ -242,7 +250,7 @@ class WalStore:
         forks = self.timelines.forks_between(begin, end)
         if not forks and begin // WAL_PAGE_BYTES == (end - 1) // WAL_PAGE_BYTES:
             return [(end, views)]  # inside one page, as most commits are
-        barriers = (*forks, *_overwriting_pages(begin, views))
+        barriers = (*forks, *pages_that_cut_off(begin, views))
         return pieces(begin, views, self.segment_bytes, barriers)
 
     def _append_piece(self, lsn: Lsn, piece: Sequence[Buffer]) -> None:
@@ -259,20 +267,21 @@ class WalStore:
         Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
         Pages of old WAL make room for it: followers read WAL once and soon, as with PostgreSQL.
         """
-        if self._file_of(lsn) in self._files:
-            self._ensure_file(self.segment_start(lsn) + self.segment_bytes)
+        before = self._file_of(lsn)
+        if before in self._files:
+            self._ensure_file(self.segment_start(lsn) + self.segment_bytes, before)
             old = self._file_of(Lsn(max(0, lsn - max(CACHED_BYTES, self.segment_bytes))))
             if old in self._files:
                 self.disk.drop_cached(self._name(old))
 
-    def _ensure_file(self, lsn: Lsn) -> None:
-        """The one for the byte at `lsn`. Under the lock, so that a segment that has just got data
-        is never renamed over."""
+    def _ensure_file(self, lsn: Lsn, before: File | None = None) -> None:
+        """The one for the byte at `lsn`, if `before` is there. Under the lock, so that a segment
+        that has just got data is never renamed over."""
         if self._file_of(lsn) in self._files:
             return
         with self._lock:
             file = start, timeline = self._file_of(lsn)
-            if file in self._files:
+            if file in self._files or before not in (None, *self._files):
                 return
             name = self._name(file)
             self.disk.allocate(name + HALF_MADE, self.segment_bytes)
@@ -364,7 +373,7 @@ class WalStore:
     def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
         """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN.
 
-        `from_lsn`: some earlier record's end; nothing before it is looked at.
+        `from_lsn`: where some record starts; nothing before it is looked at.
         """
         try:
             return self._record_end(max(self._first_lsn, from_lsn), flush_lsn)
@@ -385,8 +394,21 @@ class WalStore:
     def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
         """How far the log is valid from a record's (or the log's) start on."""
         return scan(
-            self, start_lsn=start_lsn, limit_lsn=limit_lsn, segment_bytes=self.segment_bytes
+            self,
+            start_lsn=start_lsn,
+            limit_lsn=limit_lsn,
+            segment_bytes=self.segment_bytes,
+            foreign=self._foreign,
         )
+
+    def _foreign(self, header: PageHeader) -> str | None:
+        """Why a page cannot be this log's. Its first pages may be of older timelines than it."""
+        page_lsn, timeline = header.page_lsn, self.timelines.at(header.page_lsn)
+        if not 0 < header.timeline <= timeline:
+            return f"the page at {page_lsn} is of timeline {header.timeline}, not {timeline}"
+        if header.system_id not in (None, self._system_id):
+            return f"the page at {page_lsn} is of system {header.system_id}, not {self._system_id}"
+        return None
 
     def remove_below(self, lsn: Lsn) -> None:
         """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
@@ -461,38 +483,3 @@ class WalStore:
                 continue
             found.add((start, timeline))
         return {file for file in found if file[1] in self.timelines} or found
-
-
-def pieces(
-    begin: Lsn, views: Sequence[memoryview], segment_bytes: int, barriers: Iterable[Lsn] = ()
-) -> Iterator[tuple[Lsn, list[memoryview]]]:
-    """(end, slices) of what is written and synced together, nothing copied.
-
-    Cut at segment ends and at barriers: forks, and pages that cut off the record before them
-    (point 2 above).
-    """
-    cuts = {*barriers}
-    end = begin + sum(map(len, views))
-    cuts.update(Lsn(lsn) for lsn in range(begin.round_up(segment_bytes), end, segment_bytes))
-    cuts -= {begin, end}
-    lsn, piece = begin, list[memoryview]()
-    remaining = [*sorted(cuts), end]
-    for view in views:
-        while len(view):
-            part = view[: remaining[0] - lsn]
-            piece.append(part)
-            lsn, view = lsn + len(part), view[len(part) :]
-            if lsn == remaining[0]:
-                yield lsn, piece
-                piece = []
-                remaining.pop(0)
-
-
-def _overwriting_pages(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]:
-    """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
-    lsn = begin
-    for view in views:
-        for offset in overwriting_pages(lsn, view):
-            if lsn + offset > begin:
-                yield lsn + offset
-        lsn = lsn + len(view)
