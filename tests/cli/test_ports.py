@@ -1,29 +1,58 @@
-"""Ports for servers that are to be started: each is free, and given once."""
+"""Ports for servers that are to be started: each is free, and goes to one process."""
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
 from walkeeper_cli.local import ports
 
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "PORTS", range(20_100, 20_120))
-    monkeypatch.setattr(ports, "_given", set[int]())
+DRAW = "from walkeeper_cli.local.ports import free_port; print(*(free_port() for _ in range(3)))"
 
 
-def test_who_asks_twice_gets_two_before_anybody_listens() -> None:
-    """Three safekeepers are told theirs before the first one starts."""
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[range]:
+    """A block of 20 ports."""
+    monkeypatch.setattr(ports, "PORTS", range(19_000, 19_040))
+    monkeypatch.setattr(ports, "BLOCK_PORTS", 20)
+    monkeypatch.setattr(ports, "_claimed", None)
+    yield range(19_000, 19_040)
+    assert ports._claimed is not None and ports._claimed.claim is not None
+    os.close(ports._claimed.claim)
+
+
+def test_two_calls_give_two_ports_before_any_server_listens(few: range) -> None:
+    """Three safekeepers need theirs before the first one starts."""
     given = [ports.free_port() for _ in range(10)]
-    assert len(set(given)) == 10 and set(given) <= set(ports.PORTS)
+    assert len(set(given)) == 10 and set(given) <= set(few)
 
 
-def test_when_all_were_given_those_that_are_free_are_given_again() -> None:
+def test_ports_come_again_after_all_others_and_only_if_they_are_free(few: range) -> None:
     with socket.socket() as taken:
         taken.bind((ports.HOST, ports.free_port()))
         taken.listen()
         given = {ports.free_port() for _ in range(200)}
-        assert taken.getsockname()[1] not in given and len(given) >= 15
+        assert taken.getsockname()[1] not in given and len(given) == 19
+
+
+def test_a_block_without_a_free_port_is_an_error(few: range) -> None:
+    listeners = [socket.socket() for _ in range(20)]
+    for listener in listeners:
+        listener.bind((ports.HOST, ports.free_port()))
+        listener.listen()
+    with pytest.raises(OSError, match="no port is free on"):
+        ports.free_port()
+    for listener in listeners:
+        listener.close()
+
+
+def test_another_process_draws_from_another_block() -> None:
+    own = {ports.free_port() for _ in range(ports.BLOCK_PORTS)}
+    done = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, check=True)
+    theirs = {int(port) for port in done.stdout.split()}
+    assert len(theirs) == 3 and not own & theirs
