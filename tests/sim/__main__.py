@@ -35,14 +35,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from tests.sim.search import run, search
-
-ASKED = {
-    "--archive": ("has_archive", "WAL goes to an archive and comes back"),
-    "--replace": ("replaces", "members are replaced"),
-    "--switch": ("switches", "the primary switches segments, and dies while it does"),
-    "--busy": ("is_busy", "processes are busy: what arrives meanwhile is received at once"),
-}
+from tests.sim.search import ASKED, run, search
 
 
 def _tell(line: str) -> None:
@@ -62,11 +55,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="when to stop searching")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--json", type=Path, help="write the search's figures to this file")
-    for flag, (option, what) in ASKED.items():
-        parser.add_argument(flag, dest=option, action="store_true", help=what)
+    for flag, asked_for in ASKED.items():
+        parser.add_argument(flag, dest=asked_for.option, action="store_true", help=asked_for.about)
     arguments = parser.parse_args()
-    flags = [flag for flag, (option, _) in ASKED.items() if getattr(arguments, option)]
-    asked = {ASKED[flag][0]: True for flag in flags}
+    flags = [flag for flag, asked_for in ASKED.items() if getattr(arguments, asked_for.option)]
+    asked = {ASKED[flag].option: True for flag in flags}
     if arguments.seed is not None:
         done = run(arguments.seed, show=_tell, **asked)
         _tell(done.text)

@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -343,23 +345,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes are those of tests.sim."""
     parser = argparse.ArgumentParser(description="The simulator, with logical logs.")
     parser.add_argument("--seed", type=int, help="one run, one line an event")
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--seeds", type=int, help="how many (100, or all that the minutes allow)")
     parser.add_argument("--from", type=int, default=0, dest="base", help="the first seed")
+    parser.add_argument("--minutes", type=float, help="when to stop")
     asked = parser.parse_args(arguments)
-    seeds = range(asked.base, asked.base + asked.seeds) if asked.seed is None else [asked.seed]
-    kept = dict.fromkeys(FACTS, 0)
-    for seed in seeds:
-        story = LogicalStory(seed, show=None if asked.seed is None else _print)
-        try:
-            story.run()
-        except (Violation, NoProgress, Exception) as error:
-            _print(traceback.format_exc())
-            _print(f"seed {seed}: {error}")
-            return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
-        facts = story.world.facts
+    if asked.seed is not None:
+        return _tell_one(asked.seed)
+    seeds = asked.seeds or (100 if asked.minutes is None else 10**9)
+    ends = time.monotonic() + (inf if asked.minutes is None else 60 * asked.minutes)
+    kept, done = dict.fromkeys(FACTS, 0), 0
+    while done < seeds and time.monotonic() < ends:
+        seed = asked.base + done
+        story = LogicalStory(seed)
+        code = _run(story)
+        if code:
+            _print(f"failed (exit code {code}): python -m tests.sim.logical --seed {seed}")
+            return code
         for name in FACTS:
-            kept[name] += facts[name]
-    _print(f"{len(seeds)} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
+            kept[name] += story.world.facts[name]
+        done += 1
+    _print(f"{done} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
+    return 0
+
+
+def _tell_one(seed: int) -> int:
+    return _run(LogicalStory(seed, show=_print))
+
+
+def _run(story: LogicalStory) -> int:
+    try:
+        story.run()
+    except (Violation, NoProgress, Exception) as error:
+        _print(traceback.format_exc())
+        return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
     return 0
 
 

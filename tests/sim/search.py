@@ -18,11 +18,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.sim.oracle import NoProgress, Violation
 from tests.sim.story import Story
 
 PASSED, BROKEN, VIOLATED, STUCK = 0, 1, 2, 3
+
+
+class Asked(NamedTuple):
+    """A world with more in it: the option of World, and what it adds."""
+
+    option: str
+    about: str
+
+
+# By the flag of the command line.
+ASKED = {
+    "--archive": Asked("has_archive", "WAL goes to an archive and comes back"),
+    "--replace": Asked("replaces", "members are replaced"),
+    "--switch": Asked("switches", "the primary switches segments, and dies while it does"),
+    "--busy": Asked("is_busy", "processes are busy, so input arrives in large pieces"),
+}
 REPORT_S = 10.0
 
 
