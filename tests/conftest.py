@@ -1,69 +1,76 @@
-"""Which tests run side by side, and one Java machine for all that take one: its start is seconds.
+"""What all tests share: their order, their seeds, and one Java machine.
 
-Files are run side by side, each by one worker. Those that take longest begin first, so that nobody
-is left with one of them in the end; all others come in another order each time.
+The order of the tests follows from the tree, the draws of each test from a fixed seed: the same
+tree gives the same verdict. `make soak` draws both anew.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.seeds import is_fixed, order_seed, seed_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-WITH_SPARK = (
-    "tests/history/test_live_cluster.py",
-    "tests/history/test_pushdown.py",
-    "tests/history/test_pyspark.py",
-    "tests/replay/test_logged_changes.py",
-    "tests/replay/test_pyspark_past.py",
-)
-LONGEST = (  # 40 s and more on two cores
-    *WITH_SPARK,
-    "tests/test_mutants.py",
-    "tests/test_chaos.py",
-    "tests/with_postgres/test_restore.py",
-    "tests/with_postgres/test_bench.py",
-    "tests/with_postgres/test_other_versions.py",
-    "tests/pager/test_pager_postgres.py",
-    "tests/with_postgres/test_demo.py",
-    "tests/test_simulator.py",
-    "tests/test_explore.py",
-    "tests/with_postgres/test_logical.py",
-    "tests/with_postgres/test_logical_streaming.py",
-    "tests/replay/test_redo_postgres.py",
-)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix the seeds, before pytest-randomly draws one of its own."""
+    if getattr(config.option, "randomly_seed", None) == "default":
+        config.option.randomly_seed = order_seed()
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        _fix_hypothesis()
+
+
+def _fix_hypothesis() -> None:
+    """Take the clock out of its examples, and in the gate all chance."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "walkeeper",
+        deadline=None,
+        database=None,
+        derandomize=is_fixed(),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("walkeeper")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Behind pytest-randomly, whose order all workers share."""
-    place = {file: number for number, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
+    """Put the longest files first, behind pytest-randomly, whose order all workers share."""
+    from tests.scheduling import in_order
+
+    files = [item.nodeid.partition("::")[0] for item in items]
+    place = in_order(files)
+    items.sort(key=lambda item: place[item.nodeid.partition("::")[0]])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """All that takes Spark is one worker's."""
-    from xdist.scheduler import LoadFileScheduling
+    """Plan which worker runs which file."""
+    from tests.scheduling import PlannedScheduling
 
-    class OneJavaMachine(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return WITH_SPARK[0] if file in WITH_SPARK else file
+    return PlannedScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
-    return OneJavaMachine(config, log) if config.getvalue("dist") == "loadfile" else None
+
+@pytest.fixture(autouse=True)
+def _seeds_as_fixed() -> None:
+    """Seed the random module's own generator, which a library may draw from."""
+    random.seed(seed_of_run())
 
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A command that a test runs in its process may say where this process logs, and how much."""
+    """Undo what a command that a test runs in its process did to this process's log."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -36,7 +36,7 @@ from walkeeper_common.lsn import Lsn
 MB = 1 << 20
 SYSTEM_ID = 7000000000000000001
 SEGMENT = segment_file(1, Lsn(3 * MB), MB)
-WAL = os.urandom(1000) + bytes(MB - 1000)
+WAL = Random(1).randbytes(1000) + bytes(MB - 1000)
 PACKINGS = list(Packing)
 
 
@@ -68,7 +68,7 @@ def test_what_was_put_is_fetched_by_postgresqls_name(
 
 def test_what_is_read_back_is_not_held(archive: Archive) -> None:
     """A safekeeper puts several at once, and may have 128 MB."""
-    wal = os.urandom(16 * MB)
+    wal = Random(1).randbytes(16 * MB)
     archive.put(segment_file(1, Lsn(0), 16 * MB), bytes(16 * MB))  # imports, buffers
     tracemalloc.start()
     try:

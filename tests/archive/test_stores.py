@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_deleting_twice_is_no_error(store: ObjectStore) -> None:
 
 def test_an_archive_is_the_same_on_every_store(store: ObjectStore, tmp_path: Path) -> None:
     archive = Archive(store, "main", 7000000000000000001)
-    whole, wal = segment_file(1, Lsn(MB), MB), os.urandom(MB)
+    whole, wal = segment_file(1, Lsn(MB), MB), Random(1).randbytes(MB)
     part = partial_file(1, Lsn(2 * MB + 8192), MB)
     for packing in (Packing.ZSTD, Packing.PLAIN):
         assert archive.put(whole, wal, packing) is (

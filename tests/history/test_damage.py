@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.history.made_wal import SEGMENT_BYTES, MemoryFiles, planned, write_segments
@@ -19,9 +19,7 @@ from walkeeper_history.tables import TABLE_NAMES, column_names, table
 from walkeeper_history.wal.plan import PlannedSegment
 from walkeeper_history.wal.reading import SegmentReader
 
-MANY = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MANY = settings(max_examples=60)
 WHOLE = 3 * SEGMENT_BYTES
 
 
@@ -108,9 +106,7 @@ def test_what_is_given_of_damaged_wal_is_what_was_written(
 
 
 @pytest.mark.parametrize("name", [*TABLE_NAMES, "find"])
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 32), damaged=st.booleans())
 def test_contents_of_any_kind_make_rows(
     tmp_path: Path, name: str, seed: int, damaged: bool

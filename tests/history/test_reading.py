@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.history.made_wal import (
@@ -33,9 +33,7 @@ from walkeeper_history.wal.reading import Batch, SegmentReader
 from walkeeper_history.wal.wal_files import WalFiles
 
 ENGINES = ("numba", "numpy")
-MANY = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MANY = settings(max_examples=40)
 
 
 def body_wal(random: Random, size: int, *, switches: float = 0.02) -> WalMaker:

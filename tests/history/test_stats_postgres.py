@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.postgres_server import PostgresServer, program, server_environment
+from tests.seeds import drawn_seed
 from walkeeper_history.rows.stats import format_stats
 from walkeeper_history.wal.plan import Plan
 
@@ -34,9 +32,8 @@ SINCE_17 = {"Heap2/FREEZE_PAGE": "Heap2/PRUNE_VACUUM_SCAN"}
 
 @pytest.fixture(scope="module", params=["1", "16"], ids=["1 MB segments", "16 MB segments"])
 def wal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A stopped server's pg_wal. The seed is drawn; a failure shows it, WAL_SEED repeats it."""
-    seed = int(os.environ.get("WAL_SEED") or random.SystemRandom().randrange(1_000_000))
-    sys.stderr.write(f"WAL_SEED={seed}\n")
+    """Return the pg_wal of a stopped server with seeded work in it."""
+    seed = drawn_seed()
     with PostgresServer.create(
         SETTINGS, initdb_options=[f"--wal-segsize={request.param}"]
     ) as server:

@@ -3,8 +3,6 @@ every record with its CRC and prev-link up to the shutdown checkpoint where ther
 
 from __future__ import annotations
 
-import os
-import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
 from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
 from tests.postgres_server import PostgresServer, installation, server_environment
+from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import format_stats
 
@@ -35,14 +34,14 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
-    seed = int(os.environ.get("WAL_SEED") or random.SystemRandom().randrange(1_000_000))
+    seed = drawn_seed()
     programs = binaries_or_skip(request.param)
     with (
         installation(programs),
         PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server,
     ):
         absent = make_wal(server, seed, scale=1200)
-        sys.stderr.write(f"WAL_SEED={seed}; PostgreSQL {request.param} cannot: {absent}\n")
+        sys.stderr.write(f"PostgreSQL {request.param} cannot: {absent}\n")
         environment = server_environment()
         wal = server.data / "pg_wal"
         yield Made(request.param, wal, absent, programs / "pg_waldump", environment)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from tests.history.servers import play
 from tests.history.workload import SETTINGS
 from tests.installations import binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
+from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.tables import table
 from walkeeper_history.wal.opening import open_files
@@ -59,12 +57,6 @@ class Played:
             cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
             bounds = {"start": str(self.start), "end": str(self.end)}
             return cursor.execute(statement.encode(), bounds).fetchall()
-
-
-def drawn_seed() -> int:
-    seed = int(os.environ.get("WAL_SEED") or random.SystemRandom().randrange(1_000_000))
-    sys.stderr.write(f"WAL_SEED={seed}\n")
-    return seed
 
 
 @pytest.fixture(scope="module")

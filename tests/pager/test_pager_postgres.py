@@ -18,7 +18,7 @@ import pytest
 
 from tests.pager.pages import masked
 from tests.postgres_server import PostgresServer, program, server_environment
-from tests.replay.seeds import drawn_seed
+from tests.seeds import drawn_seed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.standbys import fail_over, standby_of

@@ -20,8 +20,8 @@ from tests.postgres_server import (
     installation,
 )
 from tests.replay.schemas import Schemas
-from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
+from tests.seeds import drawn_seed
 from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_history.wal.opening import open_files

@@ -11,8 +11,8 @@ import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.replay.schemas import Schemas
-from tests.replay.seeds import drawn_seed
 from tests.replay.sessions import Sessions
+from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan

@@ -8,7 +8,7 @@ import pyarrow.compute as compute
 import pytest
 
 from tests.postgres_server import PostgresServer, program, run_as_server_user
-from tests.replay.seeds import drawn_seed
+from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import make_plan

@@ -14,8 +14,8 @@ from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
 from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
-from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
+from tests.seeds import drawn_seed
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.wal.opening import open_files

@@ -16,8 +16,8 @@ import pytest
 from tests.postgres_server import PostgresServer, run_as_server_user
 from tests.replay.restored import restored
 from tests.replay.schemas import Schemas
-from tests.replay.seeds import drawn_seed
 from tests.replay.sessions import Sessions
+from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.events import XACT_COLUMNS, lock_arrays, transactions_of

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.replay.seeds import drawn_seed
+from tests.seeds import drawn_seed
 from tests.waiting import wait_until
 from tests.with_postgres.change_consumer import (
     Replica,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.seeds import drawn_seed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
@@ -147,7 +148,7 @@ def keeps_all_wal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_acknowledged_is_lost_whatever_dies(
     cluster: Cluster, primary: PostgresServer
 ) -> None:
-    seed = int(os.environ.get("WALKEEPER_TEST_SEED") or random.SystemRandom().randrange(10**6))
+    seed = drawn_seed()
     chance = random.Random(seed)
     faults = Faults(cluster, chance)
     backup = primary.base_backup()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import socket
@@ -15,6 +14,7 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Daemon, walkeeper
+from walkeeper_cli.local.ports import free_port
 
 pytestmark = pytest.mark.postgres
 
@@ -84,20 +84,11 @@ def up(server: PostgresServer, tmp_path: Path) -> Iterator[Up]:
 
 
 def base_port_with_three_free() -> int:
-    """Free a moment ago, below the range from which outgoing connections get theirs; others on the
-    machine that look at the same time should look elsewhere."""
-    bases = list(range(20000, 30000, 3))
-    random.SystemRandom().shuffle(bases)
-    for base in bases:
-        try:
-            for port in range(base, base + 3):
-                with socket.socket() as listener:
-                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    listener.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return base
-    raise AssertionError("no three free ports")
+    """Return the first of three neighbouring ports, all of this process's block."""
+    three = [free_port() for _ in range(3)]
+    while three[2] - three[0] != 2:
+        three = [*three[1:], free_port()]
+    return three[0]
 
 
 def test_up_attaches_heals_and_leaves_the_server_as_it_was(up: Up, server: PostgresServer) -> None:
