@@ -1,7 +1,8 @@
 """`proposer --follow`: wait beside a standby until that server is promoted. Shell.
 
 Nothing is asked of a safekeeper meanwhile, so no ballot is bumped: a proposer begins its life when
-its server writes WAL, and then the gate decides first, as always (PROTOCOL.md section 5).
+its server writes WAL, and then the gate decides first, as always
+(docs/protocol.md#check-of-the-primary).
 """
 
 from __future__ import annotations

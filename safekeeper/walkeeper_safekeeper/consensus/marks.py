@@ -1,4 +1,4 @@
-"""What must be durable before the next acknowledgement (PROTOCOL.md rules 9 and 11). Pure."""
+"""What must be durable before the next acknowledgement (docs/protocol.md R9 and R11). Pure."""
 
 from __future__ import annotations
 

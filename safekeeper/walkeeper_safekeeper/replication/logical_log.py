@@ -5,7 +5,7 @@
 
 Segment headers are the index by LSN; they are read once and kept. Reading is in chunks off the
 event loop, and a frame is handed on when all of it is committed. What is read here may still be
-cut away if its entry is not whole (rule 7): a consumer's connection ends then, as for WAL.
+cut away if its entry is not whole (R7): a consumer's connection ends then, as for WAL.
 """
 
 from __future__ import annotations

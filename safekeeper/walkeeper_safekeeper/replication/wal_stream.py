@@ -3,7 +3,7 @@
     check_start(log, lsn, timeline)     every reason to refuse, before CopyBoth
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
-Contract: only committed records are sent, and only whole ones (PROTOCOL.md rule 13), as what is
+Contract: only committed records are sent, and only whole ones (docs/protocol.md R13), as what is
 committed of an unfinished one may be taken back; chunks of at most 128 KiB that never cross a
 segment; a client that does not take its WAL or does not answer for
 `sender_timeout_s` is dropped; nobody waits for a client but its own stream. A stream of a historic
