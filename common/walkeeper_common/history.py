@@ -50,7 +50,7 @@ class Fragment:
     """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
 
     `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
-    `settle`: no proposer writes on this timeline any more (docs/protocol.md#settle). The entry that
+    `settle`: no proposer writes on this timeline any more (docs/steps.md#settle). The entry that
     begins a timeline carries its `.history` file, so that whoever has its WAL has that, too. Below
     `folded_lsn`, of the creation entry, entries that differ in their ballot alone are one.
     """

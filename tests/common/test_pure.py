@@ -304,7 +304,7 @@ def test_a_frame_that_is_too_long_is_refused_before_it_is_received() -> None:
         fed(FrameReader(), b"\0\0\0\0a", 5)
 
 
-# The gate's table (docs/protocol.md#check-of-the-primary)
+# The gate's table (docs/steps.md#check-of-the-primary)
 
 
 def identity(**changes: object) -> PrimaryIdentity:

@@ -310,7 +310,7 @@ class Promises(Oracle):
 
 
 class Admission(Oracle):
-    """Who may lead: docs/protocol.md#check-of-the-primary."""
+    """Who may lead: docs/steps.md#check-of-the-primary."""
 
     def check_timelines(self, who: str, forks: Ends, known: Mapping[int, Lsn]) -> None:
         """`forks`: where the log left each timeline, and the log's end; `known`: the server's."""

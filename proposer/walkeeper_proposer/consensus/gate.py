@@ -1,4 +1,4 @@
-"""May this primary write this log? The table of docs/protocol.md#check-of-the-primary. Pure.
+"""May this primary write this log? The table of docs/steps.md#check-of-the-primary. Pure.
 
 Asked on the greetings, before any ballot is bumped; again on the votes; and again on every new
 connection to PostgreSQL, then with the end received so far in the place of C. Neon needs none of

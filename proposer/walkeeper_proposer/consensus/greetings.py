@@ -48,7 +48,7 @@ def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuar
     """Whether `one` has a later generation of the same log's members.
 
     A newer configuration on any safekeeper was decided by a quorum of the older one, so the older
-    one is over; who has missed it is told (docs/protocol.md, "Members change").
+    one is over; who has missed it is told (docs/steps.md, "Members change").
     """
     if one is None or other is None or one.log_uuid != other.log_uuid:
         return False

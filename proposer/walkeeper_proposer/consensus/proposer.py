@@ -6,7 +6,7 @@
         ^___________ BACKING_OFF ___________|                   any -> STOPPED
 
 The primary is compared with the log before any ballot is bumped, again on the votes, and again on
-each new connection (docs/protocol.md#check-of-the-primary). A position counts towards commit only
+each new connection (docs/steps.md#check-of-the-primary). A position counts towards commit only
 when the acceptor has answered the heartbeat behind ProposerElected and has the term's start (R10).
 
 Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one

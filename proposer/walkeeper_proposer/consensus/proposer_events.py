@@ -2,7 +2,7 @@
 
 A link is one safekeeper's address; it comes up and is lost many times. The primary is one at a
 time: each (re)connection is announced by PrimaryIdentified and nothing is streamed before the
-core has compared it with the log and asked for it (docs/protocol.md#check-of-the-primary).
+core has compared it with the log and asked for it (docs/steps.md#check-of-the-primary).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ was killed at any point is resumed by running it again, and two at once do each 
 A final configuration is proposed only when a leader with the joint one has committed the start of
 its term (`has_committed`). That start is behind all that was committed before, and a quorum of the
 new members has it; without that, what the old members alone have could be left behind.
-docs/protocol.md, "Members change", has the argument.
+docs/steps.md, "Members change", has the argument.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _join(
 
 def _oldest_kept(current: Configuration, restart_lsn: Lsn, first_lsn: Lsn) -> Lsn:
     """The segment before that of the record which ends at restart_lsn: retention leaves both
-    (docs/protocol.md, "Truncation by retention"). One alone, with nothing but the end of a record
+    (docs/steps.md, "Truncation by retention"). One alone, with nothing but the end of a record
     in it perhaps, would show of no primary that it wrote this log. Not below first_lsn, where all
     old members have WAL: what nobody has fills no newcomer. Not above the segment of restart_lsn:
     what lies there is all kept, and an archive may have what the disks have not."""

@@ -2,7 +2,7 @@
 
 Nothing is asked of a safekeeper meanwhile, so no ballot is bumped: a proposer begins its life when
 its server writes WAL, and then the gate decides first, as always
-(docs/protocol.md#check-of-the-primary).
+(docs/steps.md#check-of-the-primary).
 """
 
 from __future__ import annotations

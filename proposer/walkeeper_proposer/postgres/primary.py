@@ -63,7 +63,7 @@ XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_i
 
 
 async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
-    """Ask with IDENTIFY_SYSTEM and SHOW, no SQL, for docs/protocol.md#check-of-the-primary."""
+    """Ask with IDENTIFY_SYSTEM and SHOW, no SQL, for docs/steps.md#check-of-the-primary."""
     with understood("identifying the primary"):
         return await _identify(connection)
 
