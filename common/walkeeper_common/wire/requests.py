@@ -1,7 +1,7 @@
 """The requests beside the consensus: reads of WAL, the creation of a log, status.
 
 They share the port, the framing and the rules of `messages.py`. A read feeds a laggard from a
-donor or lets the gate compare bytes (docs/protocol.md R13, #check-of-the-primary); the two phases
+donor or lets the gate compare bytes (docs/protocol.md R13, docs/steps.md); the two phases
 of creation are R17.
 """
 
