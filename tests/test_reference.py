@@ -25,7 +25,7 @@ from walkeeper_history.errors import HistoryError
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 COLUMNS = 125
-OF_ALL = {"--config", "--help"}  # of every command, and said once
+OF_ALL = {"--config", "--help"}  # every command has them
 
 
 def section(page: str, heading: str) -> str:

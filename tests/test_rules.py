@@ -1,6 +1,7 @@
 """The rules of docs/protocol.md, what cites them, and the links of every document.
 
-A rule has a number, a statement and four lines; what it names exists, and what is cited is defined.
+A rule has a number, a statement and four lines. Tests and mutants that it names exist, and every
+rule that is cited is defined.
 REWRITE=1 pytest writes each rule's mutants, as `tests/mutants` has them, into the page.
 """
 
