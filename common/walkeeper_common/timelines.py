@@ -127,7 +127,7 @@ def _last_of(lsn: Lsn, segment_bytes: int) -> Lsn:
 def extended_over(
     donor: History, first: Fragment, successors: Ends, last_timeline: int, content: bytes
 ) -> History:
-    """The new leader's history (R5), for a primary that may have been promoted meanwhile.
+    """Return the new leader's history (R5), for a primary that may have been promoted meanwhile.
 
     `first` is the entry at S on the log's own timeline; `successors` are (timeline, LSN where it
     ends) of that timeline and those behind it up to the primary's, `last_timeline`; `content` is

@@ -1,4 +1,4 @@
-"""R8 to R12: appends, acknowledgements, commits, and what PostgreSQL is told."""
+"""R8 to R12: appends, acknowledgements, commits, and reports to PostgreSQL."""
 
 from __future__ import annotations
 

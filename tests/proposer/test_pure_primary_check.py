@@ -1,4 +1,4 @@
-"""Which ranges are compared with the primary, and what each outcome is.
+"""The ranges that are compared with the primary, and the outcomes.
 
 Spec: docs/steps.md#check-of-the-primary.
 

@@ -145,7 +145,7 @@ class Committed(Oracle):
 
 
 class Reading(Oracle):
-    """A ballot is no key to what its leader has not heard of (R13)."""
+    """A ballot is no key to WAL that its leader does not know of (R13)."""
 
     def check_voter(self, who: str, end_lsn: Lsn, voted_lsn: Lsn) -> None:
         if end_lsn > voted_lsn:
@@ -310,7 +310,7 @@ class Promises(Oracle):
 
 
 class Admission(Oracle):
-    """Who may lead: docs/steps.md#check-of-the-primary."""
+    """The primaries that may lead: docs/steps.md#check-of-the-primary."""
 
     def check_timelines(self, who: str, forks: Ends, known: Mapping[int, Lsn]) -> None:
         """`forks`: where the log left each timeline, and the log's end; `known`: the server's."""

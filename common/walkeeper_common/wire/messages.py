@@ -1,4 +1,4 @@
-"""What a proposer and a safekeeper say to each other (docs/protocol.md#messages).
+"""The messages between a proposer and a safekeeper (docs/protocol.md#messages).
 
 One frozen dataclass per message, one tag, explicit `pack` and `unpack`; field order in the
 dataclass is the order on the wire, big-endian (`fields.py`). A body that is short, long or of an

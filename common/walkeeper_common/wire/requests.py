@@ -21,7 +21,7 @@ from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Up to `size_max` bytes at begin_lsn. NO_BALLOT: committed WAL; else pinned (R13)."""
+    """Up to `size_max` bytes at begin_lsn. NO_BALLOT: committed WAL, else pinned (R13)."""
 
     TAG: ClassVar[int] = ord("r")
     ballot: Ballot

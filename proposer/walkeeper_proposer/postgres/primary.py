@@ -381,7 +381,7 @@ class Primary:
             self._on_readable()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
-        """write = flush = apply = commit_lsn, at once (R12)."""
+        """Report write = flush = apply = commit_lsn at once (R12)."""
         self._flush_lsn = self._apply_lsn = max(self._flush_lsn, commit_lsn)
         if not self._apply_quorum:
             self._apply_lsn = applied_lsn(self._flush_lsn, feedback)

@@ -18,7 +18,7 @@ class Durable:
     """One log's control file.
 
     acceptor_id, incarnation   who promised; the incarnation is random, made at prepare
-    log_uuid                   which log, from the prepare phase of creation on (R17)
+    log_uuid                   the log's, from the prepare phase of creation on (R17)
     configuration              None between the two phases: no vote before it is known
     ballot                     the greatest ballot promised to (R1)
     history                    may run past the WAL; cut it before use (R3)

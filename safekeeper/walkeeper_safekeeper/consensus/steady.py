@@ -135,9 +135,12 @@ def steady_state(
     answer: Answer,
     commit_moved: Callable[[Lsn], object],
 ) -> Steady | None:
-    """If the log is durable to its end and nothing waits: then the next WAL of the elected leader
-    (R8) needs an ack and nothing else, short of the points that have marks of their own (R9
-    and R11). `segment_end_lsn`: where `write` would need another file."""
+    """Return the short way of the next append, if the log is durable to its end and nothing waits.
+
+    The next WAL of the elected leader (R8) then needs an ack and nothing else. The short way ends
+    before the points that have marks of their own (R9, R11). `segment_end_lsn`: where `write` would
+    need another file.
+    """
     durable, timelines = acceptor.durable, acceptor.timelines
     if (
         acceptor.appender != connection

@@ -1,7 +1,7 @@
 """What serving PostgreSQL clients needs of a log, and what it tells the log about its readers.
 
 `ServedLog` and `Catalog` are ports: the daemon provides them. `Readers` is ours: one Reader for
-each connection that streams, with pg_stat_replication's columns for `walkeeper status`, and the
+each connection that streams, with pg_stat_replication's columns for `walkeeper status`. It has the
 position from which each still needs WAL (docs/protocol.md R14). Nothing here does I/O or waits.
 """
 

@@ -55,7 +55,7 @@ class LogFolder:
         return control_file.decode(data, f"{self.path}/{CONTROL}")
 
     def save_control(self, durable: Durable) -> None:
-        """Durable when it returns (R1).
+        """Replace the control file; it is durable on return (R1).
 
         The `.history` files of the timelines that are committed here are in `wal` before that, and
         before `timeline_files` says so. Those of a fork that is not reached may come to nothing.

@@ -6,10 +6,9 @@ are, for whoever has to find out why. Otherwise, when `recover` returns, every b
 is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
 cut short by a power cut at any point and run again: each run finds the same end.
 
-The end is the end of the last whole record, with what pads its segment if that was durable for
-sure, below the smallest of: the first thing that is not valid WAL, an interrupted truncation's
-target (which is finished that way: R7), and the LSN from which a failed write makes
-bytes suspect (R15).
+The end is that of the last whole record, with what pads its segment if that was durable for sure.
+It is below the first thing that is not valid WAL. It is below an interrupted truncation's target,
+which is finished that way (R7), and the LSN from which a failed write makes bytes suspect (R15).
 Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
 when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
 
@@ -130,7 +129,7 @@ def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: D
 def _committed_record(
     store: WalStore, commit_lsn: Lsn, limit_lsn: Lsn, facts: DurableFacts
 ) -> RecordEnd:
-    """The last whole record below the durable commit_lsn; it may not be lost (R9)."""
+    """Return the last whole record below the durable commit_lsn; it may not be lost (R9)."""
     if commit_lsn > limit_lsn:
         raise CorruptWal(
             f"segment {store.name_of(limit_lsn)}: WAL can be trusted up to {limit_lsn} only, "
@@ -200,7 +199,7 @@ def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: Durabl
 
 
 def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
-    """Writes what was read and syncs it (R15): the page cache may hold more than the disk.
+    """Write what was read and sync it (R15): the page cache may hold more than the disk.
 
     After a kill the bytes were perhaps never synced; after a failed fsync the kernel may think
     that they were.

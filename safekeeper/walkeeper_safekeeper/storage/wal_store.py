@@ -371,7 +371,7 @@ class WalStore:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
-        """The last whole record below `flush_lsn` (R18). CorruptWal names file and LSN.
+        """Return the last whole record below `flush_lsn` (R18). CorruptWal names file and LSN.
 
         `from_lsn`: where some record starts; nothing before it is looked at.
         """
@@ -413,7 +413,7 @@ class WalStore:
     def remove_below(self, lsn: Lsn) -> None:
         """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
 
-        What may go is the caller's to say (R14); the segment of `lsn` stays.
+        The caller decides how far (R14); the segment of `lsn` stays.
         """
         with self._lock:
             gone = sorted(f for f in self._files if f[0] + self.segment_bytes <= lsn)
