@@ -55,7 +55,7 @@ class Oracle:
     ) -> list[str]:
         """A primary was told that `wal` is committed; its whole records are `whole_bytes` long.
 
-        Nobody waits for a part of a record, so that part may go (rule 5).
+        No session waits for a part of a record, so that part may go (R5).
         """
         found = []
         holders = [log.number for log in logs if log.durable_wal().startswith(wal)]

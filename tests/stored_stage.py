@@ -13,7 +13,7 @@
     space N BYTES                     N's disk holds so much and no more
     fail N                            the next fdatasync of N's WAL fails
     damage N L                        the byte at L changes on N's disk, behind everybody's back
-    retain N                          N removes what rule 14 allows; nothing else keeps WAL
+    retain N                          N removes what R14 allows; nothing else keeps WAL
     ends                              where each log ends, and whether its bytes are the primary's
 
 The WAL is wal_maker's: real pages, records, CRCs. Of what was not synced, a disk keeps some subset

@@ -80,8 +80,8 @@ def test_the_source_as_it_is_survives_on_some_of_the_same_seeds() -> None:
 
 
 def test_every_rule_and_every_flaw_of_the_seed_document_has_a_mutant() -> None:
-    named = {number for m in MUTANTS for number in re.findall(r"\b\d+\b", m.rule)}
-    assert named >= {str(rule) for rule in RULES}
+    named = {number for m in MUTANTS for number in re.findall(r"\bR\d+\b", m.rule)}
+    assert named >= {f"R{rule}" for rule in RULES}
     flaws = {m.rule for m in MUTANTS if m.rule.startswith("seed flaw")}
     assert flaws == {f"seed flaw {number}" for number in (1, 2, 3)}
     own = [m for m in MUTANTS if m.rule in OWN_PLACES]
@@ -91,14 +91,15 @@ def test_every_rule_and_every_flaw_of_the_seed_document_has_a_mutant() -> None:
 def test_a_mutant_that_does_not_fit_any_more_is_an_error(tmp_path: Path) -> None:
     edit = Edit("common/walkeeper_common/quorum.py", "no such line")
     with pytest.raises(DoesNotFit, match=r"0 times in .*quorum\.py"):
-        plant(Mutant("stale", "19", "nothing", (edit,)), tmp_path / "tree")
+        plant(Mutant("stale", "R19", "nothing", (edit,)), tmp_path / "tree")
 
 
 def test_code_that_breaks_is_no_kill(tmp_path: Path) -> None:
     """Neither an assertion nor an error counts: only what an oracle saw does."""
     file = "common/walkeeper_common/quorum.py"
     line = "return len(self.members) - self.ack_quorum + 1"
-    broken = Mutant("broken", "19", "nothing", (Edit(file, line, f"assert False\n        {line}"),))
+    edit = Edit(file, line, f"assert False\n        {line}")
+    broken = Mutant("broken", "R19", "nothing", (edit,))
     plant(broken, tmp_path / "broken")
     assert simulate(tmp_path / "broken", first=0, count=2, seconds=30) is None
     plant(CONTROL, tmp_path / "control")

@@ -1,4 +1,4 @@
-"""Names in an archive, and what they mean (INTERFACE.md, "Files"). Pure.
+"""Names in an archive, and what they mean (docs/reference/files.md#archive). Pure.
 
     <cluster>/<system_id>/<timeline>/<segment>[.zst]                  24 digits, as in pg_wal
     <cluster>/<system_id>/<timeline>/<segment>.<end>.partial[.zst]    the committed part of the tail

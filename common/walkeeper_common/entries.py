@@ -1,7 +1,7 @@
 """How a logical log lies in its segments: frames of entries, and a header in front of each. Pure.
 
     EntryWalk                frames from a segment's or an entry's start on, each one checked
-    record_end_before, scan  the answers that walformat gives for WAL (PROTOCOL.md rules 9, 18)
+    record_end_before, scan  the answers that walformat gives for WAL (docs/protocol.md R9, R18)
 
 An *entry* is one transaction (or a progress or settings entry) and takes the place of a record. It
 is a run of frames from FIRST to LAST. Frames follow each other without gaps; where a segment

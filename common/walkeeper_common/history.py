@@ -2,7 +2,7 @@
 
 A history is a tuple of fragments, oldest first; a fragment ends where the next one starts. It is
 Neon's term history, BookKeeper's list of fragments and Delos's chain of loglets in one list
-(PROTOCOL.md section 6); the seed's single epoch number cannot find the point of divergence.
+(docs/protocol.md#one-list). The seed's single epoch number cannot find the divergence point.
 
 Neighbours may share a ballot, one entry per timeline; such a run is a *term* and starts at its
 first entry. `start_lsn` never decreases. On disk a history may run past the WAL, because it is
@@ -29,7 +29,7 @@ TERM_MAX = 2**64 - 1
 
 
 class Corrupt(Exception):
-    """Two histories that no run of the protocol can have produced (PROTOCOL.md rule 6)."""
+    """Two histories that no run of the protocol can have produced (docs/protocol.md R6)."""
 
 
 class Ballot(NamedTuple):
@@ -50,8 +50,8 @@ class Fragment:
     """`ballot` wrote from `start_lsn` on, on `timeline`, to `members` with `ack_quorum` of them.
 
     `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
-    `settle`: nobody writes on this timeline any more (PROTOCOL.md section 5). The entry that begins
-    a timeline carries its `.history` file, so that whoever has its WAL has that, too. Below
+    `settle`: no proposer writes on this timeline any more (docs/steps.md#settle). The entry that
+    begins a timeline carries its `.history` file, so that whoever has its WAL has that, too. Below
     `folded_lsn`, of the creation entry, entries that differ in their ballot alone are one.
     """
 
@@ -91,7 +91,7 @@ def cut(history: History, flush_lsn: Lsn) -> History:
 
 
 def extended(donor: History, entry: Fragment) -> History:
-    """The new leader's history (rule 5): the donor's cut one, less what starts at or past it."""
+    """Return the new leader's history (R5): the donor's cut one, less what starts at or past it."""
     creation, later = donor[:1], donor[1:]
     return (*creation, *(e for e in later if e.start_lsn < entry.start_lsn), entry)
 
@@ -120,9 +120,11 @@ def _goes_on(one: Fragment, other: Fragment) -> bool:
 
 
 def foldable_lsn(history: History, restart_lsn: Lsn) -> Lsn:
-    """How far a history may be folded by whoever knows that all members have the WAL up to
-    `restart_lsn`: where its last term up to there starts. A term starts at a record's end, which no
-    later one cuts; behind it there may be half a record, which the next term cuts (rule 5)."""
+    """Return how far a history may be folded if all members have the WAL up to `restart_lsn`.
+
+    It is where the last term up to there starts. A term starts at a record's end, which no later
+    term cuts. Half a record may follow that end, and the next term cuts it (R5).
+    """
     starts = (entry.start_lsn for entry in history if entry.start_lsn <= restart_lsn)
     return max(starts, default=ZERO_LSN)
 
@@ -136,7 +138,7 @@ def term_start(history: History, ballot: Ballot) -> Lsn:
 
 
 def divergence(proposer: History, acceptor: History, flush_lsn: Lsn) -> Lsn:
-    """Where the acceptor's log, `flush_lsn` long, stops being a prefix of the proposer's (rule 6).
+    """Return the divergence point of the acceptor's log, which is `flush_lsn` long (R6).
 
     The last common entry, then the least of: where it ends in the proposer's history (its current
     term never ends), where it ends in the acceptor's (its last ends at flush_lsn), and flush_lsn.

@@ -2,7 +2,7 @@
 
 Flexible Paxos (Howard 2016): a vote quorum and an ack quorum need to intersect, not each to be a
 majority. BookKeeper says the same as (Qw - Qa) + 1. A vote quorum of n/2 or less elects safely
-only because ballots are pairs that no two proposers share (PROTOCOL.md rule 19).
+only because ballots are pairs that no two proposers share (docs/protocol.md R19).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The record that `walkeeper create` makes durable, identical, on every member (rule 17).
+    """The record that `walkeeper create` makes durable, identical, on every member (R17).
 
     `members` are `id#incarnation` in the order of their ids; a member that lost its disk comes
     back with another incarnation and so is not a member any more. `creation_lsn` is the start of

@@ -1,9 +1,9 @@
 """PostgreSQL's timelines along one log: whose the bytes are, and their `.history` files. Pure.
 
 The log is one sequence of bytes: up to a fork a timeline's, from there on its successor's. The
-forks are the fragments of the history where the timeline changes (PROTOCOL.md section 6), so they
-are adopted, cut and elected with it. A fragment that begins a timeline carries PostgreSQL's own
-`0000000N.history`, verbatim; those of its ancestors are the beginning of it (timeline.c:
+forks are the fragments of the history where the timeline changes (docs/protocol.md#one-list), so
+they are adopted, cut and elected with it. A fragment that begins a timeline carries PostgreSQL's
+own `0000000N.history`, verbatim; those of its ancestors are the beginning of it (timeline.c:
 writeTimeLineHistory copies the parent's file and adds a line), so older ones need not be kept.
 """
 
@@ -127,7 +127,7 @@ def _last_of(lsn: Lsn, segment_bytes: int) -> Lsn:
 def extended_over(
     donor: History, first: Fragment, successors: Ends, last_timeline: int, content: bytes
 ) -> History:
-    """The new leader's history (rule 5), for a primary that may have been promoted meanwhile.
+    """Return the new leader's history (R5), for a primary that may have been promoted meanwhile.
 
     `first` is the entry at S on the log's own timeline; `successors` are (timeline, LSN where it
     ends) of that timeline and those behind it up to the primary's, `last_timeline`; `content` is

@@ -1,4 +1,4 @@
-"""`settle`: one election without a primary behind it (PROTOCOL.md section 5). Shell.
+"""`settle`: one election without a primary behind it (docs/steps.md#settle). Shell.
 
 The first try fences whoever leads. One that was deposed tries again as a new proposer, but then
 waits for a live one like everybody else: two `settle`s at once end at one LSN, and a proposer

@@ -392,7 +392,7 @@ class Driver:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """Committed whole records end here, as far as anybody has looked (rule 13)."""
+        """Committed whole records end here, as far as anybody has looked (R13)."""
         return min(self._whole.end_lsn, self.acceptor.commit_lsn)
 
     def find_whole(self, done: Callable[[WalkeeperError | None], None]) -> bool:
@@ -416,10 +416,11 @@ class Driver:
     def remove_below(
         self, horizon_lsn: Lsn, *, keep_bytes: int, archived_lsn: Lsn | None = None
     ) -> None:
-        """Retention (rule 14): whole segments below all of the horizon, `keep_bytes` behind the
-        end, and the segment before that of the records that end at the durable commit_lsn and
-        restart_lsn. With an archive what it has, compared with ours, stands for restart_lsn:
-        laggards are fed from there."""
+        """Remove whole segments below the horizon and `keep_bytes` before the end (R14).
+
+        The segment before that of the records at the durable commit_lsn and restart_lsn stays. With
+        an archive, archived_lsn stands for restart_lsn: laggards are fed from there.
+        """
         durable = self.acceptor.durable
         if durable.commit_lsn <= self.store.first_lsn:
             return
@@ -430,8 +431,8 @@ class Driver:
             return
 
         def remove() -> Lsn:
-            # Every member has what lies below restart_lsn; but one that is started again falls
-            # back to a record's end, and has to be fed from there (rule 9). And a primary is
+            # Every member has the WAL below restart_lsn. But a restarted member falls back to a
+            # record's end, and has to be fed from there (R9). And a primary is
             # compared with more than one record.
             record = self.store.record_end(min(durable.commit_lsn, members_lsn))
             if record.start_lsn is not None:  # else: no record starts in the log yet

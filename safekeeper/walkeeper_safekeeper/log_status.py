@@ -1,4 +1,7 @@
-"""One log's state as `walkeeper status --json` shows it (INTERFACE.md). Reads, decides nothing."""
+"""One log's state in `walkeeper status --json`. Reads, decides nothing.
+
+Spec: docs/reference/status-json.md.
+"""
 
 from __future__ import annotations
 

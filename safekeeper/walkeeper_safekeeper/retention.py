@@ -1,4 +1,4 @@
-"""How far back WAL is wanted here beside what the consensus needs (PROTOCOL.md rule 14). Pure.
+"""How far back WAL is wanted here beside what the consensus needs (docs/protocol.md R14). Pure.
 
     wanted_lsn     of slots and connected readers, the least
     kept_bytes     --wal-keep-size, none of it when the log is near --wal-size-max

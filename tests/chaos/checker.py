@@ -106,7 +106,7 @@ def check_standby(standby: PostgresServer, restored: PostgresServer, loads: Load
 
 
 def check_received(standby: PostgresServer, settled: int) -> None:
-    """It was never sent what the log does not have now that it is settled (rule 13)."""
+    """Check that it was never sent more than the settled log has (R13)."""
     received = standby.sql("SELECT pg_last_wal_receive_lsn()")
     if received is not None and lsn_of(received) > settled:
         raise Violation(f"standby: it was sent WAL up to {received}, settled is {settled:X}")

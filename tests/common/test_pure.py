@@ -62,7 +62,7 @@ def fragment(ballot: Ballot, start: int, timeline: int = 1, *, sealed: bool = Fa
     return Fragment(ballot, Lsn(start), timeline, sealed, ("1#00", "2#01", "3#02"), 2)
 
 
-# Where two logs part (rule 6)
+# Where two logs part (R6)
 
 
 def written_by(history: History, length: int) -> list[Ballot]:
@@ -147,7 +147,7 @@ def test_a_new_term_replaces_what_starts_at_or_past_it() -> None:
             assert all(e.start_lsn < start for e in new[1:-1])
 
 
-# Quorums (rules 10 and 19)
+# Quorums (R10 and R19)
 
 
 def test_acknowledged_lsn_is_the_greatest_that_enough_have() -> None:
@@ -304,7 +304,7 @@ def test_a_frame_that_is_too_long_is_refused_before_it_is_received() -> None:
         fed(FrameReader(), b"\0\0\0\0a", 5)
 
 
-# The gate's table (section 5)
+# The gate's table (docs/steps.md#check-of-the-primary)
 
 
 def identity(**changes: object) -> PrimaryIdentity:

@@ -1,6 +1,6 @@
 """Histories in logs that really are written: the naive twin keeps the author of every byte.
 
-Random elections over three or five logs, byte by byte, by rules 4 to 7 and 10. The history's
+Random elections over three or five logs, byte by byte, by R4 to R7 and R10. The history's
 arithmetic decides where logs part; the twin, which sees all bytes at once, judges it. Some leaders
 fold the history that they go on from, others do not.
 """

@@ -4,7 +4,7 @@
 
 The disk is a model (the real store and its recovery run in the simulator): WAL that is synced,
 WAL that is written, and the control file. A crash keeps the control file, the synced WAL and any
-prefix of the written one, and recovery falls back to the record's end (PROTOCOL.md rule 9).
+prefix of the written one. Recovery falls back to the record's end (docs/protocol.md R9).
 
 All acceptors are the same until something happens to them, so every node runs as member 1 and the
 world renames what it sends. That is what lets symmetric states be folded.

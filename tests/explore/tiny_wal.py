@@ -27,7 +27,7 @@ def byte(kind: int, writer: int) -> bytes:
 
 
 def record_end(wal: bytes) -> int:
-    """Where the last whole record ends (rule 18); Mixture if this is not one primary's WAL."""
+    """Return where the last whole record ends (R18); raise Mixture if two primaries wrote it."""
     end, is_whole = valid_end(wal)
     if not is_whole:
         raise Mixture(f"{wal.hex()} is nobody's WAL from byte {end} on")

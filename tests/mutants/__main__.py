@@ -43,7 +43,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", default="", help="whose name or `rule N` matches this REGEX")
+    parser.add_argument("--only", default="", help="whose name or `rule R9` matches this REGEX")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--json", type=Path, help="write the table to this file as well")
     parser.add_argument("--find", action="store_true", help="look for killers and keep them")

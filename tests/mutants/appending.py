@@ -1,4 +1,4 @@
-"""Rules 8 to 12: appends, acknowledgements, commits, and what PostgreSQL is told."""
+"""R8 to R12: appends, acknowledgements, commits, and reports to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TAIL = SAFEKEEPER + "storage/tail.py"
 APPENDING = (
     Mutant(
         "gap-is-written",
-        "8",
+        "R8",
         "an append starts exactly at the write position",
         (Edit(ACCEPTOR, "        if append.begin_lsn != self.write_lsn:", "        if False:"),),
     ),
     Mutant(
         "anybody-appends",
-        "8",
+        "R8",
         "an append comes behind ProposerElected on its own connection",
         (
             Edit(
@@ -39,7 +39,7 @@ APPENDING = (
     ),
     Mutant(
         "ack-before-the-fsync",
-        "9",
+        "R9",
         "an acknowledgement comes behind the fdatasync that covers it",
         (
             Edit(
@@ -52,7 +52,7 @@ APPENDING = (
     ),
     Mutant(
         "ack-of-what-is-written",
-        "9",
+        "R9",
         "flush_lsn is what a finished fdatasync covers, not what was written",
         (
             Edit(
@@ -64,7 +64,7 @@ APPENDING = (
     ),
     Mutant(
         "no-reached-mark",
-        "9",
+        "R9",
         "the start of a term is marked as reached before the first ack there (with S = C)",
         (
             STARTS_AT_C,
@@ -79,7 +79,7 @@ APPENDING = (
     ),
     Mutant(
         "below-the-terms-start-counts",
-        "10",
+        "R10",
         "an acknowledgement below the term's start counts with 0",
         (
             Edit(
@@ -103,7 +103,7 @@ APPENDING = (
     ),
     Mutant(
         "vote-counts-as-ack",
-        "10",
+        "R10",
         "a safekeeper counts with 0 until it has answered in this term",
         (
             Edit(
@@ -120,7 +120,7 @@ APPENDING = (
     ),
     Mutant(
         "greatest-ack-counts",
-        "10",
+        "R10",
         "an acknowledged value is replaced, not maxed, when a safekeeper attaches again",
         (
             Edit(
@@ -143,7 +143,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-gap",
-        "8",
+        "R8",
         "the short way of an append is for WAL at the write position only",
         (Edit(STEADY, "                or begin != end_lsn\n", ""),),
         turns_red="tests/safekeeper/test_steady_append.py"
@@ -151,7 +151,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-of-another-term",
-        "8",
+        "R8",
         "the short way of an append is for the elected leader's own frames only",
         (
             Edit(
@@ -165,7 +165,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-damaged",
-        "8",
+        "R8",
         "WAL that was damaged on its way is not written on the short way either",
         (Edit(STEADY, "if crc_of(piece) != crc:", "if False:"),),
         turns_red="tests/safekeeper/test_steady_append.py"
@@ -173,7 +173,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-heartbeat-unanswered",
-        "10",
+        "R10",
         "a heartbeat that says nothing new is answered: silence means that nobody is there",
         (
             Edit(
@@ -187,7 +187,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-outlives-an-event",
-        "3",
+        "R3",
         "what the short way knows is void with the next event, a deposing election for one",
         (
             Edit(
@@ -199,20 +199,20 @@ APPENDING = (
     ),
     Mutant(
         "steady-unmarked",
-        "9",
+        "R9",
         "the short way of an append ends before a mark that must be durable first",
         (Edit(STEADY, "min(acceptor.unreached_lsn, segment_end_lsn)", "segment_end_lsn"),),
         turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
     ),
     Mutant(
         "steady-unsynced",
-        "9",
+        "R9",
         "an acknowledgement on the short way comes behind the fdatasync that covers it",
         (Edit(TAIL, "            self._sync()\n", ""),),
     ),
     Mutant(
         "steady-over-an-unfinished-record",
-        "9",
+        "R9",
         "what is below a page that cuts off a record is durable before that page is written",
         (Edit(TAIL, " or overwriting_pages(offset, wal):", ":"),),
         turns_red="tests/safekeeper/test_steady_append.py"
@@ -220,7 +220,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-ack-of-another-term",
-        "10",
+        "R10",
         "the short way of an ack is for acks of this term only",
         (
             Edit(
@@ -234,7 +234,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-ack-beyond-what-was-sent",
-        "10",
+        "R10",
         "an ack of more than was sent does not count on the short way either",
         (Edit(STEADY_LEADER, "if flush_lsn > member.next_lsn:", "if False:"),),
         turns_red="tests/proposer/test_steady_leader.py"
@@ -242,7 +242,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-acks-outlive-an-event",
-        "10",
+        "R10",
         "what the short way of an ack knows is void with the next event, a lost link for one",
         (
             Edit(
@@ -256,7 +256,7 @@ APPENDING = (
     ),
     Mutant(
         "steady-append-over-a-fork",
-        "8",
+        "R8",
         "no append of the short way crosses the fork of two timelines",
         (Edit(STEADY_LEADER, " and end_lsn >= timelines.last_start_lsn", ""),),
         turns_red="tests/proposer/test_steady_leader.py"
@@ -264,7 +264,7 @@ APPENDING = (
     ),
     Mutant(
         "commit-beyond-the-flush",
-        "11",
+        "R11",
         "an acceptor's commit_lsn is at most its flush_lsn",
         (
             Edit(
@@ -276,7 +276,7 @@ APPENDING = (
     ),
     Mutant(
         "received-is-reported",
-        "12",
+        "R12",
         "PostgreSQL is told of commit_lsn, not of what was received",
         (
             Edit(
@@ -288,7 +288,7 @@ APPENDING = (
     ),
     Mutant(
         "applied-is-not-clamped",
-        "12",
+        "R12",
         "what standbys have applied is reported up to commit_lsn only",
         (
             Edit(
@@ -300,7 +300,7 @@ APPENDING = (
     ),
     Mutant(
         "one-standby-is-enough",
-        "12",
+        "R12",
         "the least that all standbys have applied is reported",
         (
             Edit(
@@ -312,7 +312,7 @@ APPENDING = (
     ),
     Mutant(
         "sent-is-counted",
-        "10, 12",
+        "R10, R12",
         "what was sent to a safekeeper is not acknowledged by it",
         (
             Edit(
@@ -324,7 +324,7 @@ APPENDING = (
     ),
     Mutant(
         "no-heartbeats",
-        "10",
+        "R10",
         "a heartbeat goes out when commit_lsn moves, and every second",
         (
             Edit(

@@ -1,4 +1,4 @@
-"""Rules 5 to 7: where a term starts, where logs part, and the one cut that is made there."""
+"""R5 to R7: where a term starts, where logs part, and the one cut that is made there."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STARTS_AT_C = Edit(LEADERSHIP, "start_lsn=donor.record_lsn,", "start_lsn=donor.f
 ELECTING = (
     Mutant(
         "term-starts-at-c",
-        "5",
+        "R5",
         "a term starts at the donor's record end",
         (STARTS_AT_C,),
     ),
     Mutant(
         "nothing-of-the-acceptors-end",
-        "6",
+        "R6",
         "logs part at the latest where the common term ends in the acceptor's history",
         (
             Edit(
@@ -34,7 +34,7 @@ ELECTING = (
     ),
     Mutant(
         "nothing-of-the-proposers-end",
-        "6",
+        "R6",
         "logs part at the latest where the common term ends in the proposer's history",
         (
             Edit(
@@ -47,7 +47,7 @@ ELECTING = (
     ),
     Mutant(
         "folded-past-what-all-have",
-        "6",
+        "R6",
         "a history is folded only as far as the election's donor knows that all members have it",
         (
             Edit(
@@ -59,7 +59,7 @@ ELECTING = (
     ),
     Mutant(
         "folded-inside-a-term",
-        "6",
+        "R6",
         "a history is folded up to where a term starts: half a record behind it may be cut",
         (
             Edit(
@@ -71,7 +71,7 @@ ELECTING = (
     ),
     Mutant(
         "one-of-two-is-folded",
-        "6",
+        "R6",
         "logs part where they part with both histories folded alike",
         (
             Edit(
@@ -83,7 +83,7 @@ ELECTING = (
     ),
     Mutant(
         "point-of-divergence-is-believed",
-        "6",
+        "R6",
         "the acceptor computes the point of divergence as well",
         (
             Edit(
@@ -95,7 +95,7 @@ ELECTING = (
     ),
     Mutant(
         "election-does-not-fence",
-        "7",
+        "R7",
         "ProposerElected fences every other connection",
         (
             Edit(
@@ -134,7 +134,7 @@ ELECTING = (
     ),
     Mutant(
         "cut-without-a-mark",
-        "7",
+        "R7",
         "a cut is marked before it begins",
         (
             Edit(
@@ -146,7 +146,7 @@ ELECTING = (
     ),
     Mutant(
         "history-before-the-cut",
-        "7",
+        "R7",
         "the history is persisted when the cut is finished, not before",
         (
             Edit(
@@ -167,7 +167,7 @@ ELECTING = (
     ),
     Mutant(
         "commit-stands-behind-the-cut",
-        "7",
+        "R7",
         "a cut below commit_lsn lowers it",
         (
             Edit(
@@ -184,7 +184,7 @@ ELECTING = (
     ),
     Mutant(
         "readers-stay-behind-the-cut",
-        "7, 13",
+        "R7, R13",
         "a cut below commit_lsn ends the readers that were sent more",
         (
             Edit(
@@ -198,7 +198,7 @@ ELECTING = (
     ),
     Mutant(
         "nothing-guards-commits",
-        "7",
+        "R7",
         "no cut below the record end at the acceptor's own commit_lsn",
         (
             Edit(
@@ -211,7 +211,7 @@ ELECTING = (
     ),
     Mutant(
         "cut-leaves-old-bytes",
-        "7",
+        "R7",
         "what is cut off is zeroed to the segment's end",
         (Edit(WAL_STORE, "            self.zero_from(to_lsn)\n", "            pass\n"),),
     ),

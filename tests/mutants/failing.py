@@ -1,4 +1,4 @@
-"""Rules 15 to 18: failed disks, full disks, lost promises, and where a record ends."""
+"""R15 to R18: failed disks, full disks, lost promises, and where a record ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNTS_ANYBODY = Edit(
 FAILING = (
     Mutant(
         "failed-fsync-is-forgotten",
-        "15",
+        "R15",
         "WAL whose fsync failed is never called durable",
         (
             Edit(
@@ -54,7 +54,7 @@ FAILING = (
     ),
     Mutant(
         "failed-log-goes-on",
-        "15",
+        "R15",
         "a log whose disk failed acknowledges and votes no more",
         (
             Edit(
@@ -73,7 +73,7 @@ FAILING = (
     ),
     Mutant(
         "no-suspect-mark",
-        "15",
+        "R15",
         "a failure leaves the mark from where the WAL is suspect",
         (
             Edit(
@@ -84,7 +84,7 @@ FAILING = (
     ),
     Mutant(
         "suspect-mark-is-ignored",
-        "15",
+        "R15",
         "a restart truncates to the suspect mark",
         (
             Edit(
@@ -96,7 +96,7 @@ FAILING = (
     ),
     Mutant(
         "tail-is-not-rewritten",
-        "15, 9",
+        "R15, R9",
         "a start after an unclean stop rewrites the tail and syncs it",
         (Edit(WAL_RECOVERY, "    if not facts.clean_stop:\n", "    if facts.clean_stop:\n"),),
         turns_red="tests/safekeeper/test_wal_store.py::"
@@ -104,13 +104,13 @@ FAILING = (
     ),
     Mutant(
         "no-space-is-final",
-        "16",
+        "R16",
         "no space for a segment is no failure",
         (Edit(DRIVER, "    if isinstance(error, SegmentNotAllocated):", "    if False:"),),
     ),
     Mutant(
         "refused-write-counts",
-        "16, 8",
+        "R16, R8",
         "a write that was refused leaves the write position where it was",
         (
             Edit(
@@ -124,7 +124,7 @@ FAILING = (
     ),
     Mutant(
         "no-descriptor-is-final",
-        "16",
+        "R16",
         "a file that cannot be opened for writing is no failure",
         (
             Edit(
@@ -158,19 +158,19 @@ FAILING = (
     ),
     Mutant(
         "reborn-member-votes",
-        "17",
+        "R17",
         "a member that comes back with another incarnation may not vote",
         (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME),
     ),
     Mutant(
         "reborn-member-acknowledges",
-        "17",
+        "R17",
         "a member that comes back with another incarnation is not counted",
         (NOT_A_MEMBER, ANY_INCARNATION, ANY_NAME, COUNTS_ANYBODY),
     ),
     Mutant(
         "record-ends-with-the-wal",
-        "18",
+        "R18",
         "record_lsn is the end of the last complete record, not of the bytes",
         (
             Edit(

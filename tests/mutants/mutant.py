@@ -47,7 +47,7 @@ class Edit:
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """name     for the command line and killers.json
-    rule     of PROTOCOL.md section 4; `seed flaw N` of section 1; or the module whose idea it is
+    rule     in docs/protocol.md, `seed flaw N` of its deviations, or the module whose idea it is
     removed  what does not hold any more
     edits    all of them are made; a rule that is guarded twice needs two
     worlds   explorations that may find it (tests/explore/runs.py), if not one of the small ones

@@ -1,4 +1,4 @@
-"""Rules 19 and 20, and section 5: quorums, leaders that were deposed, primaries "
+"""R19, R20 and the check of the primary: quorums, leaders that were deposed, primaries "
 "that are refused."""
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ VOTES = "return len(self.members) - self.ack_quorum + 1"
 QUORUMS = (
     Mutant(
         "quorums-need-not-meet",
-        "19",
+        "R19",
         "v = n - a + 1",
         (Edit(QUORUM, VOTES, "return max(1, len(self.members) - self.ack_quorum)"),),
         ("two-proposers",),
     ),
     Mutant(
         "majority-elects",
-        "19",
+        "R19",
         "v follows from a, it is not a majority",
         (Edit(QUORUM, VOTES, "return len(self.members) // 2 + 1"),),
     ),
     Mutant(
         "one-ack-too-few",
-        "19, 10",
+        "R19, R10",
         "commit_lsn is element n - a of the ascending flush_lsns",
         (
             Edit(
@@ -40,7 +40,7 @@ QUORUMS = (
     ),
     Mutant(
         "deposed-leader-bumps",
-        "20",
+        "R20",
         "a leader that sees a greater ballot stops for good and never bumps its own",
         (
             Edit(
@@ -55,14 +55,14 @@ QUORUMS = (
     ),
     Mutant(
         "another-logs-ballot-deposes",
-        "20",
+        "R20",
         "who is no member of this log says nothing of its ballots",
         (Edit(CONSENSUS, "        if reject.code in OF_NO_MEMBER:", "        if False:"),),
         turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
     ),
     Mutant(
         "another-logs-late-greeting-deposes",
-        "20",
+        "R20",
         "nor does a greeting of another log that comes late",
         (
             Edit(
@@ -78,7 +78,7 @@ QUORUMS = (
     ),
     Mutant(
         "first-to-answer-says-which-log",
-        "17",
+        "R17",
         "as long as it is open which log is meant, nobody is asked for one",
         (
             Edit(
@@ -91,14 +91,14 @@ QUORUMS = (
     ),
     Mutant(
         "leader-from-an-image-goes-on",
-        "20, 12",
+        "R20, R12",
         "a leader that is older than what it has written starts anew",
         (Edit(LEADERSHIP, " and member.vote.flush_lsn > sent_lsn:", " and False:"),),
         turns_red="tests/test_scenarios.py::test_scenario[leader_from_a_memory_image_starts_anew]",
     ),
     Mutant(
         "bytes-are-not-compared",
-        "section 5",
+        "check of the primary",
         "the primary's bytes are compared with the log's",
         (
             Edit(
@@ -110,7 +110,7 @@ QUORUMS = (
     ),
     Mutant(
         "promotion-leaves-out-wal",
-        "section 5",
+        "check of the primary",
         "a promoted server that lacks WAL of the log is refused",
         (
             Edit(GATE, "    if fork_lsn >= log.record_lsn:", "    if True:"),
@@ -123,7 +123,7 @@ QUORUMS = (
     ),
     Mutant(
         "seal-is-ignored",
-        "section 5",
+        "check of the primary",
         "a sealed log is written on with --resume only",
         (
             Edit(
@@ -135,7 +135,7 @@ QUORUMS = (
     ),
     Mutant(
         "votes-are-not-checked",
-        "section 5",
+        "check of the primary",
         "the primary is compared again on the votes",
         (
             Edit(

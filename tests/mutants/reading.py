@@ -1,4 +1,4 @@
-"""Rules 13 and 14: readers and retention."""
+"""R13 and R14: readers and retention."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
 READING = (
     Mutant(
         "readers-see-the-uncommitted",
-        "13",
+        "R13",
         "a reader without a ballot sees committed WAL only",
         (Edit(READABLE, "        return log.commit_lsn", "        return log.flush_lsn"),),
     ),
     Mutant(
         "readers-get-half-a-record",
-        "13",
+        "R13",
         "a client is sent whole records only, so that nothing is taken back from it",
         (
             Edit(
@@ -32,7 +32,7 @@ READING = (
     ),
     Mutant(
         "whole-records-of-truncated-wal",
-        "13",
+        "R13",
         "where whole records end is forgotten if the log was truncated meanwhile",
         (Edit(DRIVER, "if at[1] == self.acceptor.truncations:", "if True:"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
@@ -40,13 +40,13 @@ READING = (
     ),
     Mutant(
         "any-ballot-reads",
-        "13",
+        "R13",
         "a pinned reader reads only while its ballot is the acceptor's",
         (Edit(READABLE, "    if ballot != log.durable.ballot:\n        return None\n"),),
     ),
     Mutant(
         "read-before-the-election",
-        "13",
+        "R13",
         "a pinned reader sees flush_lsn only when ProposerElected was processed",
         (
             Edit(
@@ -58,7 +58,7 @@ READING = (
     ),
     Mutant(
         "read-is-not-checked-again",
-        "13",
+        "R13",
         "a pinned read is checked again when the bytes are there",
         (
             Edit(
@@ -71,7 +71,7 @@ READING = (
     ),
     Mutant(
         "retention-forgets-restart-lsn",
-        "14",
+        "R14",
         "no segment goes that a member lacks",
         (
             Edit(DRIVER, LIMIT, "limit_lsn = min(horizon_lsn, durable.commit_lsn, kept_lsn)"),
@@ -80,7 +80,7 @@ READING = (
     ),
     Mutant(
         "retention-of-the-volatile",
-        "14",
+        "R14",
         "retention goes by the durable commit_lsn and restart_lsn",
         (
             Edit(
@@ -95,14 +95,14 @@ READING = (
     ),
     Mutant(
         "no-segment-before-is-kept",
-        "14",
+        "R14",
         "the segment before that record is kept, for a primary to be compared with",
         (Edit(DRIVER, "min(limit_lsn, earlier_lsn)", "min(limit_lsn, record.start_lsn)"),),
         turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
     ),
     Mutant(
         "no-record-start-is-kept",
-        "14",
+        "R14",
         "the start of the record at the durable commit_lsn is kept",
         (
             Edit(

@@ -228,7 +228,7 @@ REPLACEMENTS = (
     ),
     Mutant(
         "forgotten-commits-are-not-compared",
-        "section 5",
+        "check of the primary",
         "before an election a primary is compared as far as the old members know",
         (Edit(PRIMARY_CHECK, "_committed(best, holding) if holding else nothing", "nothing"),),
         turns_red=FORGOT,

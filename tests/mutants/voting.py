@@ -1,4 +1,4 @@
-"""Rules 1 to 4: votes. And the epochs of the seed, which two proposers could share."""
+"""R1 to R4: votes. And the epochs of the seed, which two proposers could share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HISTORY = COMMON + "history.py"
 VOTING = (
     Mutant(
         "vote-not-durable",
-        "1",
+        "R1",
         "a promise is made durable before it is told",
         (
             Edit(
@@ -24,7 +24,7 @@ VOTING = (
     ),
     Mutant(
         "vote-for-a-smaller-ballot",
-        "1",
+        "R1",
         "no vote for a ballot smaller than the promised one",
         (
             Edit(ACCEPTOR, "        if ask.ballot < self.durable.ballot:", "        if False:"),
@@ -37,7 +37,7 @@ VOTING = (
     ),
     Mutant(
         "equal-ballot-refused",
-        "1",
+        "R1",
         "the same proposer may ask again with its ballot",
         (
             Edit(
@@ -49,7 +49,7 @@ VOTING = (
     ),
     Mutant(
         "vote-before-the-flush",
-        "2",
+        "R2",
         "a vote waits until everything received is flushed",
         (
             Edit(
@@ -68,7 +68,7 @@ VOTING = (
     ),
     Mutant(
         "vote-does-not-fence",
-        "2, 7",
+        "R2, R7",
         "who votes hears no older connection any more",
         (
             Edit(
@@ -90,7 +90,7 @@ VOTING = (
     ),
     Mutant(
         "log-ends-as-greeted",
-        "2",
+        "R2",
         "the end of the log travels in the vote, not in the greeting",
         (
             Edit(
@@ -107,7 +107,7 @@ VOTING = (
     ),
     Mutant(
         "history-runs-past-the-wal",
-        "3",
+        "R3",
         "the history in a vote is cut to flush_lsn",
         (
             Edit(
@@ -119,7 +119,7 @@ VOTING = (
     ),
     Mutant(
         "donor-is-the-longest",
-        "4",
+        "R4",
         "the donor is chosen by last log ballot first",
         (
             Edit(
@@ -131,7 +131,7 @@ VOTING = (
     ),
     Mutant(
         "donor-of-any-length",
-        "4",
+        "R4",
         "among equal last log ballots the longest log is the donor",
         (
             Edit(

@@ -32,7 +32,7 @@ def greeting(
 
 
 def test_somebody_is_live_who_may_have_an_ack_quorum() -> None:
-    """Rule 20, literally: (those that say so + those out of reach) >= a, and one says so."""
+    """R20, literally: (those that say so + those out of reach) >= a, and one says so."""
     checked = 0
     for members in range(1, 6):
         for ack_quorum in range(1, members + 1):

@@ -1,4 +1,6 @@
-"""Which ranges are compared with the primary, and what each outcome is (PROTOCOL.md section 5).
+"""The ranges that are compared with the primary, and the outcomes.
+
+Spec: docs/steps.md#check-of-the-primary.
 
 The log is real WAL in segments of 64 KiB. Only a commit or a checkpoint tells one clone from
 another, so the range grows backwards until it has one; XLOG_NOOP records do not count.

@@ -1,6 +1,6 @@
 """Creation in two phases: the same values again change nothing, other values are refused.
 
-PROTOCOL rule 17: a promise is never overwritten, and there is no vote before configure.
+docs/protocol.md R17: a promise is never overwritten, and there is no vote before configure.
 """
 
 from __future__ import annotations

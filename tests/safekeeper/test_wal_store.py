@@ -372,7 +372,7 @@ def test_a_failed_fsync_while_allocating_leaves_no_segment() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_log_that_is_cut_at_its_record_end_ends_there_after_a_restart(seed: int) -> None:
-    """Rule 5 cuts at the donor's record end, and every restart has to find that end again."""
+    """R5 cuts at the donor's record end, and every restart has to find that end again."""
     random = Random(seed)
     wal = WalMaker(random, segment_bytes=SEGMENT)
     for _ in range(6):  # each primary dies inside a long record; its successor aborts it

@@ -88,7 +88,7 @@ def _shake(story: Story, proposer: ProposerNode, primary: Primary) -> None:
 
 
 def _rest(story: Story, proposer: ProposerNode) -> None:
-    """Nobody writes any more: what was written is committed everywhere all the same (rule 10)."""
+    """Stop writing; the rest of the WAL is committed everywhere all the same (R10)."""
     story.writing = []
     primary, acked = proposer.primary, story.oracles.acknowledged
     end_lsn = primary.record_end(primary.flush_lsn)

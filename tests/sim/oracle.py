@@ -145,7 +145,7 @@ class Committed(Oracle):
 
 
 class Reading(Oracle):
-    """A ballot is no key to what its leader has not heard of (rule 13)."""
+    """A ballot is no key to WAL that its leader does not know of (R13)."""
 
     def check_voter(self, who: str, end_lsn: Lsn, voted_lsn: Lsn) -> None:
         if end_lsn > voted_lsn:
@@ -236,7 +236,7 @@ class Standing:
     """One member's log as an election would see it, and whether it has what is asked for."""
 
     who: str
-    rank: tuple[Ballot, Lsn]  # last log ballot, flush_lsn (rule 4)
+    rank: tuple[Ballot, Lsn]  # last log ballot, flush_lsn (R4)
     has_it: bool
 
 
@@ -268,7 +268,7 @@ class Retention(Oracle):
 
 
 class Leaders(Oracle):
-    """At most one leader a ballot (Raft's election safety), one ballot a leader (rule 20)."""
+    """At most one leader a ballot (Raft's election safety), one ballot a leader (R20)."""
 
     def __init__(self) -> None:
         self._by_ballot: dict[Ballot, str] = {}
@@ -310,7 +310,7 @@ class Promises(Oracle):
 
 
 class Admission(Oracle):
-    """Who may lead: PROTOCOL.md section 5."""
+    """The primaries that may lead: docs/steps.md#check-of-the-primary."""
 
     def check_timelines(self, who: str, forks: Ends, known: Mapping[int, Lsn]) -> None:
         """`forks`: where the log left each timeline, and the log's end; `known`: the server's."""

@@ -1,4 +1,4 @@
-"""Readers behind a safekeeper: what they were sent may never be different later (rule 13)."""
+"""Readers behind a safekeeper: what they were sent may never be different later (R13)."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Story:
         return maker
 
     def _configuration(self, start_lsn: Lsn) -> Configuration:
-        """Created as rule 17 says: one configuration, the same on every member."""
+        """Make one configuration, the same on every member (R17)."""
         options, random = self.world.options, self.world.random
         incarnations = [random.randbytes(16) for _ in range(options.safekeepers)]
         return Configuration(

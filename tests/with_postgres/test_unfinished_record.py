@@ -1,4 +1,4 @@
-"""A record that the primary never finished reaches nobody behind a safekeeper (rule 13).
+"""A record that the primary never finished reaches nobody behind a safekeeper (R13).
 
 Its committed beginning is truncated by the next election and other WAL comes in its place. A stock
 standby that had got some of it would never replay again: it restarts its stream in the segment

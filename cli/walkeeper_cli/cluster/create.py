@@ -1,6 +1,6 @@
 """`walkeeper create`: makes a log on all its members, and the slot on the primary.
 
-Two phases (PROTOCOL.md rule 17): *prepare* gives each member its incarnation, *configure* the
+Two phases (docs/protocol.md R17): *prepare* gives each member its incarnation, *configure* the
 same record to all. Both may be repeated until a proposer has been elected; after that nobody is
 initialised, because a member without the log has lost its promises and must be replaced.
 """

@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 async def gather(addresses: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
-    """The document of `status --json` (INTERFACE.md)."""
+    """The document of `status --json` (docs/reference/status-json.md)."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     facts = _newest_facts(answers)
     lines = [_line(answer, facts) for answer in answers]

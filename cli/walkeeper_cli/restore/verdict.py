@@ -4,12 +4,12 @@
 
 `greetings` are what the safekeepers that answered said of their logs. Of the rules:
 
-* A whole segment below one safekeeper's commit_lsn is committed (PROTOCOL.md rule 13); nobody else
+* A whole segment below one safekeeper's commit_lsn is committed (docs/protocol.md R13); nobody else
   needs to be asked. Unless the last record there has not ended: what is there of it may be taken
   back, so until it ends such a segment is a part, though all of its bytes are there.
 * Where the log ends is known from v = n - a + 1 members, because every ack quorum has one of them
   in it: the last log ballot and then the flush_lsn that is greatest among them belong to a log
-  that holds every acknowledged commit (rule 4), and the record end of that log is `reach_lsn`.
+  that holds every acknowledged commit (R4), and the record end of that log is `reach_lsn`.
   It is handed out once it is committed, and neither a part nor an absence is said below it. So
   what was acknowledged before we were asked is never left out, even if the safekeepers have not
   heard yet that it is committed; only when no proposer is left to tell them, `walkeeper settle` is

@@ -1,7 +1,7 @@
 """PostgreSQL's WAL pages and record boundaries, as far as a keeper of WAL needs them. Pure.
 
-    record_end_before   where the last complete record below flush_lsn ends (PROTOCOL.md rule 18)
-    scan                how far WAL is valid after a crash (rule 9)
+    record_end_before   where the last complete record below flush_lsn ends (docs/protocol.md R18)
+    scan                how far WAL is valid after a crash (R9)
 
 Contract: a record counts as complete when all of its bytes and the zeros that align it lie below
 the limit, and its CRC-32C, its prev-link and every page header in it are right. End LSNs are

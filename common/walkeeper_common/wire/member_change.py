@@ -4,7 +4,7 @@ A member is replaced in two steps, each a configuration with the next generation
 every election and commit needs a quorum of the old and of the new members, and *final*, in which
 the new ones are the members. Which configuration follows generation g is decided once, by single
 decree Paxos among the members of g (PromiseMembers, AcceptMembers; quorums as in an election and a
-commit); only what was decided is installed (InstallMembers). docs/protocol.md, "Members change".
+commit); only what was decided is installed (InstallMembers). docs/steps.md, "Members change".
 
 Pure. The messages share the port, the framing and the rules of `messages.py`.
 """

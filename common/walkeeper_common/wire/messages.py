@@ -1,4 +1,4 @@
-"""What a proposer and a safekeeper say to each other (PROTOCOL.md section 3).
+"""The messages between a proposer and a safekeeper (docs/protocol.md#messages).
 
 One frozen dataclass per message, one tag, explicit `pack` and `unpack`; field order in the
 dataclass is the order on the wire, big-endian (`fields.py`). A body that is short, long or of an
@@ -155,7 +155,7 @@ class AcceptorGreeting:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """`member` is whom the proposer believes to ask, `id#incarnation` (rule 17)."""
+    """`member` is whom the proposer believes to ask, `id#incarnation` (R17)."""
 
     TAG: ClassVar[int] = ord("v")
     generation: int
@@ -212,7 +212,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class ProposerElected:
-    """`start_lsn` is where this acceptor's log stops being a prefix of the leader's (rule 6)."""
+    """`start_lsn` is where this acceptor's log stops being a prefix of the leader's (R6)."""
 
     TAG: ClassVar[int] = ord("e")
     generation: int

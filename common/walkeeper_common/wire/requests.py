@@ -1,8 +1,8 @@
 """The requests beside the consensus: reads of WAL, the creation of a log, status.
 
 They share the port, the framing and the rules of `messages.py`. A read feeds a laggard from a
-donor or lets the gate compare bytes (PROTOCOL.md rule 13 and section 5); the two phases of
-creation are rule 17.
+donor or lets the gate compare bytes (docs/protocol.md R13, docs/steps.md); the two phases
+of creation are R17.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Up to `size_max` bytes at begin_lsn. NO_BALLOT: committed WAL; else pinned (rule 13)."""
+    """Up to `size_max` bytes at begin_lsn. NO_BALLOT: committed WAL, else pinned (R13)."""
 
     TAG: ClassVar[int] = ord("r")
     ballot: Ballot
@@ -105,7 +105,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class PrepareLog:
-    """Creation, phase 1: make an incarnation durable under this uuid (rule 17)."""
+    """Creation, phase 1: make an incarnation durable under this uuid (R17)."""
 
     TAG: ClassVar[int] = ord("p")
     cluster: str

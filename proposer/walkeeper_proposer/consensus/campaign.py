@@ -35,7 +35,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What this run is for; proposer_id is fresh for each run (PROTOCOL.md section 2)."""
+    """The purpose of one run; proposer_id is fresh for each run (docs/protocol.md#glossary)."""
 
     cluster: str
     proposer_id: bytes

@@ -1,4 +1,4 @@
-"""Are the primary's bytes and the log's the same? (PROTOCOL.md section 5, "Compare bytes".) Pure.
+"""Are the primary's bytes and the log's the same? (docs/steps.md#check-of-the-primary) Pure.
 
 Both sides arrive as streams at their own pace; what is kept of the one ahead is a digest a page,
 so the memory is bounded by 16 bytes for 8 KiB whatever the segment size. Equal bytes prove

@@ -1,7 +1,7 @@
 """Which bytes go to which safekeeper next. Pure.
 
-A safekeeper that keeps up is sent views into the window; one that lags is fed from a donor by
-ballot-pinned reads, never from the primary, whose slot has moved on (PROTOCOL.md section 5).
+A safekeeper that keeps up is sent views into the window. A lagging safekeeper is fed from a donor
+by ballot-pinned reads. The primary's slot has moved on (docs/steps.md#appending).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""May this primary write this log? The table of PROTOCOL.md section 5. Pure.
+"""May this primary write this log? The table of docs/steps.md#check-of-the-primary. Pure.
 
 Asked on the greetings, before any ballot is bumped; again on the votes; and again on every new
 connection to PostgreSQL, then with the end received so far in the place of C. Neon needs none of
@@ -30,7 +30,7 @@ REWIND = (
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The log as the voters (or the greeted) know it: A and C of PROTOCOL.md section 2."""
+    """The log as the voters (or the greeted) know it: A and C of docs/protocol.md#glossary."""
 
     configuration: Configuration
     history: History  # the donor's, cut

@@ -47,8 +47,8 @@ def greeting_for(
 def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuard[Configuration]:
     """Whether `one` has a later generation of the same log's members.
 
-    A newer configuration on any safekeeper was decided by a quorum of the older one, so the older
-    one is over; who has missed it is told (docs/protocol.md, "Members change").
+    A quorum of the older configuration has decided the newer one, so the older one is over. The
+    proposer sends it to safekeepers that missed it (docs/steps.md, "Members change").
     """
     if one is None or other is None or one.log_uuid != other.log_uuid:
         return False
@@ -71,7 +71,7 @@ def replaces(
 def unwelcome(
     greeting: AcceptorGreeting, configuration: Configuration | None, *, twin: bool
 ) -> str | None:
-    """Why this safekeeper cannot take part, or None (PROTOCOL.md rules 17 and 19).
+    """Return why this safekeeper cannot take part, or None (docs/protocol.md R17 and R19).
 
     `configuration` is the one that the others hold, `twin` whether another link reached it too.
     """
@@ -102,7 +102,7 @@ def kept_out(
     primary: PrimaryIdentity | None,
     waited_ticks: int,
 ) -> str | None:
-    """Which other proposer leads, "" while it is waited for, None if there is none (rule 20)."""
+    """Return the text that names another leader, "" while its lease runs, or None (R20)."""
     live = live_elsewhere(greeted, configuration)
     if live is None or waited_ticks < LEASE_WAIT_TICKS:
         return None if live is None else ""
@@ -113,7 +113,7 @@ def kept_out(
 def live_elsewhere(
     greeted: Sequence[AcceptorGreeting], configuration: Configuration
 ) -> Ballot | None:
-    """The elected proposer that may still have an ack quorum, or None (rule 20: advice).
+    """Return the elected proposer that may still have an ack quorum, or None (R20: advice).
 
     It may if those that heard it within its lease and those that we cannot reach are enough.
     """

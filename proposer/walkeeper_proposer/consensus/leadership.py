@@ -1,8 +1,8 @@
 """What an elected proposer does: tells voters where to cut, sends WAL, counts acks, commits. Pure.
 
 Built once an election is won and the primary has passed the gate; lives until the proposer stops.
-`commit_lsn` moves in one place, `advance_commit`, and what PostgreSQL is told in one other,
-`report` (PROTOCOL.md rules 10 and 12).
+`commit_lsn` moves in one place, `advance_commit`, and the report to PostgreSQL is made in one
+other, `report` (docs/protocol.md R10 and R12).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Leader:
         promoted = primary is not None and primary.timeline > last.timeline
         entry = Fragment(
             ballot=ballot,
-            start_lsn=donor.record_lsn,  # A, always (rule 5)
+            start_lsn=donor.record_lsn,  # A, always (R5)
             timeline=last.timeline,
             sealed=_seals(campaign.purpose, promoted=promoted, was_sealed=last.sealed),
             members=configuration.members,
@@ -124,9 +124,9 @@ class Leader:
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
 
-        Raises Corrupt if no run of the protocol explains the two histories (rule 6); Forgotten if
-        it has more WAL of this term than was ever sent. Somebody with our ballot has sent it, and
-        that is ourselves, before our machine was set back to an image with its memory
+        Raises Corrupt if no run of the protocol explains the two histories (R6). Raises Forgotten
+        if it has more WAL of this term than was ever sent. A proposer with our ballot has sent it,
+        and that is ourselves, before our machine was set back to an image with its memory
         (scenarios/leader_from_a_memory_image_starts_anew.txt).
         """
         assert member.vote is not None, f"{member.link=}"
@@ -187,11 +187,11 @@ class Leader:
         """Once a tick: why we cannot go on although an election is possible, or None.
 
         A vote quorum has attached, and all of it is behind the window, so nobody can be fed. Either
-        a quorum had it: then a power cut took all of them back into one incomplete record (rule 9),
-        whose bytes only the primary still has
+        a quorum had it. Then a power cut took all of them back into one incomplete record (R9), and
+        only the primary has its bytes
         (scenarios/half_a_record_that_all_lost_needs_an_election.txt). Or the donor of our election
         has vanished with it; it gets time to come back
-        (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (rule 5).
+        (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (R5).
         """
         attached = [m.flush_lsn for m in self.members if m.attached]
         enough = self.configuration.elects([m.name for m in self.members if m.attached])
@@ -220,7 +220,7 @@ class Leader:
     # From the safekeepers to the primary
 
     def on_append_response(self, member: Member, response: AppendResponse) -> list[Effect]:
-        """An ack of this term: replaces what was known of the member (rule 10)."""
+        """Replace what was known of the member by an ack of this term (R10)."""
         if response.flush_lsn > member.next_lsn:
             text = f"it acknowledged {response.flush_lsn}, it was sent {member.next_lsn}"
             return [DropLink(member.link, text)]
@@ -261,7 +261,7 @@ class Leader:
         return [[by_name.get(name, NOBODY) for name in names] for names in self._member_sets]
 
     def advance_commit(self, counted: Counted) -> bool:
-        """Rule 10: the LSN that an ack quorum has made durable in this term. Whether it moved."""
+        """Move commit_lsn to what an ack quorum has in this term (R10); return True if it moved."""
         feeder, start_lsn, quorum = self.feeder, self.start_lsn, self.configuration.ack_quorum
         restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
         for members in counted:  # two while a member is replaced: both must have it
@@ -280,7 +280,7 @@ class Leader:
         return True
 
     def _announce_soon(self) -> list[Effect]:
-        """Rule 10's heartbeat when commit_lsn moves. Under load an append carries it first."""
+        """Send R10's heartbeat when commit_lsn moves. Under load an append carries it first."""
         if self._is_announcing:
             return []
         self._is_announcing = True
@@ -298,7 +298,7 @@ class Leader:
         return [] if lsn is None else [Report(lsn, self.feedback())]
 
     def told_lsn(self) -> Lsn | None:
-        """Never past what this term received of the primary (rule 12); None: nothing."""
+        """Return the LSN to report, at most what this term received (R12), or None."""
         lsn = min(self.commit_lsn, self.window.end_lsn)
         return lsn if self.is_streaming and lsn >= self.start_lsn else None
 

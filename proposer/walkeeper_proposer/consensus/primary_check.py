@@ -98,7 +98,7 @@ def scope_of_greetings(
 ) -> tuple[gate.LogEnd, Range]:
     """Before the votes: the end that they would elect, compared as far as it is committed.
 
-    Without a ballot only committed WAL may be read (rule 13). `greeted`: greeting and link. After a
+    Without a ballot only committed WAL may be read (R13). `greeted`: greeting and link. After a
     power failure a newcomer that holds nothing yet may know of later commits than those who have
     them (scenarios/newcomer_knows_of_commits_that_the_old_forgot.txt): then as far as they know.
     """

@@ -4,7 +4,7 @@
 
 etcd/raft's tracker with its Probe and Replicate; there is no probing here, because the vote says
 exactly where the logs part. A member counts towards commit only once it has answered the
-heartbeat behind ProposerElected on this very connection (PROTOCOL.md rule 10).
+heartbeat behind ProposerElected on this very connection (docs/protocol.md R10).
 """
 
 from __future__ import annotations

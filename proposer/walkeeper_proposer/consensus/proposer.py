@@ -6,12 +6,12 @@
         ^___________ BACKING_OFF ___________|                   any -> STOPPED
 
 The primary is compared with the log before any ballot is bumped, again on the votes, and again on
-each new connection (PROTOCOL.md section 5). A position counts towards commit only when the
-acceptor has answered the heartbeat behind ProposerElected and has the term's start (rule 10).
+each new connection (docs/steps.md#check-of-the-primary). A position counts towards commit only
+when the acceptor has answered the heartbeat behind ProposerElected and has the term's start (R10).
 
 Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one
 ballot for the life of this object once it has been elected (P2); an acceptor is counted once (P3).
-Spec: PROTOCOL.md section 4; Raft 5.2-5.4 and figure 8; the seed's "Handshake" and "Recovery".
+Spec: docs/protocol.md#rules, Raft 5.2-5.4 and figure 8, the seed's "Handshake" and "Recovery".
 Deviations from the seed: no feedback `else VCL`; the new term starts at the donor's record end
 (scenarios/half_a_record_is_cut_at_election.txt).
 """
@@ -207,7 +207,7 @@ class Proposer:
             return []
         if not self.campaign.take_over:
             text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
-            if text is not None:  # empty: wait one lease first (rule 20); on_tick greets again
+            if text is not None:  # empty: wait one lease first (R20), on_tick greets again
                 return self._stop(Outcome.REFUSED, text) if text else []
         attaches = self.campaign.purpose is Purpose.ATTACH
         return self.become_checking() if attaches else self.become_candidate()
@@ -312,7 +312,7 @@ class Proposer:
         return [m for m in self.members if m.stage is Stage.VOTING and m.vote is not None]
 
     def _check_votes(self) -> list[Effect]:
-        """Choose the donor (rule 4) and hold the primary against it; the choice is kept."""
+        """Choose the donor (R4) and hold the primary against it; the choice is kept."""
         assert self.configuration is not None, f"{self.phase=}"
         votes = [(m.vote, m.link) for m in self._voters() if m.vote is not None]
         if not self.configuration.elects([m.name for m in self._voters()]):
@@ -347,7 +347,7 @@ class Proposer:
     # Leading
 
     def become_leader(self) -> list[Effect]:
-        """Rule 5: the term starts at the donor's record end A; what lies behind it is cut."""
+        """Start the term at the donor's record end A, where all logs are cut (R5)."""
         assert self.configuration is not None and self.donor_vote is not None, f"{self.phase=}"
         self.phase = Phase.LEADING
         whose = (self.members, self.campaign, self.primary)
@@ -454,7 +454,7 @@ class Proposer:
                 return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
 
     def _deposed(self, ballot: Ballot) -> list[Effect]:
-        """Rule 20: for good. What is in flight is neither committed nor failed: unknown."""
+        """Stop for good (R20). What is in flight is neither committed nor failed: unknown."""
         text = f"deposed: ballot {ballot} was promised to another proposer, ours is {self.ballot}"
         return self._stop(Outcome.DEPOSED, text)
 

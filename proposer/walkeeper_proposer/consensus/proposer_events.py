@@ -1,8 +1,8 @@
 """What happens to a proposer, and what it wants done: the words between core and driver.
 
-A link is one safekeeper's address; it comes up and is lost many times. The primary is one at a
-time: each (re)connection is announced by PrimaryIdentified and nothing is streamed before the
-core has compared it with the log and asked for it (PROTOCOL.md section 5).
+A link is one safekeeper's address; it comes up and is lost many times. There is one primary at
+a time. PrimaryIdentified announces each (re)connection. The core compares the primary with the log
+before it wants a stream (docs/steps.md#check-of-the-primary).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ was killed at any point is resumed by running it again, and two at once do each 
 A final configuration is proposed only when a leader with the joint one has committed the start of
 its term (`has_committed`). That start is behind all that was committed before, and a quorum of the
 new members has it; without that, what the old members alone have could be left behind.
-docs/protocol.md, "Members change", has the argument.
+docs/steps.md, "Members change", has the argument.
 """
 
 from __future__ import annotations
@@ -289,11 +289,14 @@ def _join(
 
 
 def _oldest_kept(current: Configuration, restart_lsn: Lsn, first_lsn: Lsn) -> Lsn:
-    """The segment before that of the record which ends at restart_lsn: retention leaves both
-    (docs/protocol.md, "Truncation by retention"). One alone, with nothing but the end of a record
-    in it perhaps, would show of no primary that it wrote this log. Not below first_lsn, where all
-    old members have WAL: what nobody has fills no newcomer. Not above the segment of restart_lsn:
-    what lies there is all kept, and an archive may have what the disks have not."""
+    """Return the segment before that of the record which ends at restart_lsn.
+
+    Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
+    the end of a record in it perhaps, would show of no primary that it wrote this log. Not below
+    first_lsn, where all old members have WAL: what nobody has fills no newcomer. Not above the
+    segment of restart_lsn: what lies there is all kept, and an archive may have what the disks have
+    not.
+    """
     segment_bytes, creation_lsn = current.segment_bytes, current.creation_lsn
     latest_lsn = max(restart_lsn.round_down(segment_bytes), creation_lsn)
     record = Lsn(max(restart_lsn - 1, creation_lsn)).round_down(segment_bytes)

@@ -1,7 +1,7 @@
 """`proposer --follow`: wait beside a standby until that server is promoted. Shell.
 
-Nothing is asked of a safekeeper meanwhile, so no ballot is bumped: a proposer begins its life when
-its server writes WAL, and then the gate decides first, as always (PROTOCOL.md section 5).
+It sends nothing to a safekeeper meanwhile, so no ballot is bumped. A proposer begins its life when
+its server writes WAL. The gate decides first, as always (docs/steps.md#check-of-the-primary).
 """
 
 from __future__ import annotations

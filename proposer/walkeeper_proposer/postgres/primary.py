@@ -63,7 +63,7 @@ XMIN_GRACE_STATUSES = 15  # a standby connects again within wal_retrieve_retry_i
 
 
 async def identify(connection: ReplicationConnection) -> PrimaryIdentity:
-    """What the gate asks about (PROTOCOL.md section 5). IDENTIFY_SYSTEM and SHOW, no SQL."""
+    """Ask with IDENTIFY_SYSTEM and SHOW, no SQL, for docs/steps.md#check-of-the-primary."""
     with understood("identifying the primary"):
         return await _identify(connection)
 
@@ -381,7 +381,7 @@ class Primary:
             self._on_readable()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
-        """write = flush = apply = commit_lsn, at once (rule 12)."""
+        """Report write = flush = apply = commit_lsn at once (R12)."""
         self._flush_lsn = self._apply_lsn = max(self._flush_lsn, commit_lsn)
         if not self._apply_quorum:
             self._apply_lsn = applied_lsn(self._flush_lsn, feedback)

@@ -17,7 +17,7 @@ from walkeeper_common.wire.messages import Feedback
 
 
 def applied_lsn(commit_lsn: Lsn, feedback: Sequence[Feedback]) -> Lsn:
-    """What `remote_apply` may count on. Rule 12 holds for it as for the rest."""
+    """What `remote_apply` may count on. R12 holds for it as for the rest."""
     applied = (said.apply_lsn for said in feedback if said.apply_lsn)
     return min(commit_lsn, min(applied, default=ZERO_LSN))
 

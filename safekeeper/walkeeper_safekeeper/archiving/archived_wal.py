@@ -3,8 +3,8 @@
     read(begin, end)    all of [begin, end); blocks; on a thread of its own
 
 The driver asks here when the store says WalRemoved: for standbys, for tools and for a proposer that
-feeds a laggard, through the same START_REPLICATION and ReadRequest as ever. What is read was
-committed for good and compared with our own bytes before they were removed, so rule 13 holds.
+feeds a laggard, through the same START_REPLICATION and ReadRequest as ever. These bytes were
+committed for good, and compared with our own before those were removed, so R13 holds.
 
 Segments are fetched whole into `fetched/`, of which the last few are kept: readers come back for
 the next 128 KiB. A store that does not answer is asked again for a while; then the reader is told

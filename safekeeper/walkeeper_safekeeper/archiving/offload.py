@@ -6,7 +6,7 @@ sockets) runs outside the interpreter's lock. What fails is shown in `status` an
 
 A segment is taken when a whole record, or what pads it behind a switch, ends at or behind its end
 below commit_lsn. That alone would not do: a record that crosses the segment's end may still be cut
-and replaced (rule 7; test_a_segment_whose_last_record_is_not_whole_is_not_archived).
+and replaced (R7, test_a_segment_whose_last_record_is_not_whole_is_not_archived).
 """
 
 from __future__ import annotations

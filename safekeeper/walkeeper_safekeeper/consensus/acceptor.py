@@ -8,7 +8,7 @@ is born in one place, `acknowledge`, from a flush_lsn that only a finished fdata
 Invariants: the promised ballot never decreases (I1); record_lsn <= flush_lsn <= write_lsn (I2);
 commit_lsn <= flush_lsn (I3); only `appender` may write, and it was elected with the promised
 ballot on that very connection (I4).
-Spec: PROTOCOL.md section 4; Raft 5.2, 5.4.2; the seed's "Voting" and "Recovery".
+Spec: docs/protocol.md#rules, Raft 5.2 and 5.4.2, the seed's "Voting" and "Recovery".
 Deviations from the seed: the end of the log travels in the vote, because an older proposer may
 append after the greeting (scenarios/vote_reports_the_end_of_the_log.txt); a term history instead
 of an epoch (scenarios/divergent_tail_is_cut_once.txt).
@@ -98,7 +98,7 @@ class Acceptor:
         self.elected = False  # ProposerElected of the promised ballot was processed in this life
         self.voted_lsn: Lsn | None = None  # record_lsn in the vote for the promised ballot
         self.failure: str | None = None
-        self.refusal: str | None = None  # why appends are refused for now (rule 16)
+        self.refusal: str | None = None  # why appends are refused for now (R16)
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
         self.acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
@@ -115,7 +115,7 @@ class Acceptor:
         match event:
             case Received(connection, message):
                 return self.on_message(connection, message)
-            case WalFlushed(flush_lsn):  # of a disk that has failed, nothing is believed (rule 15)
+            case WalFlushed(flush_lsn):  # a failed disk is not believed (R15)
                 return self.on_wal_flushed(flush_lsn) if self.failure is None else []
             case RecordEndFound(asked, record_lsn):
                 return self.on_record_end(asked, record_lsn)
@@ -176,7 +176,7 @@ class Acceptor:
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
             return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
-        # Equal: the same proposer again (rule 1). Nothing to persist, but its older connection
+        # Equal: the same proposer again (R1). Nothing to persist, but its older connection
         # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
         self.appender = None
@@ -186,7 +186,7 @@ class Acceptor:
         return effects + self._answer_waiting()
 
     def _promise(self, ballot: Ballot) -> list[Effect]:
-        """Never serve a smaller ballot again; durable before anybody hears of it (rule 1)."""
+        """Promise never to serve a smaller ballot again; durable before any answer (R1)."""
         assert ballot >= self.durable.ballot, f"{ballot=} {self.durable.ballot=}"
         if ballot == self.durable.ballot:
             return []
@@ -299,7 +299,7 @@ class Acceptor:
         return self.become_follower(connection, elected)
 
     def become_follower(self, connection: int, elected: ProposerElected) -> list[Effect]:
-        """Adopt the leader's history and cut our log where they part, once, safely (rule 7)."""
+        """Adopt the leader's history and cut our log where they part, once, safely (R7)."""
         start = elected.start_lsn
         assert start <= self.flush_lsn == self.write_lsn, f"{start=} {self.flush_lsn=}"
         effects: list[Effect] = []
@@ -380,7 +380,7 @@ class Acceptor:
         return effects + self._answer_waiting() if self.waiting else effects
 
     def acknowledge(self) -> list[Effect]:
-        """Tell the leader what is durable here; besides steady.py the only ack (rule 9)."""
+        """Tell the leader what is durable here; besides steady.py the only ack (R9)."""
         effects: list[Effect] = self.move_commit()
         if self.appender is None or self.failure is not None:
             return effects
@@ -454,7 +454,7 @@ class Acceptor:
         return []
 
     def on_write_refused(self, flush_lsn: Lsn, text: str) -> list[Effect]:
-        """No space is no failure (rule 16): forget what was not written, say so, go on."""
+        """Forget what was not written, say so, go on: no space is no failure (R16)."""
         assert self.flush_lsn <= flush_lsn <= self.write_lsn, f"{flush_lsn=} {self.write_lsn=}"
         appender, self.appender, self.refusal = self.appender, None, text
         self.flush_lsn = self.write_lsn = flush_lsn
@@ -464,7 +464,7 @@ class Acceptor:
         return [*effects, Note(text, (("flush_lsn", flush_lsn),)), *self._answer_waiting()]
 
     def on_storage_failed(self, text: str) -> list[Effect]:
-        """Final (rule 15): say so, never acknowledge or vote again, go on serving reads."""
+        """Say why, never acknowledge or vote again, go on serving reads: it is final (R15)."""
         if self.failure is not None:
             return []
         self.failure = text

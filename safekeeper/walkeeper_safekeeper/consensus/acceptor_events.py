@@ -53,7 +53,7 @@ class WriteRefused:
 
 @dataclass(frozen=True, slots=True)
 class StorageFailed:
-    """A write, an fsync or the control file failed, or the WAL is corrupt: final (rule 15)."""
+    """A write, an fsync or the control file failed, or the WAL is corrupt: final (R15)."""
 
     text: str
 
@@ -68,7 +68,7 @@ class RecordEndFound:
 
 @dataclass(frozen=True, slots=True)
 class RecordEndCorrupt:
-    """The answer to FindRecordEnd: the bytes there are not what was made durable (rule 18)."""
+    """The answer to FindRecordEnd: the bytes there are not what was made durable (R18)."""
 
     asked: FindRecordEnd
     text: str

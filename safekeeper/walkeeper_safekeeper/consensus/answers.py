@@ -16,7 +16,7 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 
-LEASE_TICKS = 3  # a proposer that was heard less heartbeats ago is live (rule 20)
+LEASE_TICKS = 3  # a proposer that sent something less heartbeats ago is live (R20)
 
 
 class Speaker(Protocol):
@@ -53,7 +53,7 @@ def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> Accept
 
 
 def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
-    """Granted: final for every smaller ballot, because everything received is flushed (rule 2)."""
+    """Make a vote. Granted, it is final for smaller ballots: all received WAL is flushed (R2)."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return VoteResponse(

@@ -1,4 +1,4 @@
-"""The two phases in which a log comes to be on one safekeeper (PROTOCOL.md rule 17). Pure.
+"""The two phases in which a log comes to be on one safekeeper (docs/protocol.md R17). Pure.
 
 *Prepare* makes a random incarnation durable under a log uuid; *configure* the same record on every
 member. Both may be repeated with identical values and are refused with any others: a promise is

@@ -1,7 +1,7 @@
 """What one safekeeper has promised and must still know after a power cut.
 
 Replaced as a whole, never edited in place; `control_file` turns it into bytes and back. The WAL
-itself is not here: flush_lsn is found by scanning it (PROTOCOL.md rule 9).
+itself is not here: flush_lsn is found by scanning it (docs/protocol.md R9).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class Durable:
     """One log's control file.
 
     acceptor_id, incarnation   who promised; the incarnation is random, made at prepare
-    log_uuid                   which log, from the prepare phase of creation on (rule 17)
+    log_uuid                   the log's, from the prepare phase of creation on (R17)
     configuration              None between the two phases: no vote before it is known
-    ballot                     the greatest ballot promised to (rule 1)
-    history                    may run past the WAL; cut it before use (rule 3)
-    commit_lsn, restart_lsn    lazily written lower bounds of the real ones (rule 11)
-    reached_lsn                the start of the last term whose start our WAL had reached (rule 9)
-    truncating_to              a truncation that has begun and must be finished at start (rule 7)
-    suspect_from               a write or an fsync failed beyond this LSN (rule 15)
+    ballot                     the greatest ballot promised to (R1)
+    history                    may run past the WAL; cut it before use (R3)
+    commit_lsn, restart_lsn    lazily written lower bounds of the real ones (R11)
+    reached_lsn                the start of the last term whose start our WAL had reached (R9)
+    truncating_to              a truncation that has begun and must be finished at start (R7)
+    suspect_from               a write or an fsync failed beyond this LSN (R15)
     clean_stop                 everything written was fsynced and nothing followed
     base_lsn                   where the log of a member that replaced another one starts
     change_round               the greatest round of a change of members promised to

@@ -1,4 +1,4 @@
-"""Is a proposer's greeting about this log? (PROTOCOL.md rule 17, section 5.) Pure."""
+"""Is a proposer's greeting about this log? (docs/steps.md#greeting, R17.) Pure."""
 
 from __future__ import annotations
 

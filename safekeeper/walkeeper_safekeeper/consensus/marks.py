@@ -1,4 +1,4 @@
-"""What must be durable before the next acknowledgement (PROTOCOL.md rules 9 and 11). Pure."""
+"""The marks that must be durable before an acknowledgement (docs/protocol.md R9, R11). Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A register that is written once for each generation: single decree Paxos, whose acceptors are the
 members of that generation. `installed` leaves the generation, and what was promised in it with it;
-from then on messages of the old one are refused. docs/protocol.md, "Members change".
+from then on messages of the old one are refused. docs/steps.md, "Members change".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a reader may see (PROTOCOL.md rule 13). Asked before every read and after it. Pure."""
+"""How far a reader may see (docs/protocol.md R13). Asked before every read and after it. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answer_read(log: ReadableLog, connection: int, ask: ReadRequest) -> list[Eff
 
 
 def answer_wal_read(log: ReadableLog, read: WalRead) -> list[Effect]:
-    """The same question again, now that the bytes are here (rule 13)."""
+    """Ask the same question again, now that the bytes are here (R13)."""
     if read.text is not None:
         return [Send(read.connection, reject_of(log, RejectCode.WAL_REMOVED, read.text))]
     begin_lsn, ballot = read.request.begin_lsn, read.request.ballot

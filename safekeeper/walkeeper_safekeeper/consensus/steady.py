@@ -109,7 +109,7 @@ class Steady:
             self.taken = at
             if not self._write(begin_lsn, pieces[0] if len(pieces) == 1 else b"".join(pieces)):
                 return 0
-            # Rule 9. What a commit waits for leaves before all that can wait.
+            # R9. What a commit waits for leaves before all that can wait.
             self._answer([ACK_FRAME.pack(self._ack_head, end_lsn, *self._ack_rest)], ACK_BYTES)
             self.groups_written += 1
             self._end_lsn = end_lsn
@@ -135,9 +135,12 @@ def steady_state(
     answer: Answer,
     commit_moved: Callable[[Lsn], object],
 ) -> Steady | None:
-    """If the log is durable to its end and nothing waits: then the next WAL of the elected leader
-    (rule 8) needs an ack and nothing else, short of the points that have marks of their own (rules
-    9 and 11). `segment_end_lsn`: where `write` would need another file."""
+    """Return the short way of the next append, if the log is durable to its end and nothing waits.
+
+    The next WAL of the elected leader (R8) then needs an ack and nothing else. The short way ends
+    before the points that have marks of their own (R9, R11). `segment_end_lsn`: where `write` would
+    need another file.
+    """
     durable, timelines = acceptor.durable, acceptor.timelines
     if (
         acceptor.appender != connection

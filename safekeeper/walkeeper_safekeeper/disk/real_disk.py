@@ -9,7 +9,7 @@ a StorageError with path and errno, and the caller never retries. Safe to use fr
 a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
 Descriptors are kept open, for all directories of the process as many as `OpenFiles` keeps.
 
-A full disk must not keep the control file from being written (PROTOCOL.md rule 16): votes go on.
+A full disk must not keep the control file from being written (docs/protocol.md R16): votes go on.
 So each directory keeps a reserve, a file of real blocks (and an inode) that `replace` gives up
 when the new file finds no space, and makes again, if need be smaller, when it is done. No segment
 is allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.

@@ -4,8 +4,8 @@
     LogicalLog       where the log ends, what it decodes, and where an LSN is (docs/logical.md)
 
 Segment headers are the index by LSN; they are read once and kept. Reading is in chunks off the
-event loop, and a frame is handed on when all of it is committed. What is read here may still be
-cut away if its entry is not whole (rule 7): a consumer's connection ends then, as for WAL.
+event loop, and a frame is handed on when all of it is committed. An entry that is not
+whole may still be cut away (R7): a consumer's connection ends then, as for WAL.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class LogicalStream(WalStream):
             await self._do_duties()
 
     async def _more(self, cursor: EntryCursor) -> list[Frame]:
-        """What is read and not whole may be cut away: then this connection ends (rule 7)."""
+        """Read more; a cut of an entry that is not whole ends this connection (R7)."""
         reader = self._consumer
         reader.promised_lsn = max(reader.promised_lsn, cursor.next_position)
         frames = await cursor.more()

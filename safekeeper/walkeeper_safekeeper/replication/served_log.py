@@ -1,8 +1,8 @@
 """What serving PostgreSQL clients needs of a log, and what it tells the log about its readers.
 
 `ServedLog` and `Catalog` are ports: the daemon provides them. `Readers` is ours: one Reader for
-each connection that streams, with pg_stat_replication's columns for `walkeeper status`, and the
-position from which each still needs WAL (PROTOCOL.md rule 14). Nothing here does I/O or waits.
+each connection that streams, with pg_stat_replication's columns for `walkeeper status`. It has the
+position from which each still needs WAL (docs/protocol.md R14). Nothing here does I/O or waits.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Readers:
         return min((reader.retention_lsn for reader in self._by_pid.values()), default=None)
 
     def end_those_sent_beyond(self, lsn: Lsn) -> None:
-        """Call it with a truncation, before other bytes can be committed (rule 7)."""
+        """Call it with a truncation, before other bytes can be committed (R7)."""
         for reader in self:
             if reader.promised_lsn > lsn:
                 reader.end(f"the log was truncated to {lsn}, below what this connection was sent")

@@ -3,11 +3,11 @@
     check_start(log, lsn, timeline)     every reason to refuse, before CopyBoth
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
-Contract: only committed records are sent, and only whole ones (PROTOCOL.md rule 13), as what is
-committed of an unfinished one may be taken back; chunks of at most 128 KiB that never cross a
-segment; a client that does not take its WAL or does not answer for
-`sender_timeout_s` is dropped; nobody waits for a client but its own stream. A stream of a historic
-timeline ends at the fork, and so does one whose timeline becomes historic while it runs.
+Contract: only committed records are sent, and only whole ones (docs/protocol.md R13). The committed
+part of an unfinished one may be taken back. Chunks have at most 128 KiB and never cross a segment.
+A client that does not take its WAL or does not answer for `sender_timeout_s` is dropped. Only its
+own stream waits for a client. A stream of a historic timeline ends at the fork, and so does one
+whose timeline becomes historic while it runs.
 
 One task reads the client, and answers a request for a keepalive at once; one sends; one saves the
 slot's position; one ends the stream when the log says so. From walsender.c. The deviation is that

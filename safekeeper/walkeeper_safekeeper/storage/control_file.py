@@ -6,7 +6,7 @@ control file cannot be found after a power cut, so a bad one means a bad disk or
 
 Contract: `decode(encode(durable), name) == durable`, or CorruptWal whose text names the file, what
 is wrong and the remedy. A safekeeper that has lost its control file has lost its promises, and
-must not vote again under the incarnation that made them (PROTOCOL.md rule 17). A later version
+must not vote again under the incarnation that made them (docs/protocol.md R17). A later version
 may only be read by a program that knows it; an unknown version is refused, never guessed at.
 """
 

@@ -1,4 +1,4 @@
-"""One log's folder: `control`, `slots`, `archived`, `wal/`, `orphans/` (INTERFACE.md, "Files").
+"""One log's folder: `control`, `slots`, `archived`, `wal/`, `orphans/` (docs/reference/files.md).
 
 Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given, and the
 shelf of `orphans/`.
@@ -55,7 +55,7 @@ class LogFolder:
         return control_file.decode(data, f"{self.path}/{CONTROL}")
 
     def save_control(self, durable: Durable) -> None:
-        """Durable when it returns (rule 1).
+        """Replace the control file; it is durable on return (R1).
 
         The `.history` files of the timelines that are committed here are in `wal` before that, and
         before `timeline_files` says so. Those of a fork that is not reached may come to nothing.

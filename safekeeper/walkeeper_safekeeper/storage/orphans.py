@@ -1,4 +1,4 @@
-"""What a cut takes away, kept for people: `orphans/` (INTERFACE.md, "Files").
+"""The whole records that a cut takes away, kept for people: `orphans/` (docs/reference/files.md).
 
     keep(store, history, begin_lsn)     copy the whole records from `begin_lsn` on, durably
 
@@ -8,10 +8,10 @@ kept before it is zeroed: as a directory of segment files, whose name says timel
 ballot that wrote it. Half a record is worth nothing and is not kept; most cuts take no more.
 
 Contract: a courtesy, never a promise. `keep` raises nothing, whatever the disk does, and says what
-it did. It is called before the mark "truncating to" (rule 7), so a crash before the mark leaves the
-log as it was, and the copy is made again; with the mark, the copy is durable. Nothing here is ever
-served, counted or read back. Never more than TAIL_BYTES_MAX of one tail and KEPT_BYTES_MAX in all,
-of the oldest terms less; and only while the disk has room for more WAL beside it.
+it did. It is called before the mark "truncating to" (R7). A crash before the mark leaves the log as
+it was, and the copy is made again. With the mark, the copy is durable. Nothing here is ever served,
+counted or read back. Never more than TAIL_BYTES_MAX of one tail and KEPT_BYTES_MAX in all, of the
+oldest terms less; and only while the disk has room for more WAL beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the end of a log after a start, and makes the disk agree with it (rules 9, 15, 18).
+"""Finds the end of a log after a start, and makes the disk agree with it (R9, R15, R18).
 
 Contract: looks first and changes nothing while it can still refuse. A log that is damaged below
 what its control file remembers raises CorruptWal with file and LSN, and its files stay as they
@@ -6,16 +6,15 @@ are, for whoever has to find out why. Otherwise, when `recover` returns, every b
 is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
 cut short by a power cut at any point and run again: each run finds the same end.
 
-The end is the end of the last whole record, with what pads its segment if that was durable for
-sure, below the smallest of: the first thing that is not valid WAL, an interrupted truncation's
-target (which is finished that way: PROTOCOL.md rule 7), and the LSN from which a failed write makes
-bytes suspect (rule 15).
+The end is that of the last whole record, with what pads its segment if that was durable for sure.
+It is below the first thing that is not valid WAL. It is below an interrupted truncation's target,
+which is finished that way (R7), and the LSN from which a failed write makes bytes suspect (R15).
 Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
 when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
 
 If the end is below the durable commit_lsn, the bytes that prove that this is legal are about to be
 zeroed. A recovery after a power cut in between would find zeros below commit_lsn and call the log
-damaged. So the cut is marked in the control file first, as rule 7 does for every other cut.
+damaged. So the cut is marked in the control file first, as R7 does for every other cut.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: D
 def _committed_record(
     store: WalStore, commit_lsn: Lsn, limit_lsn: Lsn, facts: DurableFacts
 ) -> RecordEnd:
-    """The last whole record below the durable commit_lsn; it may not be lost (rule 9)."""
+    """Return the last whole record below the durable commit_lsn; it may not be lost (R9)."""
     if commit_lsn > limit_lsn:
         raise CorruptWal(
             f"segment {store.name_of(limit_lsn)}: WAL can be trusted up to {limit_lsn} only, "
@@ -200,7 +199,7 @@ def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: Durabl
 
 
 def _rewrite(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> None:
-    """Writes what was read and syncs it (rule 15): the page cache may hold more than the disk.
+    """Write what was read and sync it (R15): the page cache may hold more than the disk.
 
     After a kill the bytes were perhaps never synced; after a failed fsync the kernel may think
     that they were.

@@ -3,7 +3,7 @@
     create                makes the first segment; after every other start see wal_recovery
     append                write and fdatasync; what it returns is durable
     prepare_ahead         allocate the next segment before append needs it
-    truncate              the crash-safe cut of rule 7; its durable mark is the caller's
+    truncate              the crash-safe cut of R7; its durable mark is the caller's
     read / record_end     bytes, and the last whole record below an LSN
     remove_below          retention, whole segments
     follow                the history says which timelines' names the files have
@@ -16,7 +16,7 @@ Contract: everything blocks and nothing here knows time, threads or files: `Disk
 a real directory in production and on a simulated one that forgets what was not synced in tests.
 The order of its operations is the contract. One caller at a time for everything but `read`,
 `record_end` and `prepare_ahead`, which may run beside the others; `lock` keeps the set of segments
-for them. After a StorageError other than NoSpace no append is accepted again (rule 15).
+for them. After a StorageError other than NoSpace no append is accepted again (R15).
 
 What keeps a scan honest after a power cut:
   1. Segments are zeros, written and fsynced, before they get their name, and are never reused.
@@ -28,7 +28,7 @@ What keeps a scan honest after a power cut:
      below such a page before it writes the page.
   3. Nor do the first bytes of a log that starts inside a record: when they are complete and
      durable, and before that is reported, `head.mark` says so. Without it a scan does not trust
-     them and the log is empty, which rule 18 allows: none of it was a complete record.
+     them and the log is empty, which R18 allows: none of it was a complete record.
 Both are tested by cutting the power after every operation (test_wal_store.py).
 """
 
@@ -371,7 +371,7 @@ class WalStore:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
-        """The last whole record below `flush_lsn` (rule 18). CorruptWal names file and LSN.
+        """Return the last whole record below `flush_lsn` (R18). CorruptWal names file and LSN.
 
         `from_lsn`: where some record starts; nothing before it is looked at.
         """
@@ -413,7 +413,7 @@ class WalStore:
     def remove_below(self, lsn: Lsn) -> None:
         """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
 
-        What may go is the caller's to say (rule 14); the segment of `lsn` stays.
+        The caller decides how far (R14); the segment of `lsn` stays.
         """
         with self._lock:
             gone = sorted(f for f in self._files if f[0] + self.segment_bytes <= lsn)

@@ -1,9 +1,9 @@
-"""Up to where committed WAL is whole records: what PostgreSQL's clients are sent (rule 13).
+"""Up to where committed WAL is whole records: what PostgreSQL's clients are sent (R13).
 
     whole = whole_records(store, whole, commit_lsn)     brought up to commit_lsn; whole.end_lsn
 
 A quorum may have the beginning of a record that its primary never finishes, and then the next
-election truncates that beginning (rule 5). Nobody may have got it: a stock standby keeps what it
+election truncates that beginning (R5). Nobody may have got it: a stock standby keeps what it
 was sent in its own segments, and pg_receivewal in finished ones. So a reader gets a record when all
 of it is committed. Walks only what is new, or the last page if that is less; while a record of up
 to 1 GB arrives, one page header a call. WAL that fails its checks is an error and is not sent.
