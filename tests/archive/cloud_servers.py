@@ -31,7 +31,7 @@ from tests.archive.s3_server import BUCKET, Environ, make_bucket, serving
 from tests.waiting import wait_until
 from walkeeper_cli.local.ports import free_port
 
-AZURITE = Path(__file__).parent.parent / "servers" / "node_modules" / ".bin" / "azurite-blob"
+AZURITE = Path(sys.prefix) / "servers" / "node_modules" / ".bin" / "azurite-blob"
 ACCOUNT = "devstoreaccount1"  # azurite's own, known to everybody
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 VERSION = "2021-08-06"
