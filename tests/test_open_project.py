@@ -1,0 +1,21 @@
+"""What an open project has: a licence, types, one version, decisions, rules for contributors."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# The text at https://www.apache.org/licenses/LICENSE-2.0.txt, byte for byte.
+APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+
+def test_the_licence_is_apaches_own_text_and_the_package_carries_it() -> None:
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
+    project = PROJECT["project"]
+    assert project["license"] == "Apache-2.0"
+    assert project["license-files"] == ["LICENSE", "NOTICE"]
+    for author in project["authors"]:
+        assert author["name"] in (ROOT / "NOTICE").read_text()
