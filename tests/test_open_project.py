@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+import re
 import tomllib
+import urllib.request
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+
+import pytest
+
+from walkeeper_cli.cluster import status
+from walkeeper_cli.program import run
+from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
+from walkeeper_common.shell.version import UNKNOWN, program_version
+from walkeeper_common.wire.requests import StatusRequest, StatusResponse
+from walkeeper_safekeeper.log_catalog import LogCatalog
+from walkeeper_safekeeper.settings import SafekeeperSettings
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -40,3 +56,65 @@ def test_every_package_says_that_it_is_typed() -> None:
 def test_every_package_keeps_the_import_rules() -> None:
     rules = PROJECT["tool"]["importlinter"]["root_packages"]
     assert sorted(rules) == sorted(package.name for package in packages())
+
+
+VERSION = PROJECT["project"]["version"]
+
+
+def test_every_place_shows_the_version_of_pyproject(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"walkeeper {VERSION}\n"
+    assert asyncio.run(_status_of_a_safekeeper(tmp_path))["version"] == VERSION
+    assert asyncio.run(_status_over_http())["version"] == VERSION
+    assert "version" in status.COLUMNS, "`walkeeper status --json` passes it on"
+
+
+async def _status_of_a_safekeeper(folder: Path) -> dict[str, object]:
+    settings = SafekeeperSettings(1, str(folder), ("127.0.0.1", 0))
+    async with asyncio.TaskGroup() as group:
+        catalog = LogCatalog(settings, group, lambda defect: None)
+        answer = await catalog.administer(StatusRequest("main"))
+    assert isinstance(answer, StatusResponse)
+    document: dict[str, object] = json.loads(answer.document)
+    return document
+
+
+async def _status_over_http() -> dict[str, object]:
+    quiet = Endpoints(not_ready=lambda: None, status=dict, gauges=list)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve_http(("127.0.0.1", 0), quiet, on_listening=lambda _, found: port.set_result(found))
+    )
+    url = f"http://127.0.0.1:{await port}/status"
+    answer: bytes = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=20).read())
+    serving.cancel()
+    await asyncio.wait([serving])
+    document: dict[str, object] = json.loads(answer)
+    return document
+
+
+def test_no_file_beside_pyproject_repeats_the_version() -> None:
+    """The changelog names it as a release; a second text would be forgotten at the next one."""
+    literal = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
+    repeated = [str(p.relative_to(ROOT)) for p in _texts() if literal.search(p.read_text())]
+    assert not repeated
+
+
+def _texts() -> Iterator[Path]:
+    yield from (ROOT / "README.md", ROOT / "Makefile")
+    for folder in ("common", "proposer", "safekeeper", "spark", "cli", "docs", "docker"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and path.suffix in ("", ".py", ".md", ".yaml", ".yml", ".service"):
+                yield path
+
+
+def test_a_tree_without_an_installation_has_an_unknown_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert program_version.__wrapped__() == UNKNOWN
