@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
+import io
 import json
 import re
+import tarfile
 import tomllib
 import urllib.request
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +122,35 @@ def test_a_tree_without_an_installation_has_an_unknown_version(
 
     monkeypatch.setattr("importlib.metadata.version", missing)
     assert program_version.__wrapped__() == UNKNOWN
+
+
+def test_an_sdist_does_not_depend_on_who_packed_it_when() -> None:
+    dist = _program(".ci/dist.py")
+
+    def packed(mtime: int, owner: str, mode: int) -> bytes:
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w:gz") as archive:
+            for name, text in (("b", b"#!/bin/sh\n"), ("a", b"text\n")):
+                member = tarfile.TarInfo(f"walkeeper/{name}")
+                member.size, member.mtime, member.uname = len(text), mtime, owner
+                member.mode = mode | (0o100 if name == "b" else 0)
+                archive.addfile(member, io.BytesIO(text))
+        return held.getvalue()
+
+    first, second = packed(1, "root", 0o600), packed(2, "joan", 0o664)
+    assert first != second
+    assert dist.repacked(first, 3) == dist.repacked(second, 3)
+    with tarfile.open(fileobj=io.BytesIO(dist.repacked(first, 3))) as archive:
+        found = {member.name: (member.mtime, member.mode) for member in archive.getmembers()}
+        assert found == {"walkeeper/a": (3, 0o644), "walkeeper/b": (3, 0o755)}
+        text = archive.extractfile("walkeeper/a")
+        assert text is not None and text.read() == b"text\n"
+
+
+def _program(name: str) -> Any:
+    """Return a program of .ci as a module."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
