@@ -1,8 +1,9 @@
-"""What an open project has: a licence, types, one version, decisions, rules for contributors."""
+"""The licence, the types, the version, the decisions and the rules for contributors agree."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime
 import hashlib
 import importlib.util
 import io
@@ -154,3 +155,71 @@ def _program(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+ADR = ROOT / "docs" / "adr"
+SECTIONS = ("Context", "Decision", "Rejected", "Consequences")
+DECISION = re.compile(
+    r"# (\d{4})\. (.+)\n\n\* Date: (\d{4}-\d\d-\d\d)\n\* Status: (.+)\n\n"
+    + "".join(rf"## {name}\n\n(?!#)(?:.|\n)+?\n" + r"(?:\n|\Z)" for name in SECTIONS)
+)
+
+
+def decisions() -> list[Path]:
+    return sorted(ADR.glob("[0-9]*.md"))
+
+
+def test_the_list_of_decisions_agrees_with_the_files() -> None:
+    listed = re.findall(
+        r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \| (\S+) \| (.+) \|$",
+        (ADR / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    found = []
+    for path in decisions():
+        parsed = DECISION.fullmatch(path.read_text())
+        assert parsed, f"{path.name}: {', '.join(SECTIONS)} in this order, with a date and a status"
+        number, title, date, state = parsed.groups()
+        found.append((number, path.name, title, date, state))
+        assert path.name.startswith(f"{number}-"), path.name
+    assert listed == found
+    assert [int(number) for number, *_ in found] == list(range(1, len(found) + 1))
+    assert {path.name for path in ADR.iterdir()} == {"README.md", *(p.name for p in decisions())}
+
+
+def test_a_decision_is_dated_and_its_successor_exists() -> None:
+    numbers = {path.name[:4] for path in decisions()}
+    for path in decisions():
+        parsed = DECISION.fullmatch(path.read_text())
+        assert parsed is not None
+        datetime.date.fromisoformat(parsed[3])
+        successor = re.fullmatch(r"superseded by (\d{4})", parsed[4])
+        assert parsed[4] == "accepted" or (successor and successor[1] in numbers), path.name
+
+
+def test_every_file_that_a_decision_names_exists() -> None:
+    for path in decisions():
+        for name in re.findall(r"`((?:tests/|scenarios/)[\w./-]+)`", path.read_text()):
+            place = ROOT / name if name.startswith("tests/") else ROOT / "tests" / name
+            assert place.is_file(), f"{path.name}: {name}"
+
+
+PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        file, _, anchor = target.partition("#")
+        if re.match(r"\w+:", file):
+            continue
+        place = page.parent / file if file else page
+        assert place.exists(), f"{target}: no such file"
+        assert not anchor or anchor in _anchors(place), f"{target}: no such heading"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
