@@ -219,7 +219,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub gives the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    """Return the anchors of a page: its own, and those that GitHub gives its headings."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {heading.replace(" ", "-") for heading in plain}
+    own = re.findall(r"""<a (?:id|name)=["']([\w-]+)["']""", text)
+    return {*own, *(heading.replace(" ", "-") for heading in plain)}
