@@ -225,3 +225,18 @@ def _anchors(page: Path) -> set[str]:
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     own = re.findall(r"""<a (?:id|name)=["']([\w-]+)["']""", text)
     return {*own, *(heading.replace(" ", "-") for heading in plain)}
+
+
+def test_the_newest_release_in_the_changelog_is_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    first, *releases = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    assert first == "[Unreleased]"
+    named = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)", line) for line in releases]
+    assert all(named), releases
+    versions = [
+        (tuple(map(int, line[1].split("."))), datetime.date.fromisoformat(line[2]))
+        for line in named
+        if line is not None
+    ]
+    assert versions == sorted(versions, reverse=True)
+    assert ".".join(map(str, versions[0][0])) == VERSION
