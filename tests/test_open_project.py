@@ -240,3 +240,11 @@ def test_the_newest_release_in_the_changelog_is_this_version() -> None:
     ]
     assert versions == sorted(versions, reverse=True)
     assert ".".join(map(str, versions[0][0])) == VERSION
+
+
+def test_every_make_target_that_a_contributor_is_sent_to_exists() -> None:
+    """`make soak` and others: a page that names a target that is gone sends people astray."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in ("CONTRIBUTING.md", "SECURITY.md", "docs/style.md", "docs/versioning.md"):
+        named = set(re.findall(r"`make ([a-z-]+)", (ROOT / page).read_text()))
+        assert named <= {*targets, "soak"}, f"{page}: {named - targets}"
