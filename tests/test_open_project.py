@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from walkeeper_cli.cluster import status
 from walkeeper_cli.program import run
@@ -248,3 +249,17 @@ def test_every_make_target_that_a_contributor_is_sent_to_exists() -> None:
     for page in ("CONTRIBUTING.md", "SECURITY.md", "docs/style.md", "docs/versioning.md"):
         named = set(re.findall(r"`make ([a-z-]+)", (ROOT / page).read_text()))
         assert named <= {*targets, "soak"}, f"{page}: {named - targets}"
+
+
+def test_pre_commit_runs_what_make_check_runs_and_fetches_no_repository() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    hooks = config["repos"][0]["hooks"]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    recipe = re.search(r"^check: .*\n((?:\t.+\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    checked = re.findall(r"^\t\$\(BIN\)/(.+)$", recipe[1], re.MULTILINE)
+    # The gate may look at the format where a hook mends it.
+    wanted = {f".venv/bin/{line}".replace("ruff format --check", "ruff format") for line in checked}
+    missing = wanted - {hook["entry"] for hook in hooks}
+    assert not missing, f"{missing}: a line of `make check` has no hook, or another one"
