@@ -119,6 +119,8 @@ def built(python: Path, epoch: int, folder: Path) -> list[Path]:
 
 
 def build_twice() -> None:
+    if not (ROOT / ".git").exists():
+        sys.exit("dist: this tree is no checkout, so it has no commit; use `python -m build` in it")
     if output("git", "status", "--porcelain", "--untracked-files=no"):
         tell("dist: changes that are not committed are left out; commit them to have them in it")
     epoch, python = int(output("git", "log", "-1", "--format=%ct")), tools()
