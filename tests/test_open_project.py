@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.image_build import copied
 from walkeeper_cli.cluster import status
 from walkeeper_cli.program import run
 from walkeeper_common.shell.http_endpoints import Endpoints, serve_http
@@ -41,6 +42,10 @@ def test_the_licence_is_apaches_own_text_and_the_package_carries_it() -> None:
     assert project["license-files"] == ["LICENSE", "NOTICE"]
     for author in project["authors"]:
         assert author["name"] in (ROOT / "NOTICE").read_text()
+
+
+def test_the_image_carries_the_licence_too() -> None:
+    assert set(PROJECT["project"]["license-files"]) <= set(copied())
 
 
 def packages() -> list[Path]:
