@@ -14,6 +14,8 @@
 #                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
+# make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
+#                 minutes (make dist-check tries again those that are there)
 # make clean      removes what these made
 #
 # As root, missing Debian packages are installed by apt; as anybody else they are named, and
@@ -156,6 +158,14 @@ patroni: install
 
 barman: install
 	$(BIN)/python -m tests.barman
+
+.PHONY: dist dist-check
+dist:
+	@$(PYTHON) .ci/dist.py build
+	@$(PYTHON) .ci/dist.py check
+
+dist-check:
+	@$(PYTHON) .ci/dist.py check
 
 clean:
 	rm -rf $(VENV) $(OLDEST) $(NEWEST) *.egg-info build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -22,6 +22,7 @@ from walkeeper_cli.audience import give_up, prepare_stdout
 from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.shell.version import program_version
 
 # In the order in which they are met: a module of walkeeper_cli.commands each.
 COMMANDS = (
@@ -77,10 +78,7 @@ class LazyGroup(click.Group):
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        # Not above: every command would wait for its parsers of mail headers.
-        from importlib.metadata import version
-
-        click.echo(f"walkeeper {version('walkeeper')}")
+        click.echo(f"walkeeper {program_version()}")
         ctx.exit()
 
 

@@ -17,6 +17,7 @@ from walkeeper_common.cluster_name import CLUSTER_NAME
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.shell.descriptors import kept_files_allowed
+from walkeeper_common.shell.version import program_version
 from walkeeper_common.shell.worker_thread import LoopShare
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import JoinLog
@@ -213,7 +214,11 @@ class LogCatalog:
 
     def _status(self, cluster: str) -> dict[str, object]:
         """This safekeeper's part of `walkeeper status --json`."""
-        answer: dict[str, object] = {"id": self._acceptor_id, "clusters": sorted(self._open)}
+        answer: dict[str, object] = {
+            "id": self._acceptor_id,
+            "version": program_version(),
+            "clusters": sorted(self._open),
+        }
         found = self.hosted(cluster)
         if isinstance(found, Reject):
             return {**answer, "error": found.text}

@@ -17,6 +17,7 @@ from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
 OK, DEGRADED, NO_QUORUM = 0, 1, 2
 COLUMNS = (
+    "version",
     "incarnation",
     "term",
     "last_log_term",

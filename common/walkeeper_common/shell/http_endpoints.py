@@ -2,7 +2,7 @@
 
     /health   200 while the process serves its loop
     /ready    200, or 503 with the reason (Patroni's way)
-    /status   the daemon's own state as JSON
+    /status   the daemon's own state as JSON, and its version
     /metrics  the same figures in Prometheus' text format
 
 Imported only when --http is given: a safekeeper without it pays nothing. Whoever asks too much is
@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from walkeeper_common.addresses import Address, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.descriptors import connections_allowed
+from walkeeper_common.shell.version import program_version
 
 logger = logging.getLogger("walkeeper.http")
 
@@ -183,7 +184,7 @@ def _add_routes(
         return web.Response(text=f"{reason or 'ready'}\n", status=503 if reason else 200)
 
     async def status(_request: web.Request) -> web.Response:
-        return web.json_response(endpoints.status())
+        return web.json_response({"version": program_version(), **endpoints.status()})
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE})
