@@ -130,7 +130,7 @@ oldest:
 
 check: install
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy common proposer safekeeper spark cli
 	$(BIN)/lint-imports
 
