@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from tests.own_process import run_in_own_process
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.pace import Pace
@@ -116,9 +117,9 @@ def test_what_is_used_again_and_again_stays_open(
     assert busy.read_at("tail", 0, 2) == b"49" and opened[-1] == "tail", "nobody used it any more"
 
 
-def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
+def five_logs_share_a_quarter(directory: Path) -> None:
     async def body() -> None:
-        settings = SafekeeperSettings(1, str(tmp_path), ("127.0.0.1", 0))
+        settings = SafekeeperSettings(1, str(directory), ("127.0.0.1", 0))
         async with asyncio.TaskGroup() as group:
             catalog = LogCatalog(settings, group, lambda defect: None)
             before = open_count()
@@ -128,19 +129,18 @@ def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Pa
                 for number in range(kept_files_allowed() // 4):
                     folder = catalog._folder(f"c{k}")
                     name = f"{k} {number}"
-                    (tmp_path / f"c{k}" / "slots").write_bytes(name.encode())
+                    (directory / f"c{k}" / "slots").write_bytes(name.encode())
                     assert folder.load_slots() == name.encode()
             assert open_count() - before == kept_files_allowed() < 5 * (kept_files_allowed() // 4)
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MIN, hard))
-    try:
-        assert kept_files_allowed() == DESCRIPTORS_MIN // 4
-        assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
-        assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
-        asyncio.run(body())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert kept_files_allowed() == DESCRIPTORS_MIN // 4
+    assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
+    assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
+    asyncio.run(body())
+
+
+def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
+    run_in_own_process(five_logs_share_a_quarter, tmp_path, descriptors_max=DESCRIPTORS_MIN)
 
 
 # In use
