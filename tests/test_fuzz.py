@@ -75,7 +75,7 @@ def decodes_without_a_net(patch: pytest.MonkeyPatch) -> None:
 
 def loses_what_was_held(patch: pytest.MonkeyPatch) -> None:
     def grow(self: framing.FrameReader, start: memoryview, length: int) -> None:
-        self._large, self._filled, self._held = bytearray(length), len(start), 0
+        self.large, self.held_bytes = bytearray(length), len(start)
 
     patch.setattr(framing.FrameReader, "_grow", grow)
 
