@@ -109,7 +109,7 @@ oldest:
 
 check: install
 	$(BIN)/ruff check .
-	$(BIN)/mypy common proposer safekeeper spark cli
+	$(BIN)/mypy common proposer safekeeper spark cli tests
 	$(BIN)/lint-imports
 
 prove: install

@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     """All that takes Spark is one worker's."""
     from xdist.scheduler import LoadFileScheduling
 
-    class OneJavaMachine(LoadFileScheduling):
+    class OneJavaMachine(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return WITH_SPARK[0] if file in WITH_SPARK else file

@@ -94,7 +94,8 @@ class ArchivingCluster(Cluster):
     def offloader(self) -> int:
         """Who archives now."""
         lines = self.status()["safekeepers"]
-        return next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
+        number: int = next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
+        return number
 
     def oldest_kept(self, number: int) -> int:
         """Where the WAL on that safekeeper's disk starts."""

@@ -119,8 +119,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         into = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
         start = segment_file(1, Lsn(begin), SEGMENT).name
         # pg_receivewal goes on from what its directory has: one segment before the first one.
-        first = primary.data / "pg_wal" / start
-        (received / start).write_bytes(first.read_bytes())
+        (received / start).write_bytes((primary.data / "pg_wal" / start).read_bytes())
         own(received)
         run_as_server_user([program("pg_receivewal"), *into, "--endpos", end, "--no-loop"])
         there = digests(received)
@@ -211,8 +210,8 @@ def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
             assert all(len(digests(cluster.wal_dir(n))) <= 8 for n in (1, 2, 3))
             # Votes and reads go on.
             cluster.settle()
-            where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
-            asked = [program("psql"), where + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
+            there = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
+            asked = [program("psql"), there + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
             assert subprocess.run(asked, capture_output=True, timeout=20).returncode == 0
             readable = Lsn.parse(cluster.status()["safekeepers"][0]["commit_lsn"])
             assert segments_read(cluster.ports[0], before=readable)

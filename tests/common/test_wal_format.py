@@ -483,14 +483,14 @@ def test_real_wal_ends_where_pg_waldump_says(real_wal: tuple[Path, Lsn]) -> None
     ]
     for i in chosen:
         start, end = dumped[i][0], ends[i]
-        before = RecordEnd(dumped[i - 1][0], ends[i - 1])
+        last = RecordEnd(dumped[i - 1][0], ends[i - 1])
         cuts = {start, start + 1, start + 8, start + 23, Lsn(end - 1), Lsn(end - 8)}
         cuts |= {Lsn(random.randrange(start, end)) for _ in range(2)}
         for flush_lsn in cuts:
             found_end = record_end_before(
                 wal, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=segment_bytes
             )
-            assert found_end == before or flush_lsn >= end, f"{flush_lsn=} {dumped[i]=}"
+            assert found_end == last or flush_lsn >= end, f"{flush_lsn=} {dumped[i]=}"
         assert record_end_before(
             wal, first_lsn=first_lsn, flush_lsn=end, segment_bytes=segment_bytes
         ) == RecordEnd(start, end), f"{dumped[i]=}"

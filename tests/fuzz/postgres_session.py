@@ -108,7 +108,7 @@ async def _session(data: bytes) -> None:
     log.commit(FIRST_LSN + len(WAL) - 100)
     session = ReplicaSession(
         client,  # type: ignore[arg-type]
-        FakeCatalog(log),  # type: ignore[arg-type]
+        FakeCatalog(log),
         pid=PID,
         limits=StreamLimits(),
         now=lambda: 1e9,

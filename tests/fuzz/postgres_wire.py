@@ -122,7 +122,7 @@ def run_command(text: str) -> object:
     """One simple query."""
     started = time.process_time()
     try:
-        command = None if is_empty(text) else parse_command(text)
+        command: object = None if is_empty(text) else parse_command(text)
     except SqlRefused as refused:
         _check_error(refused)
         command = refused.sqlstate

@@ -67,7 +67,12 @@ class Safekeepers:
     def call(self, number: int, do: Callable[[], object]) -> None:
         """On the server's loop, to its end."""
         done = threading.Event()
-        self._loops[number][0].call_soon_threadsafe(lambda: (do(), done.set()))
+
+        def run() -> None:
+            do()
+            done.set()
+
+        self._loops[number][0].call_soon_threadsafe(run)
         assert done.wait(20)
 
     def stop(self, number: int) -> None:

@@ -15,7 +15,6 @@ from tests.installations import binaries_or_skip
 from tests.pager.pages import compare_all, files_of, masked
 from tests.postgres_server import (
     PostgresServer,
-    free_port,
     initialised_directory,
     installation,
 )
@@ -23,6 +22,7 @@ from tests.replay.schemas import Schemas
 from tests.replay.seeds import drawn_seed
 from tests.replay.workload import SETTINGS, fill
 from tests.waiting import wait_until
+from walkeeper_cli.local.ports import free_port
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_history.wal.opening import open_files
 from walkeeper_pager.base_pages import BasePages

@@ -87,7 +87,11 @@ def asked(
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(shell.run(post))
                 for number, ended in enumerate((*ends, TERMINATED), 1):
-                    await until(lambda seen=number: len(peer.writers) >= seen)
+
+                    def is_there(seen: int = number) -> bool:
+                        return len(peer.writers) >= seen
+
+                    await until(is_there)
                     command = await serve_until_stream(peer, origin=origin)
                     streaming.append("streaming 'on'" in command)
                     peer.writer.write(copy_both_response() + ended)

@@ -119,7 +119,11 @@ def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> Non
             running = asyncio.create_task(shell.run(post))
             counts = []
             for number, sent in enumerate(come, 1):
-                await until(lambda seen=number: len(peer.writers) == seen)
+
+                def is_there(seen: int = number) -> bool:
+                    return len(peer.writers) == seen
+
+                await until(is_there)
                 await serve_until_stream(peer, origin=False)
                 peer.writer.write(copy_both_response() + b"".join(map(copy_data, sent)))
                 counts.append(len(await statuses(peer)))

@@ -143,8 +143,7 @@ def test_a_range_has_all_that_its_transactions_did(
     assert run(["history", "undo", *path, "--start-time", time, "-o", str(script)]) == 0
     done = applied(server, script)
     assert done.returncode == 0, done.stderr
-    rows = server.rows("SELECT v FROM spans ORDER BY id")
-    assert rows == [("one",), ("two",), ("three",)]
+    assert server.rows("SELECT v FROM spans ORDER BY id") == [("one",), ("two",), ("three",)]
 
 
 @pytest.mark.parametrize("how", ["DELETE FROM kept_out WHERE id > 1", "TRUNCATE kept_out"])

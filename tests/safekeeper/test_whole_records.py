@@ -67,9 +67,9 @@ class CountingStore:
     def __init__(self, store: WalStore) -> None:
         self.bytes_read, read = 0, store.read
 
-        def counted(begin: Lsn, end: Lsn) -> bytes:
-            self.bytes_read += end - begin
-            return read(begin, end)
+        def counted(begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+            self.bytes_read += end_lsn - begin_lsn
+            return read(begin_lsn, end_lsn)
 
         store.read = counted  # type: ignore[method-assign]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.network import Connection
@@ -144,7 +145,7 @@ class Operator:
 
         self.world.later(PAUSE_MS if not waiting else ANSWER_MS, finish)
         for place, ask in batch.requests.items():
-            self._send(place, ask, lambda answer, place=place: answered(place, answer))
+            self._send(place, ask, partial(answered, place))
 
     def _send(self, place: int, ask: Message, done: Callable[[Message | None], None]) -> None:
         if self.world.chance(LOST):

@@ -89,6 +89,9 @@ class Relation:
     keys: list[str]
 
 
+Change = tuple[str, Relation, Row | None, Row | None]  # its kind, the row before it and after
+
+
 @dataclass
 class Transaction:
     """One Begin to Commit."""
@@ -96,7 +99,7 @@ class Transaction:
     xid: int
     commit_lsn: int
     end_lsn: int = 0
-    changes: list[tuple[str, Relation, Row | None, Row | None]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
 
 class _Reading:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -273,7 +274,7 @@ def test_consumers_are_told_of_nothing_that_no_quorum_of_the_wal_has(
         with primary.psql("-c", "INSERT INTO t VALUES ('held back')") as commit:
             state = "SELECT wait_event FROM pg_stat_activity WHERE wait_event = '{}'"
             for waiting in ("SyncRep", "WaitForStandbyConfirmation"):
-                wait_until(lambda name=waiting: primary.sql(state.format(name)) == name)
+                wait_until(partial(primary.sql, state.format(waiting)))
             assert not any(
                 b"held back" in file.read_bytes() for file in cluster.wal_dir(1).iterdir()
             )

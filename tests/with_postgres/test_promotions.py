@@ -69,7 +69,7 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
         _refused_until_it_is_rewound(cluster, primary, standby)
         with Journal(standby) as last:
             last.wait_for_more(50)
-        end = lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()"))
+        end = Lsn(lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()")))
         wait_replayed(primary, end)
         assert not journal.lost_in(primary) and not last.lost_in(primary)
 

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from tests.postgres_server import server_environment
 from tests.waiting import wait_until
-from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon, server_environment
+from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
 from walkeeper_cli.local.ports import free_port
@@ -122,7 +123,7 @@ def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
         newcomer.kill()  # so the first run gets no further than to the newcomer
         arguments = replace_arguments(cluster, 3, f"4@127.0.0.1:{port}")
         newcomer.start()
-        generations = []
+        generations = list[int]()
         while not generations or generations[-1] < 3:
             first = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
                                      stdout=subprocess.DEVNULL)  # fmt: skip

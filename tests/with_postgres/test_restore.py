@@ -108,7 +108,7 @@ def lost(installation: Installation) -> Iterator[Lost]:
         backup = primary.base_backup()
         with Journal(primary, writers=6) as journal:
             journal.wait_for_more(1500)
-        target = primary.rows("SELECT pg_current_wal_lsn()::text, now()::text")[0]
+        lsn, time = primary.rows("SELECT pg_current_wal_lsn()::text, now()::text")[0]
         until_target = len(journal.entries)
         fill = "INSERT INTO filler SELECT repeat(g::text, 200) FROM generate_series(1, 40000) g"
         primary.sql(
@@ -122,7 +122,7 @@ def lost(installation: Installation) -> Iterator[Lost]:
         more.entries[:0] = journal.entries
         shutil.rmtree(primary.data)
         cluster.settle()
-        yield Lost(cluster, backup, installation, more, *target, until_target)
+        yield Lost(cluster, backup, installation, more, lsn, time, until_target)
         backup.delete()
 
 

@@ -47,7 +47,11 @@ def test_it_is_seen_that_commits_do_not_wait_any_more(
     behind = "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (other, walkeeper)'"
 
     def set_to(command: str) -> Callable[[], object]:
-        return lambda: (cluster.primary.sql(command), cluster.primary.reload())
+        def change() -> None:
+            cluster.primary.sql(command)
+            cluster.primary.reload()
+
+        return change
 
     asked(
         dsn,
