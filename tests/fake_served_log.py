@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tests.quiet_clock import QuietClockLoop
 from tests.raw_client import close_all_clients
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
@@ -167,9 +168,9 @@ def run_with_server(
     proposers: FakeProposers | None = None,
     clients_max: int = 50,
     timeout_s: float = 60.0,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = QuietClockLoop,
 ) -> T:
-    """The scenario gets the port. The server is stopped after it, and must then be gone."""
+    """Give the scenario the port. The server is stopped after it, and must then be gone."""
 
     async def run() -> T:
         served = catalog()

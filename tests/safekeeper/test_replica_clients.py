@@ -31,8 +31,11 @@ from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, unpack_fro
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 pytestmark = pytest.mark.postgres
-LOOPS = [pytest.param(None, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
-LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
+LOOPS = [
+    pytest.param(asyncio.new_event_loop, id="asyncio"),
+    pytest.param(uvloop.new_event_loop, id="uvloop"),
+]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def program(name: str) -> str:
