@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tests.quiet_clock import QuietClockLoop
 from tests.raw_client import close_all_clients
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
@@ -167,7 +168,7 @@ def run_with_server(
     limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
     proposers: FakeProposers | None = None,
     clients_max: int = 50,
-    timeout_s: float = 60.0,
+    timeout_s: float = LIMIT_S,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = QuietClockLoop,
 ) -> T:
     """Give the scenario the port. The server is stopped after it, and must then be gone."""
@@ -193,7 +194,7 @@ def run_with_server(
         finally:
             await close_all_clients()
             server.cancel()
-            await asyncio.wait([server], timeout=20)
+            await asyncio.wait([server], timeout=LIMIT_S)
             assert server.cancelled(), f"{server=}"
             for log in served.logs.values():
                 await log.slots.close()
@@ -203,7 +204,7 @@ def run_with_server(
         return runner.run(run())
 
 
-async def wait_until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+async def wait_until(condition: Callable[[], object], timeout_s: float = LIMIT_S) -> None:
     """Gives the event loop turns until the condition holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  (what is waited for has no event)

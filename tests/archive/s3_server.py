@@ -16,6 +16,8 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler, make_server
 
+from tests.waiting import LIMIT_S
+
 BUCKET = "wal"
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -47,7 +49,7 @@ class FaultyS3:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
-        self.faults.before_answer.wait(30)
+        self.faults.before_answer.wait(LIMIT_S)
         threading.Event().wait(self.faults.delay_s)
         if self.faults.down:
             start_response("503 Service Unavailable", [("Content-Length", "0")])

@@ -112,7 +112,7 @@ def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None
                 await loop.sock_sendall(peer, piece)
                 at += len(piece)
                 await asyncio.sleep(0)
-            await until(lambda: len(owner.heard) >= len(sent), 10)
+            await until(lambda: len(owner.heard) >= len(sent))
 
     uvloop.run(story())
     assert owner.heard == sent and 5 < owner.took < len(sent)
@@ -146,7 +146,7 @@ def test_who_does_not_read_what_it_is_sent_is_cut_off(monkeypatch: pytest.Monkey
                 assert connection.unsent_bytes <= 300_000
                 connection.write([bytes(10_000)], 10_000)
                 written += 1
-            await until(lambda: owner.reasons, 10)
+            await until(lambda: owner.reasons)
         return written
 
     assert 30 <= uvloop.run(story()) < 60

@@ -190,7 +190,7 @@ def test_wal_that_no_safekeeper_has_comes_from_an_archive(made: Made, tmp_path: 
     thread.start()
     end = max(first for first, _ in segments(made, 0)) + MB
     try:
-        wait_until(lambda: (pager.wal.end_lsn or 0) >= end, 30)
+        wait_until(lambda: (pager.wal.end_lsn or 0) >= end)
     finally:
         stop.set()
         thread.join()

@@ -9,7 +9,7 @@ import uvloop
 
 from tests.entry_maker import insert, piece, relation
 from tests.proposer.test_replication_connection import Peer, served
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Column,
@@ -71,7 +71,7 @@ def asked(
     async def body() -> None:
         end = LogicalEnd()
         events: list[Event] = []
-        async with asyncio.timeout(20), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             shell = LogicalPrimary(
                 dsn, "w", "w", publications=("p",), messages=messages, end=end,
                 spooling=Spooling(bytes_max), on_streaming=lambda _: None,

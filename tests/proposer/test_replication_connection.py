@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.postgres.pgwire import (
     Column,
@@ -91,7 +91,7 @@ def test_a_server_lost_at_any_byte_of_its_answer_is_unavailable(
 ) -> None:
     async def body() -> None:
         for size in range(len(ANSWERS[answer])):
-            async with asyncio.timeout(5), connected(ANSWERS[answer][:size]) as connection:
+            async with asyncio.timeout(LIMIT_S), connected(ANSWERS[answer][:size]) as connection:
                 with pytest.raises(WalkeeperError):
                     await command(connection)
 
@@ -129,7 +129,7 @@ def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool)
     async def body() -> None:
         said = error_response(SqlRefused(sqlstate, "sorry")) + ready_for_query()
         for command in (ask, stream):
-            async with asyncio.timeout(5), connected(said) as connection:
+            async with asyncio.timeout(LIMIT_S), connected(said) as connection:
                 with pytest.raises(Unavailable if goes_away else Refused, match="sorry") as caught:
                     await command(connection)
                 if goes_away:
@@ -189,7 +189,7 @@ def test_a_server_that_says_nothing_does_not_keep_us_from_the_next() -> None:
 
     async def body() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            async with asyncio.timeout(10), served() as (peer, dsn):
+            async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
                 both = f"{silent.getsockname()[1]},{re.findall('port=([0-9]+)', dsn)[0]}"
                 several = f"{dsn} host=127.0.0.1,localhost port={both} connect_timeout=2"
                 connection = await ReplicationConnection.open(several, "walkeeper")
@@ -213,7 +213,7 @@ def test_a_name_is_looked_up_beside_the_loop(monkeypatch: pytest.MonkeyPatch) ->
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
 
     async def body() -> None:
-        async with asyncio.timeout(10), served() as (_, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (_, dsn):
             named = dsn.replace("127.0.0.1", "gone.invalid,primary.invalid")
             connection = await ReplicationConnection.open(named, "walkeeper")
             connection.close()
@@ -229,7 +229,7 @@ def test_whoever_waits_for_an_answer_hears_at_once_that_the_connection_was_close
     """And takes nothing from the one that is opened next, whose descriptor has the same number."""
 
     async def body() -> None:
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             connection = await ReplicationConnection.open(dsn, "walkeeper")
             asking = asyncio.create_task(ask(connection))
             await peer.command()
@@ -259,7 +259,7 @@ def test_a_connection_that_is_reset_while_statuses_wait_to_be_sent_is_lost() -> 
                 connection.stop_reading()
                 lost.set()
 
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             connection = await ReplicationConnection.open(dsn, "walkeeper")
             starting = asyncio.create_task(connection.start_copy("START_REPLICATION"))
             await peer.command()
@@ -308,7 +308,7 @@ def test_a_server_that_answers_in_another_form_is_unavailable(answer: str) -> No
             peer.writer.write(told + ready_for_query())
 
     async def body() -> None:
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             connection = await ReplicationConnection.open(dsn, "walkeeper")
             answering = asyncio.create_task(answer_all(peer))
             with pytest.raises(Unavailable):
@@ -325,7 +325,7 @@ def test_bytes_of_another_encoding_are_an_answer() -> None:
     async def body() -> None:
         said = b"at restore point caf\xe9"
         row = result([Column("content")], [(said,)], "TIMELINE_HISTORY")
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             connection = await ReplicationConnection.open(dsn, "walkeeper")
             asking = asyncio.create_task(connection.query("TIMELINE_HISTORY 2"))
             await peer.command()
@@ -360,7 +360,7 @@ def test_a_primary_that_is_asked_again_while_it_answers_slowly_is_not_lost() -> 
             peer.writer.write(result(columns, [tuple(values)], "SHOW") + ready_for_query())
 
     async def body() -> None:
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             primary = Primary(dsn, "w", "w", apply_quorum=True, on_streaming=lambda _: None)
             running = asyncio.create_task(primary.run(events.append))
             await until(lambda: peer.writers)

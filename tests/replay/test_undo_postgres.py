@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import LIMIT_S
 from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres
@@ -49,7 +50,7 @@ def undone(
 def applied(server: PostgresServer, script: Path) -> subprocess.CompletedProcess[str]:
     command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", server.dsn()]
     return subprocess.run(
-        [*command, "-f", str(script)], capture_output=True, text=True, timeout=60,
+        [*command, "-f", str(script)], capture_output=True, text=True, timeout=LIMIT_S,
         env=server_environment(),
     )  # fmt: skip
 

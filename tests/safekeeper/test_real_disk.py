@@ -15,6 +15,7 @@ import pytest
 
 from tests.postgres_server import make_directory
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper.disk import real_disk
 from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory
@@ -138,7 +139,7 @@ def test_two_threads_replace_files_on_a_full_disk(small_file_system: Path) -> No
 
     def replace(name: str) -> None:
         for _ in range(300):
-            together.wait(20)
+            together.wait(LIMIT_S)
             try:
                 disk.replace(name, bytes(sizes[name]))
             except StorageError as error:

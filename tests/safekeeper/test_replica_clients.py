@@ -26,6 +26,7 @@ from tests.fake_served_log import (
     wal_bytes,
 )
 from tests.raw_client import RawClient
+from tests.waiting import LIMIT_S
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, unpack_from_sender
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
@@ -59,7 +60,7 @@ def spawn(name: str, *arguments: str) -> subprocess.Popen[str]:
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and output; the server runs meanwhile."""
-    output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+    output, _ = await asyncio.to_thread(process.communicate, timeout=LIMIT_S)
     return process.returncode, output
 
 
@@ -244,7 +245,7 @@ def test_several_receivers_are_served_while_one_client_is_stuck(tmp_path: Path) 
             processes.append(spawn("pg_receivewal", *where))
         log.append(wal_bytes(20 * MIB, seed=11))
         log.commit()
-        await wait_until(lambda: all(received(d, log) == log.wal for d in directories), 30)
+        await wait_until(lambda: all(received(d, log) == log.wal for d in directories))
         for process in processes:
             process.send_signal(signal.SIGINT)
             assert (await ended(process))[0] == 0

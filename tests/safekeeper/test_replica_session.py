@@ -33,6 +33,7 @@ from tests.raw_client import (
     sqlstates,
     tags,
 )
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, StorageError
 from walkeeper_common.postgres.pgwire import (
     CANCEL_REQUEST,
@@ -421,7 +422,7 @@ def test_a_stopping_server_says_57p01_to_everyone() -> None:
         for client in clients:
             (error,) = errors(await client.until(b"Z"))
             assert (error["S"], error["C"]) == ("FATAL", "57P01")
-        await asyncio.wait([server], timeout=20)
+        await asyncio.wait([server], timeout=LIMIT_S)
         assert server.cancelled()
         await close_all_clients()
 

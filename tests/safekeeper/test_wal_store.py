@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk
+from tests.waiting import LIMIT_S
 from tests.wal_maker import PAGE, SYSTEM_ID, WalMaker, random_wal
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
@@ -202,7 +203,7 @@ def test_a_segment_that_is_prepared_beside_a_cut_leaves_no_gap(disk: Disk) -> No
     disk.unlink = slow_unlink  # type: ignore[method-assign]
     cut = threading.Thread(target=store.truncate, args=(wal.end_before(wal.start_lsn + 900)[1],))
     cut.start()
-    assert inside.wait(10)
+    assert inside.wait(LIMIT_S)
     preparing = threading.Thread(target=store.prepare_ahead, args=(last - SEGMENT,))
     preparing.start()
     cut.join()

@@ -17,9 +17,9 @@ from struct import calcsize, unpack_from
 from typing import Any
 
 from tests.postgres_server import program, run_program, server_environment
+from tests.waiting import LIMIT_S
 
 Row = dict[str, str | None]
-RECEIVE_S = 120
 
 
 def consumer_arguments(
@@ -48,7 +48,7 @@ def receive(port: int, slot: str, endpos: str) -> bytes:
         env=server_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=RECEIVE_S,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, f"{done.stderr.decode()}"
     return done.stdout

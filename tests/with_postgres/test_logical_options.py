@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.postgres_server import PostgresServer, server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import (
     Change,
     consumer_arguments,
@@ -50,7 +50,7 @@ def ask(port: int, slot: str, endpos: str, *options: str) -> subprocess.Complete
         env=server_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
