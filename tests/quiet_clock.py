@@ -5,6 +5,7 @@ busy machine the process itself is put aside for that long, and the peer seems s
 two things take time: the work of the loop's thread, and a wait with nothing ready.
 
     asyncio.Runner(loop_factory=QuietClockLoop)
+    run_quietly(story())                            what asyncio.run does, on such a loop
 
 A wait for another process or thread counts as it is. Use the loop on the thread that made it.
 """
@@ -14,11 +15,19 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
+
+
+T = TypeVar("T")
+
+
+def run_quietly(story: Coroutine[object, object, T]) -> T:
+    with asyncio.Runner(loop_factory=QuietClockLoop) as runner:
+        return runner.run(story)
 
 
 class QuietClockLoop(asyncio.SelectorEventLoop):
