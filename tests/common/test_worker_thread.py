@@ -22,11 +22,14 @@ class Stage:
         self.ran: list[tuple[str, str]] = []
         self.defects: list[BaseException] = []
         self.results: list[object] = []
+        self.workers: list[WorkerThread] = []
         self._open = 0
         self._idle = asyncio.Event()
 
     def worker(self, name: str, share: LoopShare | None) -> WorkerThread:
-        return WorkerThread(name, self.defects.append, share)
+        made = WorkerThread(name, self.defects.append, share)
+        self.workers.append(made)
+        return made
 
     def submit(
         self, worker: WorkerThread, name: str, *, brief: bool = True, takes_s: float = 0.0
@@ -67,7 +70,12 @@ class Stage:
 
 def played(story: Callable[[Stage], Coroutine[object, object, None]]) -> None:
     async def play() -> None:
-        await story(Stage())
+        stage = Stage()
+        try:
+            await story(stage)
+        finally:
+            for worker in stage.workers:
+                worker.stop()  # which may be the second time
 
     asyncio.run(play())
 
