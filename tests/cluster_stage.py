@@ -298,7 +298,7 @@ class ClusterStage:
         for proposer in self.proposers.values():
             if proposer.links.pop(node.number, None) is not None:
                 proposer.wanted.discard(node.number)
-                self.soon(lambda b=proposer: b.post(lost))  # type: ignore[misc]
+                self.soon(partial(proposer.post, lost))
         node.start()
 
     def _do_wipe(self, plain: list[str], named: dict[str, str]) -> None:

@@ -150,7 +150,7 @@ class FakeProposers:
 
 def catalog_of(size: int = 3 * MIB, **fields: object) -> FakeCatalog:
     """One log with `size` committed bytes."""
-    log = FakeLog(**fields)  # type: ignore[arg-type]
+    log = FakeLog(**fields)  # type: ignore[arg-type]  # fields of all types
     log.append(wal_bytes(size))
     log.commit()
     return FakeCatalog(log)

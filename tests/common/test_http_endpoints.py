@@ -40,7 +40,7 @@ async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[in
         serve_http(
             ("127.0.0.1", 0),
             QUIET,
-            routes=named,  # type: ignore[arg-type]
+            routes=named,  # type: ignore[arg-type]  # as they are named
             on_listening=lambda _, found: port.set_result(found),
         )
     )

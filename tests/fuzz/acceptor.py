@@ -104,7 +104,7 @@ class Story:
         self.writer, self.reader, self.allocator = Jobs(), Jobs(), Jobs()
         self.driver = Driver(
             self.acceptor,
-            store,  # type: ignore[arg-type]
+            store,  # type: ignore[arg-type]  # as much as is used
             self._save,
             writer=self.writer,
             reader=self.reader,

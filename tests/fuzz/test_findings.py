@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn, cast
@@ -177,11 +178,11 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
             finally:
                 ended.append(begin_lsn)
 
-        primary._read = read  # type: ignore[method-assign]
+        primary._read = read  # type: ignore[method-assign]  # a spy
         async with asyncio.TaskGroup() as primary._group:
             for begin_lsn in (Lsn(8), Lsn(16)):
                 primary.read(begin_lsn, Lsn(100), 1)
-                await until(lambda lsn=begin_lsn: lsn in started)  # type: ignore[misc]
+                await until(partial(started.__contains__, begin_lsn))
             await until(lambda: ended == [Lsn(8)])
             primary._stop_reading_range()
         assert ended == [Lsn(8), Lsn(16)]

@@ -35,7 +35,7 @@ def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:
 
 
 def served(maker: WalMaker, commit: Lsn | None = None, **fields: object) -> FakeLog:
-    log = FakeLog(first_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]
+    log = FakeLog(first_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]  # of all types
     log.append(maker.read(maker.start_lsn, maker.end_lsn))
     log.commit(commit)
     return log

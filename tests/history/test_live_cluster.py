@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.history.servers import segment_paths
 from tests.history.waldump import stats_text
@@ -117,7 +118,7 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
     def reader_options() -> dict[str, str]:
         return {"path": url_of(cluster), "columns": "start_lsn,end_lsn,prev_lsn"}
 
-    def follow() -> object:
+    def follow() -> StreamingQuery:
         stream = spark.readStream.format("pgwal").options(**reader_options()).load()
         return (
             stream.writeStream.format("parquet")
@@ -128,7 +129,7 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
         )
 
     def read_to() -> int:
-        assert query.exception() is None  # type: ignore[attr-defined]
+        assert query.exception() is None
         output.mkdir(exist_ok=True)
         written = spark.read.schema(SCHEMA).parquet(str(output))
         return written.agg({"end_lsn": "max"}).collect()[0][0] or 0
@@ -138,16 +139,16 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
         fill(cluster, 10_000, 500)
         end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
         wait_until(lambda: read_to() >= end)
-        query.stop()  # type: ignore[attr-defined]
+        query.stop()
         cluster.safekeepers[1].kill()
         fill(cluster, 11_000, 3000)
         query = follow()
         fill(cluster, 14_000, 10)
         end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
         wait_until(lambda: read_to() >= end)
-        assert query.exception() is None  # type: ignore[attr-defined]
+        assert query.exception() is None
     finally:
-        query.stop()  # type: ignore[attr-defined]
+        query.stop()
         if not cluster.safekeepers[1].is_running:
             cluster.safekeepers[1].start()
     followed = spark.read.parquet(str(output)).orderBy("start_lsn").toArrow().to_pylist()

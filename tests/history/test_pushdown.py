@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pyspark_pgwal.batch import PushdownReader, read_segments
+from pyspark_pgwal.batch import PushdownReader, Segments, read_segments
 from pyspark_pgwal.options import PgWalOptions
 from tests.history.workload import STEPS, Workload
 from tests.postgres_server import PostgresServer
@@ -76,7 +76,8 @@ class Counted:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Reading, "__iter__", counted)
             for part in self.parts:
-                for batch in read_segments(reader._options, part):  # type: ignore[arg-type]
+                assert isinstance(part, Segments), f"{part=}"
+                for batch in read_segments(reader._options, part):
                     self.rows += batch.to_pylist()
 
 

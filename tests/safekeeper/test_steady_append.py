@@ -84,7 +84,7 @@ def test_both_ways_end_in_the_same_state_and_say_the_same(seed: int) -> None:
     random, wal = Random(seed), made_wal(WAL_BYTES + 1000)
     short, long = Bench(), Bench()
     short.writer.is_quick = True
-    long.driver.append_at_once = lambda *_: 0  # type: ignore[method-assign]
+    long.driver.append_at_once = lambda *_: 0  # type: ignore[method-assign]  # none
     for _ in range(120):
         appends = next_appends(long, wal, random)
         connection = random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
@@ -223,7 +223,7 @@ def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
     bench, wal, end = steady()
     seconds = iter([0.0, AVERAGED_JOBS * BRIEF_S])
     pace = Pace(lambda: next(seconds))
-    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]
+    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]  # the test's clock
     end = bench.append(end, wal.read(end, end + 100))
     assert bench.driver.acceptor.flush_lsn == end and not bench.writer.jobs
     end = bench.append(end, wal.read(end, end + 100))

@@ -288,7 +288,7 @@ def test_bytes_read_before_a_truncation_are_not_sent_after_it() -> None:
             await go_on.wait()
             return wal
 
-        log.read_committed = slow_read  # type: ignore[method-assign]
+        log.read_committed = slow_read  # type: ignore[method-assign]  # a spy
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN}")
         await reading.wait()

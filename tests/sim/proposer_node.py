@@ -106,6 +106,9 @@ class ProposerNode:
             self._later(self.world.delay_ms(), self._connect_primary)
         self._tick()
 
+    def is_gone(self) -> bool:
+        return not self.is_alive
+
     def campaign_options(self) -> dict[str, Any]:
         """Of a log of another kind (logical.py)."""
         return {}

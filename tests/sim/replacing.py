@@ -60,8 +60,10 @@ class Newcomer:
             case LogQuery():
                 pass
             case PrepareLog():
-                name = {"acceptor_id": self.acceptor_id, "incarnation": random.randbytes(16)}
-                self.durable = prepared(self.durable, ask, **name)  # type: ignore[arg-type]
+                acceptor_id, incarnation = self.acceptor_id, random.randbytes(16)
+                self.durable = prepared(
+                    self.durable, ask, acceptor_id=acceptor_id, incarnation=incarnation
+                )
             case JoinLog() if self.durable is not None:
                 self._join(self.durable, ask)
             case _:

@@ -153,7 +153,11 @@ def _half_a_record(writer: Writer, whole: Callable[[], int]) -> int:
         writer.emit(3 * PAGE + 1000, is_transactional=False)
         flushed = writer.next() // PAGE * PAGE
         assert flushed > begin + PAGE, f"{begin:X} {flushed:X}"
-        wait_until(lambda flushed=flushed: writer.end() >= flushed)  # type: ignore[misc]
+
+        def is_flushed(flushed: int = flushed) -> bool:
+            return writer.end() >= flushed
+
+        wait_until(is_flushed)
         writer.wait_flushed_everywhere(writer.end())
         if writer.end() == flushed:
             return begin

@@ -362,7 +362,11 @@ def test_a_large_transaction_that_is_cut_off_is_in_the_stream_once(
     primary.sql(fill.format(1, rows))
     for cut in range(3):
         seen = cluster.segments_kept()
-        wait_until(lambda seen=seen: cluster.segments_kept() > seen + 2)  # type: ignore[misc]
+
+        def has_more(seen: int = seen) -> bool:
+            return cluster.segments_kept() > seen + 2
+
+        wait_until(has_more)
         if cut == 1:
             primary.kill()
             primary.start()

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -132,10 +133,10 @@ def test_each_pair_of_safekeepers_restores_every_acknowledged_commit(lost: Lost)
         absent.kill()
         with lost.server("recovery.signal", lost.command()) as server:
             server.start()
-            wait_until(lambda server=server: server.sql(NOT_IN_RECOVERY))  # type: ignore[misc]
+            wait_until(partial(server.sql, NOT_IN_RECOVERY))
             assert lost.is_whole(server), f"{pair=}\n{server.log_text()[-4000:]}"
             spool = server.data / "pg_wal" / ".walkeeper_prefetch"
-            wait_until(lambda spool=spool: not spool.exists())  # type: ignore[misc]
+            wait_until(partial(is_away, spool))
         absent.start()
 
 
@@ -182,6 +183,10 @@ def launch(server: PostgresServer, command: str) -> list[int]:
     server.configure({"restore_command": command})
     server.pg_ctl("-l", str(server.log), "-W", "start")
     return wait_until(lambda: restore_processes(server))
+
+
+def is_away(path: Path) -> bool:
+    return not path.exists()
 
 
 def accepts(server: PostgresServer) -> bool:
@@ -361,7 +366,7 @@ def test_a_backup_is_restored_to_a_time_on_each_of_three_timelines(
             settings = {"recovery_target_time": target, "recovery_target_action": "promote"}
             with scene.server("recovery.signal", scene.command(), **settings) as restored:
                 restored.start()
-                wait_until(lambda it=restored: it.sql(NOT_IN_RECOVERY))  # type: ignore[misc]
+                wait_until(partial(restored.sql, NOT_IN_RECOVERY))
                 assert not any(journal.lost_in(restored) for journal in (*before, until))
                 assert not later.acknowledged & later.ids_in(restored), "it stopped at its target"
             before += [until, later]
