@@ -126,7 +126,7 @@ def test_whoever_connects_while_a_safekeeper_stops_is_closed_and_is_no_defect(fi
             serving.cancel()  # the loop accepts the caller before it runs what is cancelled
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
-            caller.settimeout(10)
+            caller.settimeout(LIMIT_S)
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.to_thread(caller.recv, 1) == b""
         assert (told, accepted) == ([], [])
@@ -240,7 +240,7 @@ def settings_of_nobody() -> ProposerSettings:
 
 def life_with(primary: SlowPrimary) -> _Life:
     life = _Life(settings_of_nobody(), (("127.0.0.1", free_port()),), lambda _: None)
-    life.primary = primary  # type: ignore[assignment]
+    life.primary = primary  # type: ignore[assignment]  # as much as is used
     return life
 
 

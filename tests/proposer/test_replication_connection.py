@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 import uvloop
 
+from tests.quiet_clock import run_quietly
 from tests.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.postgres.pgwire import (
@@ -199,7 +200,7 @@ def test_a_server_that_says_nothing_does_not_keep_us_from_the_next() -> None:
                     alone = several.replace(both, f"{silent.getsockname()[1]},1")
                     await ReplicationConnection.open(alone, "walkeeper")
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_a_name_is_looked_up_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
