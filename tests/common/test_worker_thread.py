@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
+
+import pytest
 
 from tests.waiting import LIMIT_S, until
 from walkeeper_common.errors import StorageError
 from walkeeper_common.pace import BRIEF_S
+from walkeeper_common.shell import worker_thread
 from walkeeper_common.shell.worker_thread import SHARE_S, LoopShare, WorkerThread
 
 LOOP = "loop"
@@ -23,6 +25,7 @@ class Stage:
         self.defects: list[BaseException] = []
         self.results: list[object] = []
         self.workers: list[WorkerThread] = []
+        self.now_s = 1000.0  # a job takes what its story says, on a busy machine too
         self._open = 0
         self._idle = asyncio.Event()
 
@@ -35,7 +38,7 @@ class Stage:
         self, worker: WorkerThread, name: str, *, brief: bool = True, takes_s: float = 0.0
     ) -> None:
         def job() -> str:
-            time.sleep(takes_s)
+            self.now_s += takes_s
             here = threading.current_thread()
             self.ran.append((name, LOOP if here is threading.main_thread() else here.name))
             return name
@@ -71,11 +74,13 @@ class Stage:
 def played(story: Callable[[Stage], Coroutine[object, object, None]]) -> None:
     async def play() -> None:
         stage = Stage()
-        try:
-            await story(stage)
-        finally:
-            for worker in stage.workers:
-                worker.stop()  # which may be the second time
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker_thread, "monotonic", lambda: stage.now_s)
+            try:
+                await story(stage)
+            finally:
+                for worker in stage.workers:
+                    worker.stop()  # which may be the second time
 
     asyncio.run(play())
 
