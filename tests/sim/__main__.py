@@ -36,7 +36,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from tests.sim.options import Asked
+from tests.sim.options import AskedOptions
 from tests.sim.search import run, search
 
 ASKED = {
@@ -68,7 +68,7 @@ def main() -> int:
         parser.add_argument(flag, dest=option, action="store_true", help=what)
     arguments = parser.parse_args()
     flags = [flag for flag, (option, _) in ASKED.items() if getattr(arguments, option)]
-    asked = cast(Asked, {ASKED[flag][0]: True for flag in flags})  # by names of a table
+    asked = cast(AskedOptions, {ASKED[flag][0]: True for flag in flags})  # by names of a table
     if arguments.seed is not None:
         done = run(arguments.seed, show=_tell, **asked)
         _tell(done.text)

@@ -21,7 +21,7 @@ PLOTS = (
 )  # fmt: skip
 
 
-class Asked(TypedDict, total=False):
+class AskedOptions(TypedDict, total=False):
     """The options that are asked for, not drawn."""
 
     replaces: bool  # members are replaced (replacing.py)
@@ -73,11 +73,11 @@ class Options:
     starts_inside_record: bool  # where the log was created
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
-    replaces: bool = False  # see Asked
-    is_busy: bool = False  # see Asked
+    replaces: bool = False  # see AskedOptions
+    is_busy: bool = False  # see AskedOptions
     terms_max: int = 1000  # more of them in a history are folded
-    switches: bool = False  # see Asked
-    has_archive: bool = False  # see Asked
+    switches: bool = False  # see AskedOptions
+    has_archive: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

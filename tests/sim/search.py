@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
-from tests.sim.options import Asked
+from tests.sim.options import AskedOptions
 from tests.sim.oracle import NoProgress, Violation
 from tests.sim.story import Story
 
@@ -46,7 +46,7 @@ def run(
     seed: int,
     *,
     show: Callable[[str], None] | None = None,
-    **asked: Unpack[Asked],
+    **asked: Unpack[AskedOptions],
 ) -> Run:
     """The whole story of a seed; `asked` as in World."""
     story = Story(seed, show=show, **asked)
@@ -145,7 +145,7 @@ class Tally:
         path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def runs(base: int, count: int, jobs: int, asked: Asked) -> Generator[Run, None, None]:
+def runs(base: int, count: int, jobs: int, asked: AskedOptions) -> Generator[Run, None, None]:
     """In the order of the seeds if there is one process, else as they are done."""
     seeds = range(base, base + count)
     if jobs == 1:
@@ -179,7 +179,7 @@ def search(
     minutes: float,
     jobs: int,
     tell: Callable[[str], None],
-    asked: Asked,
+    asked: AskedOptions,
 ) -> tuple[Run | None, Tally]:
     """Until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()

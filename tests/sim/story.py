@@ -8,7 +8,7 @@ from typing import Unpack
 from tests.sim import faults, healing, plots, replacing
 from tests.sim.archive import Archived
 from tests.sim.network import Network
-from tests.sim.options import Asked
+from tests.sim.options import AskedOptions
 from tests.sim.oracle import Oracles, Standing
 from tests.sim.primary import Primary
 from tests.sim.proposer_node import ProposerNode
@@ -38,7 +38,7 @@ class Story:
         seed: int,
         *,
         show: Callable[[str], None] | None = None,
-        **asked: Unpack[Asked],
+        **asked: Unpack[AskedOptions],
     ) -> None:
         world = World(seed, show=show, **asked)
         self.world = world
