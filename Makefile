@@ -131,7 +131,7 @@ oldest:
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy common proposer safekeeper spark cli
+	$(BIN)/mypy common proposer safekeeper spark cli tests
 	$(BIN)/lint-imports
 
 soak: install system-packages $(AZURITE) $(VENV)/.fuzz

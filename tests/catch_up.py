@@ -20,7 +20,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -107,17 +108,21 @@ def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
             restore = f"{walkeeper.script} restore --safekeepers {cluster.addresses}"
             for number in range(rounds):
                 safekeeper = cluster.ports[number % 3]
-                runs = {
-                    "streaming from the primary, MB/s": (streaming, primary.port, end),
-                    "streaming from a safekeeper, MB/s": (streaming, safekeeper, end),
-                    "cp, segments/s": (restoring, f"cp {wal}/%f %p", whole),
-                    "restore, segments/s": (restoring, f"{restore} %f %p", whole),
-                    "restore --prefetch 0, segments/s": (
-                        restoring, f"{restore} --prefetch 0 %f %p", whole,
+                runs: dict[str, Callable[[], float]] = {
+                    "streaming from the primary, MB/s": partial(
+                        streaming, backup, primary.port, end
+                    ),
+                    "streaming from a safekeeper, MB/s": partial(
+                        streaming, backup, safekeeper, end
+                    ),
+                    "cp, segments/s": partial(restoring, backup, f"cp {wal}/%f %p", whole),
+                    "restore, segments/s": partial(restoring, backup, f"{restore} %f %p", whole),
+                    "restore --prefetch 0, segments/s": partial(
+                        restoring, backup, f"{restore} --prefetch 0 %f %p", whole
                     ),
                 }  # fmt: skip
-                for name, (measured, source, end_lsn) in runs.items():
-                    found.setdefault(name, []).append(round(measured(backup, source, end_lsn), 2))
+                for name, measured in runs.items():
+                    found.setdefault(name, []).append(round(measured(), 2))
                     say(f"round {number + 1}: {name}: {found[name][-1]}")
             shutil.rmtree(wal)
         backup.delete()

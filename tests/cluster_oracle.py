@@ -28,9 +28,10 @@ VERDICTS = ("LOST", "FORKED", "NOT ON A QUORUM", "TAKEN BACK", "OTHER BYTES", "D
 class Log(Protocol):
     """One safekeeper, as the oracle sees it."""
 
-    number: int
-    acceptor: Acceptor
-
+    @property
+    def number(self) -> int: ...
+    @property
+    def acceptor(self) -> Acceptor: ...
     def durable_wal(self) -> bytes:
         """What a power cut now would leave."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.cluster_oracle import Oracle, taken_back
+from tests.cluster_oracle import Log, Oracle, taken_back
 from tests.scenario_words import (
     CREATION_LSN,
     LOG_UUID,
@@ -26,6 +26,7 @@ from walkeeper_common.wire.messages import ProposerElected, Reject
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Campaign, Purpose
 from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.durable import Durable
@@ -39,7 +40,7 @@ def bytes_of(letters: str) -> bytes:
     return wal[: -RECORD_BYTES // 2] if letters.endswith("-") else wal
 
 
-def letters_of(wal: bytes) -> str:
+def letters_of(wal: bytes | bytearray) -> str:
     half = "-" if len(wal) % RECORD_BYTES else ""
     return wal[::RECORD_BYTES].decode() + half
 
@@ -55,11 +56,19 @@ def lsn_at(record: str) -> Lsn:
     return CREATION_LSN + int(record.removeprefix("R")) * RECORD_BYTES
 
 
+class Player(Log, Protocol):
+    """A safekeeper on a stage."""
+
+    @property
+    def persisted(self) -> int: ...
+    def post(self, event: a.Event) -> None: ...
+
+
 class Stage(Protocol):
     """What the players need of it."""
 
     configuration: Configuration
-    safekeepers: list[Safekeeper]
+    safekeepers: list[Player]
     oracle: Oracle
 
     def soon(self, what: Callable[[], None]) -> None: ...
@@ -184,7 +193,7 @@ class PlayedProposer:
         purpose: Purpose,
         *,
         take_over: bool = True,
-        window_bytes: int | None = None,
+        window_bytes: int = WINDOW_BYTES_MAX,
         linger_ticks: int = 0,
         terms_max: int = TERMS_MAX,
     ) -> None:
@@ -195,7 +204,6 @@ class PlayedProposer:
         self.links: dict[int, int] = {}  # safekeeper -> connection
         self.wanted: set[int] = set()
         self.donor = 0  # of its election
-        bounds = {} if window_bytes is None else {"window_bytes_max": window_bytes}
         self.core = Proposer(
             Campaign(
                 cluster="main",
@@ -205,7 +213,7 @@ class PlayedProposer:
                 take_over=take_over,
                 linger_ticks=linger_ticks,
                 terms_max=terms_max,
-                **bounds,
+                window_bytes_max=window_bytes,
             )
         )
 

@@ -31,12 +31,14 @@ import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 from tests.cluster_oracle import VERDICTS, Oracle
 from tests.cluster_players import (
     RECORD_BYTES,
     PlayedProposer,
+    Player,
     Safekeeper,
     bytes_of,
     end_of,
@@ -59,6 +61,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import VoteRequest
 from walkeeper_proposer.consensus import proposer_events as p
 from walkeeper_proposer.consensus.campaign import TERMS_MAX, Purpose
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.durable import Durable
 
@@ -70,7 +73,7 @@ class ClusterStage:
     """Everybody, and what is under way between them."""
 
     def __init__(self) -> None:
-        self.safekeepers: list[Safekeeper] = []
+        self.safekeepers: list[Player] = []
         self.proposers: dict[str, PlayedProposer] = {}
         self.oracle = Oracle()
         self.sent: Counter[str] = Counter()
@@ -165,12 +168,21 @@ class ClusterStage:
         proposer = self.proposers.pop(name)
         for number, connection in proposer.links.items():
             lost, node = a.ConnectionLost(connection), self.safekeepers[number - 1]
-            self.soon(lambda node=node, lost=lost: node.post(lost))  # type: ignore[misc]
+            self.soon(partial(node.post, lost))
 
     # Who there is
 
     def _node(self, plain: list[str]) -> Safekeeper:
-        return self.safekeepers[int(plain[0]) - 1]
+        return self._played(int(plain[0]))
+
+    def _played(self, number: int) -> Safekeeper:
+        """The cluster's own safekeeper, with WAL of letters."""
+        node = self.safekeepers[number - 1]
+        assert isinstance(node, Safekeeper), f"{node=}"
+        return node
+
+    def _all_played(self) -> list[Safekeeper]:
+        return [self._played(node.number) for node in self.safekeepers]
 
     def _do_cluster(self, plain: list[str], named: dict[str, str]) -> None:
         members = int(plain[0])
@@ -213,7 +225,7 @@ class ClusterStage:
             self._wal_of(named),
             purpose,
             take_over=named.get("take_over") != "no",
-            window_bytes=int(named["window"]) if "window" in named else None,
+            window_bytes=int(named.get("window", WINDOW_BYTES_MAX)),
             terms_max=int(named.get("terms", TERMS_MAX)),
             linger_ticks=int(named.get("linger", "0")),
         )
@@ -286,7 +298,7 @@ class ClusterStage:
         for proposer in self.proposers.values():
             if proposer.links.pop(node.number, None) is not None:
                 proposer.wanted.discard(node.number)
-                self.soon(lambda b=proposer: b.post(lost))  # type: ignore[misc]
+                self.soon(partial(proposer.post, lost))
         node.start()
 
     def _do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
@@ -355,7 +367,7 @@ class ClusterStage:
 
     def _show(self) -> str:
         lines = []
-        for node in self.safekeepers:
+        for node in self._all_played():
             acceptor = node.acceptor
             if acceptor.durable.configuration is None:
                 lines.append(f"sk{node.number} not configured")
@@ -388,7 +400,7 @@ class ClusterStage:
         """The same safekeepers with the same past, on a stage of their own."""
         other = ClusterStage()
         other.configuration, other.oracle = self.configuration, self.oracle
-        for node in self.safekeepers:
+        for node in self._all_played():
             twin = Safekeeper(other, node.number)
             twin.put(node.durable_wal())
             twin.durable, twin.acceptor = node.durable, copy.deepcopy(node.acceptor)
@@ -403,7 +415,7 @@ class ClusterStage:
         if leader is None:
             return " ".join(["nobody leads", *verdicts])
         size = leader.start_lsn - CREATION_LSN
-        log = letters_of(bytes(self.safekeepers[proposer.donor - 1].wal[:size])) or "nothing"
+        log = letters_of(self._played(proposer.donor).wal[:size]) or "nothing"
         commits = "commits" if leader.commit_lsn >= leader.start_lsn else "cannot commit"
         return " ".join([f"{log}, {commits}", *verdicts])
 

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tests.quiet_clock import QuietClockLoop
 from tests.raw_client import close_all_clients
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, WalRemoved
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
@@ -148,7 +150,7 @@ class FakeProposers:
 
 def catalog_of(size: int = 3 * MIB, **fields: object) -> FakeCatalog:
     """One log with `size` committed bytes."""
-    log = FakeLog(**fields)  # type: ignore[arg-type]
+    log = FakeLog(**fields)  # type: ignore[arg-type]  # fields of all types
     log.append(wal_bytes(size))
     log.commit()
     return FakeCatalog(log)
@@ -166,10 +168,10 @@ def run_with_server(
     limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
     proposers: FakeProposers | None = None,
     clients_max: int = 50,
-    timeout_s: float = 60.0,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    timeout_s: float = LIMIT_S,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = QuietClockLoop,
 ) -> T:
-    """The scenario gets the port. The server is stopped after it, and must then be gone."""
+    """Give the scenario the port. The server is stopped after it, and must then be gone."""
 
     async def run() -> T:
         served = catalog()
@@ -192,7 +194,7 @@ def run_with_server(
         finally:
             await close_all_clients()
             server.cancel()
-            await asyncio.wait([server], timeout=20)
+            await asyncio.wait([server], timeout=LIMIT_S)
             assert server.cancelled(), f"{server=}"
             for log in served.logs.values():
                 await log.slots.close()
@@ -202,7 +204,7 @@ def run_with_server(
         return runner.run(run())
 
 
-async def wait_until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+async def wait_until(condition: Callable[[], object], timeout_s: float = LIMIT_S) -> None:
     """Gives the event loop turns until the condition holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  (what is waited for has no event)

@@ -25,13 +25,10 @@ from typing import Any
 
 import psycopg
 
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_cli.local import shared_memory
 from walkeeper_cli.local.ports import free_port
 
-START_TIMEOUT_S = 60
-PROGRAM_TIMEOUT_S = 120
-STATEMENT_TIMEOUT_S = 30
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "16MB",
@@ -89,7 +86,7 @@ def server_environment() -> dict[str, str]:
 
 
 def run_as_server_user(
-    arguments: Sequence[str], *, check: bool = True, timeout_s: float = PROGRAM_TIMEOUT_S
+    arguments: Sequence[str], *, check: bool = True, timeout_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
     """A program of PostgreSQL's, as the user that owns the data directories."""
     user = server_user()
@@ -107,7 +104,7 @@ def run_program(
     arguments: Sequence[str],
     *,
     check: bool = True,
-    timeout_s: float = PROGRAM_TIMEOUT_S,
+    timeout_s: float = LIMIT_S,
     **identity: Any,
 ) -> subprocess.CompletedProcess[str]:
     """A program to its end, in the servers' environment; `identity` is subprocess.run's."""
@@ -213,13 +210,13 @@ class PostgresServer:
 
     def start(self) -> None:
         """Until it accepts connections. The log of a server that does not start is the error."""
-        command = ("-l", str(self.log), "-w", "-t", str(START_TIMEOUT_S), "start")
+        command = ("-l", str(self.log), "-w", "-t", f"{LIMIT_S:.0f}", "start")
         output = self.pg_ctl(*command, check=False)
         assert "server started" in output, f"{output}\n{self.log_text()[-3000:]}"
 
-    def stop(self, mode: str = "fast", *, timeout_s: int = START_TIMEOUT_S) -> None:
+    def stop(self, mode: str = "fast", *, timeout_s: float = LIMIT_S) -> None:
         """smart, fast or immediate."""
-        self.pg_ctl("-m", mode, "-w", "-t", str(timeout_s), "stop")
+        self.pg_ctl("-m", mode, "-w", "-t", f"{timeout_s:.0f}", "stop")
 
     def restart(self, mode: str = "fast") -> None:
         self.stop(mode)
@@ -280,7 +277,7 @@ class PostgresServer:
 
     def connect(self, **parameters: str | int) -> psycopg.Connection[Any]:
         """An autocommitting connection, to be closed by the caller. No statement hangs a test."""
-        given: dict[str, str | int] = {"options": f"-c statement_timeout={STATEMENT_TIMEOUT_S}s"}
+        given: dict[str, str | int] = {"options": f"-c statement_timeout={LIMIT_S:.0f}s"}
         return psycopg.connect(self.dsn(**{**given, **parameters}), autocommit=True)
 
     def sql(self, *statements: str, **parameters: str | int) -> Any:

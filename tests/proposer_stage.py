@@ -78,6 +78,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Tick,
     WalArrived,
 )
+from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 
 OTHER_UUID = b"o" * 16
@@ -107,7 +108,6 @@ class ProposerStage:
     def _start(self, name: str, named: dict[str, str]) -> str:
         members = int(named.get("members", "3"))
         self.configuration = configuration_of(members, int(named.get("ack", "0")))
-        bounds = {"window_bytes_max": int(named["window"])} if "window" in named else {}
         self.proposer = Proposer(
             Campaign(
                 cluster="main",
@@ -115,7 +115,7 @@ class ProposerStage:
                 links=members,
                 purpose=Purpose.SETTLE if "settle" in named else Purpose.ATTACH,
                 take_over="take_over" in named,
-                **bounds,
+                window_bytes_max=int(named.get("window", WINDOW_BYTES_MAX)),
             )
         )
         return "ok"

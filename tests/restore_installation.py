@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.postgres_server import make_directory
+from tests.waiting import LIMIT_S
 
 PACKAGES = ("walkeeper_cli", "walkeeper_common", "walkeeper_archive", "click", "crc32c")
 SCRIPTS = Path(__file__).parent.parent / "cli" / "scripts"
@@ -31,7 +32,7 @@ class Installation:
         self.directory = directory
         base = getattr(sys, "_base_executable", sys.executable)
         command = [base, "-m", "venv", "--without-pip", str(directory / "venv")]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=LIMIT_S)
         self.packages = next((directory / "venv" / "lib").glob("python3*")) / "site-packages"
         for name in (*PACKAGES, *more):
             spec = importlib.util.find_spec(name)
@@ -48,7 +49,7 @@ class Installation:
         subprocess.run(["chmod", "-R", "a+rX", str(directory)], check=True)
         python = directory / "venv" / "bin" / "python"
         compiled = [str(python), "-m", "compileall", "-q", str(self.packages)]
-        subprocess.run(compiled, check=True, timeout=60)
+        subprocess.run(compiled, check=True, timeout=LIMIT_S)
 
     @contextlib.contextmanager
     def without(self, module: str) -> Iterator[None]:

@@ -72,7 +72,8 @@ class PlannedScheduling(LoadFileScheduling):  # type: ignore[misc]  # it ships n
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         scope = self._next_of(node)
-        if scope is not None:
+        # A worker in place of one that crashed may have collected nothing yet.
+        if scope is not None and node in self.registered_collections:
             self.workqueue.move_to_end(scope, last=False)
             super()._assign_work_unit(node)
 

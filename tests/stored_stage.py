@@ -23,6 +23,7 @@ of the sectors. Positions are LSNs; the log begins at 0/100000, a page is 0x2000
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from tests.cluster_stage import ClusterStage
@@ -45,6 +46,7 @@ from tests.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal, WalkeeperError
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.pace import Pace
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_proposer.consensus import proposer_events as p
@@ -66,7 +68,7 @@ class _Worker:
     ) -> None:
         self._node.stage.soon(lambda: self._do(job, done))
 
-    def run_at_once(self, job: Callable[..., object], *arguments: object) -> object:
+    def at_once(self) -> Pace | None:
         return None  # what the disk does is told after what came before it
 
     def _do(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
@@ -227,7 +229,7 @@ class StoredStage(ClusterStage):
         for proposer in self.proposers.values():
             if proposer.links.pop(number, None) is not None:
                 lost = p.LinkLost(number - 1)
-                self.soon(lambda b=proposer, lost=lost: b.post(lost))
+                self.soon(partial(proposer.post, lost))
 
     def _do_stored(self, plain: list[str], named: dict[str, str]) -> None:
         members = int(plain[0])

@@ -44,8 +44,9 @@ def some_states(world: World, random: Random, *, count: int) -> list[State]:
             states.append(state)
             if not nexts:
                 break
-            state = random.choice(nexts)
-            assert not isinstance(state, Violation), f"{state}"
+            after = random.choice(nexts)
+            assert not isinstance(after, Violation), f"{after}"
+            state = after
     return states
 
 

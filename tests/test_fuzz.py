@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from struct import Struct
 
 import pytest
 
@@ -23,10 +24,13 @@ from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat
 from walkeeper_common.wire import fields, framing
-from walkeeper_history.records import walk
+from walkeeper_common.wire.messages import AppendResponse
+from walkeeper_history.records import engines, walk
 from walkeeper_history.wal import reading, timelines
 from walkeeper_pager import block_index, places
 from walkeeper_proposer.consensus import leadership
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer_events import Effect, Report
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.logical import change_stream
 from walkeeper_safekeeper.consensus import acceptor, answers, creation
@@ -75,7 +79,7 @@ def decodes_without_a_net(patch: pytest.MonkeyPatch) -> None:
 
 def loses_what_was_held(patch: pytest.MonkeyPatch) -> None:
     def grow(self: framing.FrameReader, start: memoryview, length: int) -> None:
-        self._large, self._filled, self._held = bytearray(length), len(start), 0
+        self.large, self.held_bytes = bytearray(length), len(start)
 
     patch.setattr(framing.FrameReader, "_grow", grow)
 
@@ -105,8 +109,9 @@ def forgets_the_end_of_input(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_any_length(patch: pytest.MonkeyPatch) -> None:
-    def unpack(layout: pgwire.Struct, payload: bytes, *, exactly: bool) -> tuple[int, ...]:
-        return layout.unpack_from(bytes(payload) + bytes(8))[1:]
+    def unpack(layout: Struct, payload: bytes, *, exactly: bool) -> tuple[int, ...]:
+        found: tuple[int, ...] = layout.unpack_from(bytes(payload) + bytes(8))
+        return found[1:]
 
     patch.setattr(pgwire, "_unpack", unpack)
 
@@ -147,7 +152,7 @@ def speaks_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledges_what_is_written(patch: pytest.MonkeyPatch) -> None:
     def ack_of(speaker: acceptor.Acceptor) -> object:
-        return answers.ack_of(_Ahead(speaker))  # type: ignore[arg-type]
+        return answers.ack_of(_Ahead(speaker))  # type: ignore[arg-type]  # a planted defect
 
     patch.setattr(acceptor, "ack_of", ack_of)
 
@@ -170,8 +175,8 @@ def counts_one_ack_as_a_quorum(patch: pytest.MonkeyPatch) -> None:
 
 def asserts_what_a_peer_says(patch: pytest.MonkeyPatch) -> None:
     def on_append_response(
-        self: leadership.Leader, member: leadership.Member, response: leadership.AppendResponse
-    ) -> list[leadership.Effect]:
+        self: leadership.Leader, member: Member, response: AppendResponse
+    ) -> list[Effect]:
         assert response.flush_lsn <= member.next_lsn, f"{response=}"
         return kept(self, member, response)
 
@@ -180,9 +185,9 @@ def asserts_what_a_peer_says(patch: pytest.MonkeyPatch) -> None:
 
 
 def reports_what_it_has_sent(patch: pytest.MonkeyPatch) -> None:
-    def report(self: leadership.Leader) -> list[leadership.Effect]:
+    def report(self: leadership.Leader) -> list[Effect]:
         lsn = self.commit_lsn + 8
-        return [leadership.Report(Lsn(lsn), ())] if self.is_streaming else []
+        return [Report(Lsn(lsn), ())] if self.is_streaming else []
 
     patch.setattr(leadership.Leader, "report", report)
 
@@ -198,7 +203,7 @@ def sends_old_wal_again(patch: pytest.MonkeyPatch) -> None:
 
 def looks_at_no_crc(patch: pytest.MonkeyPatch) -> None:
     """In one of two engines."""
-    kept = reading.engine
+    kept = engines.engine
 
     def engine(name: str = "auto") -> walk.Walk:
         walks = kept(name)

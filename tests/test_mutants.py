@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import killers
-from tests.mutants.attack import planted, run_in, simulate
+from tests.mutants.attack import Kill, SimulatorKill, planted, run_in, simulate
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import CONTROL, DoesNotFit, Edit, Mutant, plant
 from tests.mutants.table import Row, control_of_seeds, row_of
@@ -35,7 +35,7 @@ def rows() -> Iterator[dict[str, Future[Row]]]:
         pool.shutdown(cancel_futures=True)
 
 
-def _quickest(mutant: Mutant) -> list[killers.Kill]:
+def _quickest(mutant: Mutant) -> list[Kill]:
     quickest = KEPT[mutant.name].quickest if mutant.name in KEPT else None
     return [] if quickest is None else [quickest]
 
@@ -74,7 +74,7 @@ def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None
 def test_the_source_as_it_is_survives_on_some_of_the_same_seeds() -> None:
     """On all of them: the table."""
     kills = (killer for mutant in MUTANTS for killer in _quickest(mutant))
-    seeds = {kill.seed for kill in kills if isinstance(kill, killers.SimulatorKill)}
+    seeds = {kill.seed for kill in kills if isinstance(kill, SimulatorKill)}
     line = control_of_seeds(sorted(seeds)[-12:])
     assert line.is_green, line.found
 

@@ -45,7 +45,13 @@ from walkeeper_proposer.consensus.proposer_events import DropLink, LinkUp, Outco
 from walkeeper_proposer.consensus.proposer_events import Received as FromSafekeeper
 from walkeeper_proposer.consensus.proposer_events import Send as ToSafekeeper
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
-from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, RecordEndFound, Send
+from walkeeper_safekeeper.consensus.acceptor_events import (
+    FindRecordEnd,
+    Persist,
+    Received,
+    RecordEndFound,
+    Send,
+)
 from walkeeper_safekeeper.consensus.creation import prepared
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
@@ -106,6 +112,7 @@ def test_a_vote_that_waits_for_the_disk_is_not_given_in_the_next_generation() ->
     acceptor.step(Received(1, wal))
     acceptor._record_end = None
     asked = acceptor.step(Received(3, VoteRequest(1, C, LOG_UUID, acceptor.member)))[-1]
+    assert isinstance(asked, FindRecordEnd)
     acceptor.step(Received(2, InstallMembers("main", BOTH)))
     effects = acceptor.step(RecordEndFound(asked, CREATION_LSN))
     assert not [e for e in effects if isinstance(e, Send)]
@@ -142,8 +149,9 @@ def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:
     fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=4,
                      incarnation=incarnation_of(4))  # fmt: skip
     for base in (CREATION_LSN, Lsn(CREATION_LSN + (3 << 20))):
-        durable = joined(fresh, JoinLog("main", BOTH, base, (CREATION,)))
-        assert isinstance(durable, Durable)
+        made = joined(fresh, JoinLog("main", BOTH, base, (CREATION,)))
+        assert isinstance(made, Durable)
+        durable = made
         folder.create_wal(durable)
     folder.save_control(durable)
     opened = folder.open_wal()

@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.sim.options import AskedOptions
 from tests.sim.search import ASKED, PASSED, run
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +38,8 @@ FIXED_SEEDS = [(flags, seed) for flags, count in WORLDS.items() for seed in rang
 
 @pytest.mark.parametrize(("flags", "seed"), sorted({*FIXED_SEEDS, *kept_seeds()}))
 def test_nothing_is_lost_and_all_moves_on(flags: str, seed: int) -> None:
-    done = run(seed, show=None, **{ASKED[flag].option: True for flag in flags.split()})
+    asked = cast(AskedOptions, {ASKED[flag].option: True for flag in flags.split()})
+    done = run(seed, **asked)
     assert done.code == PASSED == 0, f"{done.text}\npython -m tests.sim {flags} --seed {seed}"
 
 

@@ -10,13 +10,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PAUSE_S = 0.02
+# The suite's own limit for what must happen: a busy machine does not reach it, a defect does. How
+# quick something is, is no claim of a test that shares its machine.
+LIMIT_S = 300.0
 
 
 class NotInTime(AssertionError):
     """The condition did not hold in time; the text holds what it was and what it gave last."""
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
     """The first true value of `condition`. It is asked once more when the time is up."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -26,7 +29,7 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
     return value
 
 
-async def until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
+async def until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
     """As `wait_until`, while the event loop runs."""
 
     async def ask() -> T:
@@ -35,7 +38,7 @@ async def until(condition: Callable[[], T], timeout_s: float = 20.0) -> T:
     return await until_awaited(ask, timeout_s)
 
 
-async def until_awaited(condition: Callable[[], Awaitable[T]], timeout_s: float = 20.0) -> T:
+async def until_awaited(condition: Callable[[], Awaitable[T]], timeout_s: float = LIMIT_S) -> T:
     """As `until`, for a condition that must itself wait: a query, say."""
     deadline = time.monotonic() + timeout_s
     while not (value := await condition()):

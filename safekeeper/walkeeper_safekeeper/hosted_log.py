@@ -105,7 +105,8 @@ class HostedLog:
         if self.configuration.kind is LogKind.LOGICAL:
             self.logical = LogicalLog(self)
         if self._settings.archive is not None:
-            self.offload = await start_offload(self, self._settings.archive, on_defect)
+            archive = self._settings.archive
+            self.offload = await start_offload(self, self.folder, archive, on_defect)
         facts = (("flush_lsn", acceptor.flush_lsn), ("commit_lsn", acceptor.commit_lsn))
         log_note(logger, f"opened the log of cluster {self.cluster}", facts)
 

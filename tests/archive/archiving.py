@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
 from walkeeper_archive.archive import Archive, archives_at, open_archive
 from walkeeper_archive.layout import Kind
@@ -85,7 +85,7 @@ class ArchivingCluster(Cluster):
     def segment_bytes(self) -> int:
         return int(self.primary.sql("SELECT pg_size_bytes(current_setting('wal_segment_size'))"))
 
-    def wait_archived(self, timeout_s: float = 40.0) -> int:
+    def wait_archived(self, timeout_s: float = LIMIT_S) -> int:
         """Until everybody that answers says that all whole segments are archived; that LSN."""
         wanted = self.last_whole()
         wait_until(lambda: min(self.archived_lsns().values()) >= wanted, timeout_s)
@@ -94,7 +94,8 @@ class ArchivingCluster(Cluster):
     def offloader(self) -> int:
         """Who archives now."""
         lines = self.status()["safekeepers"]
-        return next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
+        number: int = next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
+        return number
 
     def oldest_kept(self, number: int) -> int:
         """Where the WAL on that safekeeper's disk starts."""

@@ -28,7 +28,7 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
 from tests.archive.s3_server import BUCKET, Environ, make_bucket, serving
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_cli.local.ports import free_port
 
 AZURITE = Path(sys.prefix) / "servers" / "node_modules" / ".bin" / "azurite-blob"
@@ -79,7 +79,7 @@ def azure_server(directory: Path) -> Iterator[dict[str, str]]:
     with open(directory / "azurite.log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
-        wait_until(lambda: _answers(port) or process.poll() is not None, 60)
+        wait_until(lambda: _answers(port) or process.poll() is not None)
         assert process.poll() is None, (directory / "azurite.log").read_text()
         _make_container(port)
         yield {
@@ -120,4 +120,4 @@ def _make_container(port: int) -> None:
             "Content-Length": "0",
         },
     )
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=LIMIT_S).close()

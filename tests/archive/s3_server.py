@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler, make_server
+
+from tests.waiting import LIMIT_S
 
 BUCKET = "wal"
 Environ = dict[str, Any]
+Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
 @dataclass
@@ -41,12 +44,12 @@ class FaultyS3:
     def __init__(self) -> None:
         self.faults = Faults()
         self.requests: list[tuple[str, str]] = []
-        self.honest = DomainDispatcherApplication(create_backend_app)
+        self.honest: Application = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
-        self.faults.before_answer.wait(30)
+        self.faults.before_answer.wait(LIMIT_S)
         threading.Event().wait(self.faults.delay_s)
         if self.faults.down:
             start_response("503 Service Unavailable", [("Content-Length", "0")])
@@ -124,9 +127,10 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @contextmanager
-def serving(application: Callable[..., Iterable[bytes]]) -> Iterator[int]:
+def serving(application: Application) -> Iterator[int]:
     """On loopback; its port."""
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
+    assert isinstance(server, ThreadedWSGIServer), f"{server=}"
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="S3 server", daemon=True)
     thread.start()

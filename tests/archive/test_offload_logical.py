@@ -71,7 +71,7 @@ def test_changes_that_left_the_disks_are_read_from_the_archive(cluster: Archived
     for number in range(6):
         cluster.primary.sql(FILL.format(number * ROWS + 1, (number + 1) * ROWS))
     end_lsn, everything = cluster.end_lsn(), list(range(1, 6 * ROWS + 1))
-    wait_until(lambda: min(first_kept(cluster, n) for n in (1, 2, 3)) > 4 * SEGMENT, 60)
+    wait_until(lambda: min(first_kept(cluster, n) for n in (1, 2, 3)) > 4 * SEGMENT)
     lines = cluster.status()["safekeepers"]
     assert min(lsn_of(line["archived_lsn"]) for line in lines) > 4 * SEGMENT
 
@@ -81,14 +81,14 @@ def test_changes_that_left_the_disks_are_read_from_the_archive(cluster: Archived
         assert done.returncode == 0, done.stderr
         return [int(json.loads(line)["new"]["id"]) for line in done.stdout.splitlines()]
 
-    wait_until(lambda: archived() == everything, 60)  # with the tail, soon after
+    wait_until(lambda: archived() == everything)  # with the tail, soon after
     verified = walkeeper("archive", "verify", cluster.url)
     assert verified.returncode == 0, verified
     segments = archived_files(cluster)
     assert "which a consumer of safekeeper" in pruned(cluster)
     assert archived_files(cluster) == segments
     assert received_ids(receive(cluster.ports[1], "feed", end_lsn)) == everything
-    wait_until(lambda: min(needed(cluster)) > 4 * SEGMENT, 30)
+    wait_until(lambda: min(needed(cluster)) > 4 * SEGMENT)
     pruned(cluster)
     assert len(archived_files(cluster)) < len(segments) - 2
     cluster.primary.sql(FILL.format(6 * ROWS + 1, 6 * ROWS + 10))

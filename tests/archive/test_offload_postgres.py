@@ -18,7 +18,7 @@ from tests.archive.archiving import (
     digests,
 )
 from tests.postgres_server import PostgresServer, make_directory, own, program, run_as_server_user
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
 from tests.with_postgres.recovery import recovered
@@ -119,8 +119,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         into = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "-D", str(received)]
         start = segment_file(1, Lsn(begin), SEGMENT).name
         # pg_receivewal goes on from what its directory has: one segment before the first one.
-        first = primary.data / "pg_wal" / start
-        (received / start).write_bytes(first.read_bytes())
+        (received / start).write_bytes((primary.data / "pg_wal" / start).read_bytes())
         own(received)
         run_as_server_user([program("pg_receivewal"), *into, "--endpos", end, "--no-loop"])
         there = digests(received)
@@ -154,7 +153,7 @@ def test_a_laggard_is_fed_from_the_archive_when_nobody_has_its_wal(
         behind = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
         cluster.fill(12)
         cluster.wait_archived(60)  # taken over from the one that was killed
-        wait_until(lambda: min(cluster.oldest_kept(n) for n in others) > behind, 20)
+        wait_until(lambda: min(cluster.oldest_kept(n) for n in others) > behind)
         for number in others:  # started again, they know at once how far back the archive goes
             assert cluster.safekeepers[number - 1].terminate() == 0
             cluster.safekeepers[number - 1].start()
@@ -211,15 +210,15 @@ def test_at_the_high_mark_appends_are_refused_and_go_on_when_there_is_space(
             assert all(len(digests(cluster.wal_dir(n))) <= 8 for n in (1, 2, 3))
             # Votes and reads go on.
             cluster.settle()
-            where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
-            asked = [program("psql"), where + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
-            assert subprocess.run(asked, capture_output=True, timeout=20).returncode == 0
+            there = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres replication=true"
+            asked = [program("psql"), there + " dbname=replication", "-c", "IDENTIFY_SYSTEM"]
+            assert subprocess.run(asked, capture_output=True, timeout=LIMIT_S).returncode == 0
             readable = Lsn.parse(cluster.status()["safekeepers"][0]["commit_lsn"])
             assert segments_read(cluster.ports[0], before=readable)
             (tmp_path / "not-mounted").mkdir()
             assert cluster.proposer.ended() == 1, "settle has deposed it"
             cluster.proposer.start()
-            assert writer.wait(60) == 0
+            assert writer.wait(LIMIT_S) == 0
         finally:
             writer.kill()
             writer.wait()
@@ -294,7 +293,7 @@ def test_a_base_backup_and_the_archive_alone_give_every_commit_up_to_the_tail(
         assert archive.fetch_tail(segment, str(wal / segment), SEGMENT)
         own(wal)
         with recovered(backup, wal) as server:
-            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), 60)
+            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"))
             found = {row[0] for row in server.rows("SELECT id FROM journal")}
             assert acknowledged - found == set() and len(acknowledged) > 50
         shutil.rmtree(wal)

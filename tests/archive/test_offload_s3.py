@@ -82,7 +82,7 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
             rates[fault] = commits_per_second(journal, lambda: cluster.fill(3))
             assert_nothing_went_too_early(cluster, archive)
             setattr(faults, fault, normal)
-        cluster.wait_archived(60)
+        cluster.wait_archived()
         # It stores half of what it is given, and says that all is well.
         before = max(cluster.archived_lsns().values())
         faults.truncate_puts = True
@@ -94,7 +94,7 @@ def test_s3_that_is_down_full_slow_or_lies_costs_no_wal_and_no_commit(
         assert max(cluster.archived_lsns().values()) == before
         for found in survey(archive).without_receipt:
             archive.delete(found)  # the remedy that the text names
-        cluster.wait_archived(60)
+        cluster.wait_archived()
         assert_nothing_went_too_early(cluster, archive)
         contents = survey(archive)
         assert [problem.text for problem in verify(archive, contents)] == []

@@ -47,11 +47,11 @@ def test_an_archive_has_what_is_removed_and_what_is_left_without_safekeepers(
         primary.sql("SELECT pg_switch_wal()")
         needed = primary.sql("SELECT pg_walfile_name(pg_switch_wal())")  # and not in the backup
         cluster.fill(12)
-        wait_until(lambda: not any((cluster.wal_dir(n) / needed).exists() for n in (1, 2, 3)), 60)
+        wait_until(lambda: not any((cluster.wal_dir(n) / needed).exists() for n in (1, 2, 3)))
         with Journal(primary) as late:
             late.wait_for_more(100)
         cluster.wait_archived()
-        wait_until(lambda: list(place.rglob("*.partial")), 30)
+        wait_until(lambda: list(place.rglob("*.partial")))
         cluster.proposer.kill()
         primary.kill()
         cluster.settle()
@@ -70,7 +70,7 @@ def _recover(scene: Scene, option: str, *journals: Journal) -> None:
     with scene.server("recovery.signal", scene.command()) as server:
         server.configure({"restore_command": scene.command(option)})
         server.start()
-        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY))
         for journal in journals:
             assert not journal.lost_in(server)
 
@@ -91,7 +91,7 @@ def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) ->
         assert "below --min-lsn FF/0" in server.log_text()
         server.configure({"restore_command": command})
         server.start()
-        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY))
         assert "the archive ends at" in server.log_text()
         assert not journal.lost_in(server)
 

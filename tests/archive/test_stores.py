@@ -63,10 +63,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(f"{scheme}://{BUCKET}/prefix/{tmp_path.name}")
 
 
+def content(store: ObjectStore, path: str) -> bytes | None:
+    found = store.get(path)
+    return None if found is None else bytes(found)
+
+
 def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
     assert store.get("a/b") is None
     assert store.put_new("a/b", b"wal")
-    assert store.get("a/b") == b"wal"
+    assert content(store, "a/b") == b"wal"
     assert store.get("a/bc") is None
     assert store.get("a") is None
 
@@ -74,7 +79,7 @@ def test_what_is_put_is_there_and_nothing_else(store: ObjectStore) -> None:
 def test_nothing_is_ever_replaced(store: ObjectStore) -> None:
     assert store.put_new("a/b", b"first")
     assert not store.put_new("a/b", b"second")
-    assert store.get("a/b") == b"first"
+    assert content(store, "a/b") == b"first"
 
 
 def test_listing_is_in_order_starts_where_it_is_told_and_knows_sizes(store: ObjectStore) -> None:
@@ -249,7 +254,7 @@ def test_a_server_that_is_down_full_or_lies_is_unavailable_not_empty(server: S3S
         with pytest.raises(ArchiveUnavailable, match=r"s3://wal/prefix/down"):
             ask()
     server.faults.down = False
-    assert store.get("a") == b"x" * 1000
+    assert content(store, "a") == b"x" * 1000
 
 
 def test_a_bucket_that_is_not_there_is_not_an_empty_archive(server: S3Server) -> None:

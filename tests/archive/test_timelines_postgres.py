@@ -38,7 +38,7 @@ def recovered(backup: PostgresServer, command: str, timeline: str) -> Iterator[P
     own(server.data)
     try:
         server.start()
-        wait_until(lambda: server.sql(DONE), 60)
+        wait_until(lambda: server.sql(DONE))
         yield server
     finally:
         server.delete()
@@ -85,7 +85,7 @@ def test_both_timelines_are_recovered_from_the_archive_alone() -> None:
             part = archive.newest_partial(segment)
             return part is not None and part.end_lsn >= end
 
-        wait_until(is_there, 40)
+        wait_until(is_there)
         proposer.kill()
         standby.kill()
     try:

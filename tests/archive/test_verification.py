@@ -15,6 +15,7 @@ import pytest
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.contents import parse_history
 from walkeeper_archive.layout import (
+    ArchivedObject,
     Kind,
     Packing,
     WalFile,
@@ -351,9 +352,9 @@ def test_a_prune_that_is_interrupted_anywhere_leaves_no_problem(
 ) -> None:
     delete, deleted = Archive.delete, 0
 
-    def delete_and_die(archive: Archive, found: object) -> None:
+    def delete_and_die(archive: Archive, found: ArchivedObject) -> None:
         nonlocal deleted
-        delete(archive, found)  # type: ignore[arg-type]
+        delete(archive, found)
         deleted += 1
         raise KeyboardInterrupt
 

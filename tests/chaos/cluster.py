@@ -249,8 +249,8 @@ class ChaosCluster(Cluster):
         lag = max(lsn_of(proposer["received_lsn"]), *ends) - min(ends)
         return f"{lag} bytes behind" if lag > LAG_BYTES_MAX else None
 
-    def settle(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.command("settle", "--json"))
+    def settle(self, *options: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.command("settle", "--json", *options))
         return document
 
     def rebuild_primary(self, backup: PostgresServer, wal: Path) -> None:

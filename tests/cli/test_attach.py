@@ -23,7 +23,7 @@ from tests.postgres_server import (
     server_environment,
     server_user,
 )
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_cli.program import run
 from walkeeper_common.errors import Refused
 
@@ -367,7 +367,7 @@ def test_detach_releases_commits_that_wait_for_a_dead_proposer(
     with hanging_commit(server) as commit:
         done = walkeeper("detach", "--dsn", server.dsn())
         assert done.code == 0, done
-        output, _ = commit.communicate(timeout=10)
+        output, _ = commit.communicate(timeout=LIMIT_S)
         assert output.strip() == "INSERT 0 1"
     assert f"unsafe range: from {confirmed}, the last position that a quorum confirmed" in done.out
     server.sql("INSERT INTO t VALUES (2)")
@@ -391,7 +391,7 @@ def test_detach_works_for_a_role_without_a_look_at_others(
     with hanging_commit(server) as commit:
         done = walkeeper("detach", "--dsn", server.dsn(user="breaker"))
         assert done.code == 0, done
-        output, _ = commit.communicate(timeout=10)
+        output, _ = commit.communicate(timeout=LIMIT_S)
         assert output.strip() == "INSERT 0 1"
 
 
@@ -478,7 +478,7 @@ def test_an_interrupted_attach_is_quiet_and_leaves_nothing(server: PostgresServe
         assert line, f"it ended: {seen}"
         seen += line
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=20)
+    _, rest = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130 and "Traceback" not in rest, rest
     assert setting(server) == "" and "synchronous" not in auto_conf(server)
 

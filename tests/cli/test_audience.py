@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
 from tests.postgres_server import PostgresServer
+from tests.waiting import LIMIT_S
 
 __all__ = ["server", "walkeeper"]
 FULL = Path("/dev/full")
@@ -44,7 +45,7 @@ def run(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[in
     command = [sys.executable, "-m", "walkeeper_cli", *arguments]
     if stdout == NO_STDOUT:
         command, stdout = ["sh", "-c", '"$@" >&-', "sh", *command], subprocess.PIPE
-    done = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=60)
+    done = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, timeout=LIMIT_S)
     return done.returncode, done.stderr
 
 
@@ -109,7 +110,7 @@ main()
 def test_an_answer_that_nobody_can_hear_is_a_failure(words: tuple[str, ...]) -> None:
     """Some programs start others without a stdout."""
     command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (1, f"{CLOSED}\n")
 
 
@@ -120,8 +121,8 @@ def test_what_a_locale_lacks_is_shown_as_an_escape_and_foreign_bytes_as_they_are
     for encoding, expected in shown.items():
         environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
         command = [sys.executable, "-c", say]
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=LIMIT_S)
         assert done.stdout == expected, (encoding, done)
     help_ = [sys.executable, "-m", "walkeeper_cli", "--help"]
-    done = subprocess.run(help_, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(help_, env=environment, capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 0 and b"--listen 10.0.0.1:5454 \\u2026" in done.stdout, done

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import LIMIT_S
 from walkeeper_cli.program import EXTRAS
 
 NEEDY = {
@@ -45,7 +46,7 @@ def test_without_its_extra_a_command_says_what_to_install(tmp_path: Path) -> Non
     commands = [command.format(d=tmp_path) for command in NEEDY]
     code = RUN.format(extras=tuple(EXTRAS), commands=commands)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()

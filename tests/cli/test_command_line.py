@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 
+from tests.waiting import LIMIT_S
 from walkeeper_archive.layout import Packing
 from walkeeper_archive.opening import open_store
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
@@ -77,7 +78,7 @@ def test_the_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_console_script_refuses_to_run_without_assertions() -> None:
     command = [sys.executable, "-O", "-m", "walkeeper_cli", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1 and "do not use python -O" in done.stderr
 
 
@@ -87,7 +88,9 @@ def test_naming_a_command_does_not_import_the_others() -> None:
         "heavy = {'asyncpg', 'uvloop', 'psycopg', 'walkeeper_safekeeper.daemon'}; "
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -372,14 +375,16 @@ def test_logical_and_a_publication_go_together(complaint: Complaint) -> None:
 def test_an_output_that_is_full_is_one_line() -> None:
     command = [sys.executable, "-m", "walkeeper_cli", "status", "--safekeepers", "127.0.0.1:1"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S
+        )
     assert (done.returncode, done.stderr) == (1, "walkeeper: error: No space left on device\n")
 
 
 def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
     command = f"{sys.executable} -m walkeeper_cli status --safekeepers 127.0.0.1:1"
     piped = ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"]
-    done = subprocess.run(piped, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(piped, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) in ((1, ""), (0, ""))
 
 
@@ -393,7 +398,7 @@ def test_the_first_process_of_a_container_ends_at_sigterm() -> None:
         first = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text()
         os.kill(int(first), signal.SIGTERM)
         try:
-            assert unshare.wait(10) == 128 + signal.SIGTERM
+            assert unshare.wait(LIMIT_S) == 128 + signal.SIGTERM
         finally:
             unshare.kill()
 
@@ -433,7 +438,7 @@ def rows():
     with whole_file("rows.csv") as file:
         file.write(b"half")
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        time.sleep(3600)
 
 cli.get_command = lambda context, name: rows
 sys.argv[1:] = ["rows"]
@@ -450,6 +455,6 @@ def test_a_command_that_is_terminated_takes_away_what_is_half_written(
 ) -> None:
     """Each night's time limit left another copy; a shell's background jobs ignore SIGINT."""
     command = [sys.executable, "-c", TERMINATED.format(before=before)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=25)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (-signal.SIGTERM, "", "")
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tests.proposer.test_replication_connection import GREETING, POSTMASTER_DIED, served
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_cli.demo.load import WRITERS, Load
 from walkeeper_cli.demo.show import STEPS, DemoSettings, run
 from walkeeper_cli.local import programs
@@ -103,7 +103,7 @@ def test_writers_outlive_a_server_that_ends_their_connections_between_two_querie
             return await asyncpg.connect(host="127.0.0.1", port=self._port, user="u", ssl="disable")
 
     async def body() -> None:
-        async with asyncio.timeout(20), served(GREETING + POSTMASTER_DIED) as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served(GREETING + POSTMASTER_DIED) as (peer, dsn):
             load = Load(cast(PostgreSQL, Server(dsn)))
             writing = asyncio.create_task(load.run())
             await until(lambda: len(peer.writers) > 2 * WRITERS or writing.done())

@@ -15,7 +15,7 @@ from tests.cli.test_attach import (
     walkeeper,
 )
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 __all__ = ["server", "walkeeper"]
 pytestmark = pytest.mark.postgres
@@ -53,7 +53,7 @@ def test_who_is_named_is_taken_out_and_the_other_logs_durability_stays(
         assert (setting(server), slots(server)) == ("FIRST 1 (walkeeper)", ["walkeeper"])
         assert commit.poll() is None, "no quorum of the log that stays has it"
         with proposer(server):
-            output, _ = commit.communicate(timeout=20)
+            output, _ = commit.communicate(timeout=LIMIT_S)
             assert output.strip() == "INSERT 0 1"
     third = walkeeper("detach", "--dsn", server.dsn(), *ONE)
     assert third.code == 1 and "does not list walkeeper_changes" in third.err, third
@@ -72,7 +72,7 @@ def test_commits_that_waited_for_the_named_one_alone_are_released(
         with hanging_commit(server) as commit:
             done = walkeeper("detach", "--dsn", server.dsn(), *ONE)
             assert done.code == 0 and "warning" not in done.out, done
-            output, _ = commit.communicate(timeout=20)
+            output, _ = commit.communicate(timeout=LIMIT_S)
             assert output.strip() == "INSERT 0 1"
         server.sql("INSERT INTO t VALUES (2)")
         state = "SELECT sync_state FROM pg_stat_replication"

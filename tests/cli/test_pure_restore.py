@@ -19,6 +19,7 @@ from walkeeper_cli.restore.verdict import (
     Misconfigured,
     Part,
     Unknown,
+    Verdict,
     Whole,
     judge_segment,
 )
@@ -68,7 +69,7 @@ def greeting(
     )
 
 
-def judge(number: int, *greetings: AcceptorGreeting, timeline: int = 1, **more: Lsn):
+def judge(number: int, *greetings: AcceptorGreeting, timeline: int = 1, **more: Lsn) -> Verdict:
     name = segment_name(timeline, Lsn(number * MB), MB)
     return judge_segment(name, dict(enumerate(greetings)), **more)
 
@@ -219,8 +220,8 @@ def test_a_standby_that_waits_long_says_that_a_changed_command_needs_a_restart(
     monkeypatch.setattr(patience, "SAY_S", 0.2)
     monkeypatch.setattr(patience, "check_wanted", lambda: None)
     monkeypatch.setattr(restored_server, "is_standby", lambda: True)
-    asked = itertools.chain([Unknown("no quorum")] * 6, ["found"])
-    assert patience.until_known("00000002.history", 0.0, lambda: next(asked)) == "found"
+    asked: list[str | Unknown] = [*[Unknown("no quorum")] * 6, "found"]
+    assert patience.until_known("00000002.history", 0.0, lambda: asked.pop(0)) == "found"
     first, *_, last = capfd.readouterr().err.splitlines()
     assert "no quorum" in first and "restart" not in first
     assert last.endswith("if restore_command was changed meanwhile, restart this server")

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from walkeeper_cli.cluster.replace import ReplaceSettings, replace
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
@@ -22,7 +23,7 @@ def test_who_gives_no_answer_is_named_with_the_reason() -> None:
         async with await asyncio.start_server(garbage, "127.0.0.1", 0) as server:
             strange: Address = server.sockets[0].getsockname()
             settings = ReplaceSettings(
-                (strange,), "main", 1, 4, ("127.0.0.1", 1), answer_timeout_s=5.0, timeout_s=0.1
+                (strange,), "main", 1, 4, ("127.0.0.1", 1), answer_timeout_s=LIMIT_S, timeout_s=0.1
             )
             with pytest.raises(Refused) as refused:
                 await replace(settings, lambda _: None)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.restore_installation import Installation, installed
+from tests.waiting import LIMIT_S
 from walkeeper_cli.local.ports import free_port
 from walkeeper_cli.restore_guard import is_restore
 
@@ -33,7 +34,7 @@ def restore(
     installation: Installation, directory: Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     command = [str(installation.script), *arguments]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_without_assertions_it_is_126(installation: Installation, tmp_path: Path
     folder = installation.script.parent
     python = (str(folder / "python"), "-O", str(folder / "walkeeper-python"))
     command = [*python, "restore", "--safekeepers", NOBODY, SEGMENT, "x"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 126 and "-O" in done.stderr
 
 
@@ -143,17 +144,19 @@ def test_a_link_to_the_command_is_the_command(installation: Installation, tmp_pa
     (tmp_path / "walkeeper").symlink_to(installation.script)
     (tmp_path / "again").symlink_to("walkeeper")
     for command in ("./walkeeper", str(tmp_path / "again")):
-        done = subprocess.run([command, *HELP], cwd=tmp_path, capture_output=True, timeout=60)
+        done = subprocess.run([command, *HELP], cwd=tmp_path, capture_output=True, timeout=LIMIT_S)
         assert done.returncode == 0 and b"restore_command = " in done.stdout, done
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(["walkeeper", *HELP], env=path, capture_output=True, timeout=60)
+    done = subprocess.run(["walkeeper", *HELP], env=path, capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 0, done
 
 
 def test_a_shell_that_is_named_runs_the_command(installation: Installation) -> None:
     for named in (installation.script.name, f"bin/{installation.script.name}"):
         folder = str(installation.script)[: -len(named) - 1]
-        done = subprocess.run(["sh", named, *HELP], cwd=folder, capture_output=True, timeout=60)
+        done = subprocess.run(
+            ["sh", named, *HELP], cwd=folder, capture_output=True, timeout=LIMIT_S
+        )
         assert done.returncode == 0 and b"restore_command = " in done.stdout, done
 
 
@@ -171,7 +174,7 @@ def test_a_python_that_is_named_runs_the_command(
         for words, (code, said) in expected.items():
             command = [python, script, *words]
             foreign = environment if "restore" in words else {}
-            done = subprocess.run(command, env=foreign, capture_output=True, timeout=60)
+            done = subprocess.run(command, env=foreign, capture_output=True, timeout=LIMIT_S)
             assert done.returncode == code and said in done.stdout + done.stderr, done
 
 
@@ -190,7 +193,7 @@ def test_half_an_installation_makes_no_verdict(installation: Installation, tmp_p
 
 def test_the_module_form_is_guarded_as_well(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "walkeeper_cli", "restore", "--bogus", SEGMENT, "x"]
-    assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 126
+    assert subprocess.run(command, cwd=tmp_path, timeout=LIMIT_S).returncode == 126
 
 
 def test_closed_standard_streams_make_no_verdict(
@@ -199,7 +202,7 @@ def test_closed_standard_streams_make_no_verdict(
     words = f"restore --safekeepers {NOBODY} --wait 0 {SEGMENT} x"
     for closed in (">&- 2>&-", "> /dev/full 2> /dev/full", "2>&-"):
         command = f"{installation.script} {words} {closed}"
-        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, timeout=60)
+        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, timeout=LIMIT_S)
         assert done.returncode == 126, closed
 
 
@@ -221,7 +224,7 @@ def test_a_signal_ends_it_as_that_signal(
         with connection:
             connection.recv(1)
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == -number, said
     assert not list(tmp_path.iterdir())
 

@@ -18,7 +18,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_cli.local import supervision
 from walkeeper_cli.local.child_process import ChildProcess
 from walkeeper_cli.local.ports import free_port
@@ -68,7 +68,7 @@ UNHEARD = "loop.create_future().set_exception({error})"
 
 def run_briefly(what: str, error: str, *, lives_s: float) -> tuple[int, str]:
     text = DAEMON.format(what=what.format(error=error), error=error, lives_s=lives_s)
-    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=LIMIT_S)
     return ended.returncode, ended.stderr.decode()
 
 
@@ -100,7 +100,7 @@ def on_uvloop(body: Callable[[list[object]], Coroutine[object, object, None]]) -
     async def bounded() -> None:
         handler = lambda _, context: told.append(context)  # noqa: E731
         asyncio.get_running_loop().set_exception_handler(handler)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await body(told)
 
     uvloop.run(bounded())
@@ -126,7 +126,7 @@ def test_whoever_connects_while_a_safekeeper_stops_is_closed_and_is_no_defect(fi
             serving.cancel()  # the loop accepts the caller before it runs what is cancelled
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
-            caller.settimeout(10)
+            caller.settimeout(LIMIT_S)
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.to_thread(caller.recv, 1) == b""
         assert (told, accepted) == ([], [])
@@ -240,7 +240,7 @@ def settings_of_nobody() -> ProposerSettings:
 
 def life_with(primary: SlowPrimary) -> _Life:
     life = _Life(settings_of_nobody(), (("127.0.0.1", free_port()),), lambda _: None)
-    life.primary = primary  # type: ignore[assignment]
+    life.primary = primary  # type: ignore[assignment]  # as much as is used
     return life
 
 
@@ -302,7 +302,7 @@ def test_a_safekeeper_whose_http_port_is_taken_never_says_that_it_is_ready(tmp_p
             [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where, "--http", address],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=LIMIT_S,
             check=False,
         )
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -317,7 +317,7 @@ def test_only_loopback_is_listened_on_without_leave(host: str, said: str, tmp_pa
     with socket.create_server((host, 0)) as taken:
         where = ("--data-dir", str(tmp_path), "--listen", f"{host}:{taken.getsockname()[1]}")
         command = [sys.executable, "-m", "walkeeper_cli", "safekeeper", "--id", "1", *where]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1 and said in done.stderr, done
 
 
@@ -328,7 +328,7 @@ def test_a_log_that_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path) 
     (tmp_path / "main" / "control").symlink_to("control")
     command = [sys.executable, "-m", "walkeeper_cli", "safekeeper", "--id", "1"]
     command += ["--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 1 and "ready" not in done.stdout, done
     assert "main/control: Too many levels of symbolic links" in done.stderr
     assert "Traceback" not in done.stderr

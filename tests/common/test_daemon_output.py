@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.shell.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
 
@@ -103,7 +103,7 @@ def test_a_safekeeper_whose_output_nobody_reads_serves_and_stops(tmp_path: Path)
             get(port, "/")
         assert b" 200 " in get(http, "/health")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 def test_a_reader_that_comes_back_gets_the_lines_in_order_and_how_many_are_missing(
@@ -116,7 +116,7 @@ def test_a_reader_that_comes_back_gets_the_lines_in_order_and_how_many_are_missi
         wait_until(said.exists)  # it went on meanwhile
         go_on(process)
         heard = read_all(reading)
-        assert process.wait(20) == 1
+        assert process.wait(LIMIT_S) == 1
     numbers = [int(line.split()[-1]) for line in heard if "LOG:  line " in line]
     assert numbers == list(range(len(numbers)))
     told = [re.search(r"WARNING:  (\d+) lines were not logged", line) for line in heard]
@@ -142,7 +142,7 @@ def test_no_line_of_a_daemon_that_ends_is_missing_or_out_of_order(end: str, tmp_
         os.close(writing)
         go_on(process)
         heard = read_all(reading)
-        assert process.wait(20) == 1
+        assert process.wait(LIMIT_S) == 1
     assert [int(line.split()[-1]) for line in heard[:lines]] == list(range(lines))
     assert heard[lines] == "ready: talkative"
     assert ("defect" in heard[-1]) == ("defect" in end), heard[-1]
@@ -152,7 +152,7 @@ def test_a_daemon_whose_defect_nobody_reads_ends(tmp_path: Path) -> None:
     command = talkative(tmp_path / "said", lines=200, end="raise AssertionError('defect')")
     with small_pipe() as (_, writing), running(command, writing) as process:
         go_on(process)
-        assert process.wait(20) == 1
+        assert process.wait(LIMIT_S) == 1
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -174,7 +174,7 @@ def test_closed_standard_streams_end_no_daemon_and_are_no_file_of_it(
         assert not [name for name in first if str(data) in name or "eventpoll" in name], first
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 def test_what_is_tried_again_each_second_is_said_once_a_minute() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -72,8 +72,11 @@ async def connected(
         await asyncio.sleep(0.01)
 
 
+Runner = Callable[[Coroutine[object, object, bytes]], bytes]
+
+
 @pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
-def test_a_slow_reader_gets_every_byte_in_order(runner: object) -> None:
+def test_a_slow_reader_gets_every_byte_in_order(runner: Runner) -> None:
     pieces = [[bytes([n % 251]) * (n % 977 + 1), bytes([n % 13]) * (n % 5000)] for n in range(600)]
     expected = b"".join(b"".join(piece) for piece in pieces)
 
@@ -89,7 +92,7 @@ def test_a_slow_reader_gets_every_byte_in_order(runner: object) -> None:
                 received += await loop.sock_recv(peer, 1 << 20)
         return bytes(received)
 
-    assert runner(story()) == expected  # type: ignore[operator]
+    assert runner(story()) == expected
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -112,7 +115,7 @@ def test_messages_arrive_once_and_in_order_whoever_takes_them(seed: int) -> None
                 await loop.sock_sendall(peer, piece)
                 at += len(piece)
                 await asyncio.sleep(0)
-            await until(lambda: len(owner.heard) >= len(sent), 10)
+            await until(lambda: len(owner.heard) >= len(sent))
 
     uvloop.run(story())
     assert owner.heard == sent and 5 < owner.took < len(sent)
@@ -146,7 +149,7 @@ def test_who_does_not_read_what_it_is_sent_is_cut_off(monkeypatch: pytest.Monkey
                 assert connection.unsent_bytes <= 300_000
                 connection.write([bytes(10_000)], 10_000)
                 written += 1
-            await until(lambda: owner.reasons, 10)
+            await until(lambda: owner.reasons)
         return written
 
     assert 30 <= uvloop.run(story()) < 60

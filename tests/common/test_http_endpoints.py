@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-import uvloop
 from aiohttp import web
 
-from tests.waiting import until, wait_until
+from tests.quiet_clock import run_quietly
+from tests.waiting import LIMIT_S, until, wait_until
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
@@ -40,7 +40,7 @@ async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[in
         serve_http(
             ("127.0.0.1", 0),
             QUIET,
-            routes=named,  # type: ignore[arg-type]
+            routes=named,  # type: ignore[arg-type]  # as they are named
             on_listening=lambda _, found: port.set_result(found),
         )
     )
@@ -65,11 +65,11 @@ def test_a_connection_too_many_is_told_so_and_the_others_are_answered() -> None:
                 writer.write(ASK)
                 assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             kept[0][1].close()
-            assert await asyncio.wait_for(_answered(port), 20) == b"HTTP/1.1 200 OK\r\n"
+            assert await asyncio.wait_for(_answered(port), LIMIT_S) == b"HTTP/1.1 200 OK\r\n"
             for _, writer in kept:
                 writer.close()
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 async def _answered(port: int) -> bytes:
@@ -99,15 +99,15 @@ def test_who_sends_no_whole_request_is_let_go_and_others_are_answered(
             for _ in range(connections_allowed(CONNECTIONS_MAX) - 1):
                 silent.append(await asyncio.open_connection("127.0.0.1", port))
                 silent[-1][1].write(half)
-            assert await asyncio.wait_for(_answered(port), 10) == b"HTTP/1.1 200 OK\r\n"
+            assert await asyncio.wait_for(_answered(port), LIMIT_S) == b"HTTP/1.1 200 OK\r\n"
             for other, _ in silent:
-                assert await asyncio.wait_for(other.read(), 10) == b""
+                assert await asyncio.wait_for(other.read(), LIMIT_S) == b""
             writer.write(ASK)  # who has asked once may be silent for longer
-            await asyncio.wait_for(reader.readuntil(b"200 OK"), 10)
+            await asyncio.wait_for(reader.readuntil(b"200 OK"), LIMIT_S)
             for _, each in [(reader, writer), *silent]:
                 each.close()
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_a_request_that_trickles_in_is_let_go_and_a_long_answer_is_not(
@@ -130,11 +130,11 @@ def test_a_request_that_trickles_in_is_let_go_and_a_long_answer_is_not(
                 writer.write(bytes([byte]))
                 await asyncio.sleep(0.05)
             assert reader.at_eof()
-            await asyncio.wait_for(patient.readuntil(b"at last"), 10)
+            await asyncio.wait_for(patient.readuntil(b"at last"), LIMIT_S)
             asks.close()
             writer.close()
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_who_has_asked_and_then_stays_silent_is_let_go_in_the_end(
@@ -147,11 +147,11 @@ def test_who_has_asked_and_then_stays_silent_is_let_go_in_the_end(
             for more in (b"", ASK[:-2]):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(ASK + more)
-                answer = await asyncio.wait_for(reader.read(), 10)
+                answer = await asyncio.wait_for(reader.read(), LIMIT_S)
                 assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"ok\n")
                 writer.close()
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_a_request_whose_peer_has_gone_is_given_up() -> None:
@@ -173,7 +173,7 @@ def test_a_request_whose_peer_has_gone_is_given_up() -> None:
             writer.close()
             await until(lambda: events == ["begun", "ended"])
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
@@ -182,7 +182,7 @@ def test_an_address_that_is_taken_is_refused() -> None:
             with pytest.raises(Refused, match=f"--http 127.0.0.1:{port} cannot be listened on"):
                 await serve_http(("127.0.0.1", port), QUIET)
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_a_daemon_takes_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_daemon_takes_the_descriptors_that_it_may_have(tmp_path: Path) -> None
         assert int(line.split()[3]) == allowed > 256, line
     finally:
         daemon.terminate()
-        assert daemon.wait(20) == 0
+        assert daemon.wait(LIMIT_S) == 0
         assert daemon.stdout is not None
         daemon.stdout.close()
 
@@ -212,7 +212,7 @@ def test_a_daemon_that_may_open_too_few_files_says_so_at_once(tmp_path: Path, li
     ended = subprocess.run(
         [sys.executable, "-m", "walkeeper_cli", "safekeeper", *where],
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
     )
     said = ended.stderr.decode()
@@ -244,10 +244,10 @@ def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
                     caller = socket.create_connection(("127.0.0.1", ports[port]))
                     crowd.enter_context(caller).sendall(first)
             taken = Path(f"/proc/{daemon.pid}/fd")
-            wait_until(lambda: len(list(taken.iterdir())) <= DESCRIPTORS_MIN // 2 + 20, 5)
+            wait_until(lambda: len(list(taken.iterdir())) <= DESCRIPTORS_MIN // 2 + 20)
         finally:
             daemon.terminate()
-            assert daemon.wait(20) == 0
+            assert daemon.wait(LIMIT_S) == 0
             daemon.stdout.close()
 
 

@@ -65,7 +65,7 @@ FROM_RECEIVER = (
 )
 
 
-def test_startup_packets_round_trip_a_byte_at_a_time():
+def test_startup_packets_round_trip_a_byte_at_a_time() -> None:
     stream = (
         request_packet(SSL_REQUEST)
         + request_packet(GSSENC_REQUEST)
@@ -80,7 +80,7 @@ def test_startup_packets_round_trip_a_byte_at_a_time():
     assert len(buffer) == 0
 
 
-def test_cancel_request_may_have_a_key_of_any_length():
+def test_cancel_request_may_have_a_key_of_any_length() -> None:
     code = CANCEL_REQUEST.to_bytes(4, "big")
     assert parse_startup(code + bytes(8)) == CancelRequest()
     assert parse_startup(code + bytes(200)) == CancelRequest()
@@ -100,17 +100,17 @@ def test_cancel_request_may_have_a_key_of_any_length():
         b"\0\3\0\0" + b"x" * 20_000,
     ],
 )
-def test_malformed_startup_is_a_protocol_error(body: bytes):
+def test_malformed_startup_is_a_protocol_error(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         parse_startup(body)
 
 
-def test_startup_without_parameters_and_with_an_empty_value_is_legal():
+def test_startup_without_parameters_and_with_an_empty_value_is_legal() -> None:
     assert parse_startup(b"\0\3\0\0\0") == Startup(0, {})
     assert parse_startup(b"\0\3\0\0dbname\0\0\0") == Startup(0, {"dbname": ""})
 
 
-def test_messages_come_out_whole_whatever_the_pieces():
+def test_messages_come_out_whole_whatever_the_pieces() -> None:
     sent = [Message(b"Q", b"IDENTIFY_SYSTEM\0"), Message(b"d", b""), Message(b"X", b"")]
     stream = b"".join(message(m.tag, m.body) for m in sent)
     for piece in (1, 2, 7, len(stream)):
@@ -122,7 +122,7 @@ def test_messages_come_out_whole_whatever_the_pieces():
         assert found == sent
 
 
-def test_a_message_longer_than_its_bound_is_refused_before_it_is_received():
+def test_a_message_longer_than_its_bound_is_refused_before_it_is_received() -> None:
     buffer = MessageBuffer(body_bytes_max=100)
     buffer.feed(b"Q" + (105).to_bytes(4, "big"))
     with pytest.raises(RemoteProtocolError, match="length 105"):
@@ -130,7 +130,7 @@ def test_a_message_longer_than_its_bound_is_refused_before_it_is_received():
 
 
 @pytest.mark.parametrize("sent", FROM_RECEIVER, ids=lambda m: type(m).__name__)
-def test_receivers_payloads_round_trip(sent: StandbyStatus | HotStandbyFeedback):
+def test_receivers_payloads_round_trip(sent: StandbyStatus | HotStandbyFeedback) -> None:
     packed = sent.pack()
     assert len(packed) == type(sent).LAYOUT.size
     assert unpack_from_receiver(packed) == sent
@@ -139,14 +139,14 @@ def test_receivers_payloads_round_trip(sent: StandbyStatus | HotStandbyFeedback)
             unpack_from_receiver(wrong)
 
 
-def test_keepalive_round_trips():
+def test_keepalive_round_trips() -> None:
     sent = Keepalive(Lsn.parse("1/2A"), 77, False)
     assert unpack_from_sender(sent.pack()) == sent
     with pytest.raises(RemoteProtocolError):
         unpack_from_sender(sent.pack()[:-1])
 
 
-def test_wal_is_framed_apart_and_unpacked_without_a_copy():
+def test_wal_is_framed_apart_and_unpacked_without_a_copy() -> None:
     wal = bytes(range(200))
     header = XLogData.pack_header(
         start_lsn=Lsn(16), wal_end_lsn=Lsn(500), sent_at_us=3, payload_bytes=len(wal)
@@ -161,7 +161,7 @@ def test_wal_is_framed_apart_and_unpacked_without_a_copy():
     assert got.payload == wal and got.payload.obj is received.body
 
 
-def test_error_fields_round_trip():
+def test_error_fields_round_trip() -> None:
     error = SqlRefused("3D000", "no", detail="because", hint="do\0this")
     body = error_response(error, "FATAL")[5:]
     expected = {"S": "FATAL", "V": "FATAL", "C": "3D000", "M": "no", "D": "because", "H": "do"}
@@ -172,7 +172,7 @@ def test_error_fields_round_trip():
             parse_error_fields(wrong)
 
 
-def test_server_messages_have_the_documented_bytes():
+def test_server_messages_have_the_documented_bytes() -> None:
     assert ready_for_query() == b"Z\0\0\0\x05I"
     assert command_complete("SHOW") == b"C\0\0\0\x09SHOW\0"
     assert (
@@ -245,7 +245,7 @@ def test_server_messages_have_the_documented_bytes():
         ("IDENTIFY_SYSTEMS", SqlCommand("IDENTIFY_SYSTEMS")),
     ],
 )
-def test_commands_are_parsed_as_walsender_does(text: str, command: object):
+def test_commands_are_parsed_as_walsender_does(text: str, command: object) -> None:
     assert parse_command(text) == command
 
 
@@ -265,13 +265,13 @@ def test_commands_are_parsed_as_walsender_does(text: str, command: object):
         "SHOW \x01",
     ],
 )
-def test_a_malformed_command_is_an_sql_error(text: str):
+def test_a_malformed_command_is_an_sql_error(text: str) -> None:
     with pytest.raises(SqlRefused) as caught:
         parse_command(text)
     assert caught.value.sqlstate in ("42601", "22023")
 
 
-def test_empty_queries_are_recognised():
+def test_empty_queries_are_recognised() -> None:
     assert is_empty(" ; ") and is_empty("") and is_empty("-- ping\n;") and is_empty("/* x */")
     assert not is_empty("SHOW x")
 
@@ -284,7 +284,7 @@ def _either(decode: Callable[[bytes], object], data: bytes, *errors: type[Except
     return True
 
 
-def test_garbage_is_a_message_or_a_protocol_error_and_nothing_else():
+def test_garbage_is_a_message_or_a_protocol_error_and_nothing_else() -> None:
     rng = random.Random(20_000)
     valid = [m.pack() for m in FROM_RECEIVER] + [Keepalive(Lsn(1), 2, True).pack()]
     valid += [startup_packet(PARAMETERS)[4:], error_response(SqlRefused("0A000", "x"))[5:]]
@@ -310,7 +310,7 @@ def _all_messages(data: bytes) -> None:
         _either(lambda _: received.text(), b"", RemoteProtocolError)
 
 
-def test_garbled_commands_are_sql_errors_and_nothing_else():
+def test_garbled_commands_are_sql_errors_and_nothing_else() -> None:
     rng = random.Random(7)
     words = ["START_REPLICATION", "SLOT", '"s"', "0/1", "TIMELINE", "1", "(", ")", ",", ";", "'x'"]
     words += ["CREATE_REPLICATION_SLOT", "PHYSICAL", "RESERVE_WAL", "SHOW", "\0", '"', "é", "-1"]

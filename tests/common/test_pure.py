@@ -313,7 +313,7 @@ def identity(**changes: object) -> PrimaryIdentity:
         "server_version": "15.18", "server_version_num": 150018, "in_recovery": False,
         "fsync": True, "full_page_writes": True,
     }  # fmt: skip
-    return PrimaryIdentity(**{**facts, **changes})  # type: ignore[arg-type]
+    return PrimaryIdentity(**{**facts, **changes})  # type: ignore[arg-type]  # fields of all types
 
 
 LOG = gate.LogEnd(configuration(), (fragment(NO_BALLOT, 0),), Lsn(100), Lsn(150))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import product
 from random import Random
+from typing import TypeVar
 
 from walkeeper_common import history as h
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
@@ -157,13 +158,25 @@ def test_entries_of_one_ballot_on_two_timelines_are_told_apart() -> None:
     assert h.term_start(after, one) == 2
 
 
+Ordered = TypeVar("Ordered", Ballot, int)
+
+
+def is_sorted(column: list[Ordered]) -> bool:
+    return column == sorted(column)
+
+
 def test_what_is_well_formed() -> None:
     """Twin: each of the three columns is sorted, and the first entry is that of the creation."""
     ballots = (NO_BALLOT, Ballot(1, b"a" * 16), Ballot(1, b"b" * 16))
     rows = list(product(ballots, (0, 1), (1, 2)))
     for first, second, third in product(rows, repeat=3):
         history = tuple(entry(*row) for row in (first, second, third))
-        columns = list(zip(first, second, third, strict=True))
-        naive = first[0] == NO_BALLOT and all(list(c) == sorted(c) for c in columns)
+        three = (first, second, third)
+        naive = (
+            first[0] == NO_BALLOT
+            and is_sorted([ballot for ballot, _, _ in three])
+            and is_sorted([start for _, start, _ in three])
+            and is_sorted([timeline for _, _, timeline in three])
+        )
         assert h.is_well_formed(history) == naive, f"{history=}"
     assert not h.is_well_formed(())

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
@@ -132,9 +133,9 @@ def test_a_record_of_many_segments_is_walked_with_bounded_reads() -> None:
         wal.records[0].start_lsn, wal.records[0].end_lsn
     )
     assert end_before(wal, wal.end_lsn).end_lsn == wal.end_lsn
-    sizes = []
-    read, wal.read = wal.read, lambda a, b: sizes.append(b - a) or read(a, b)  # type: ignore
-    end_before(wal, big.end_lsn - 1)
+    with patch.object(wal, "read", wraps=wal.read) as read:
+        end_before(wal, big.end_lsn - 1)
+    sizes = [end_lsn - begin_lsn for (begin_lsn, end_lsn), _ in read.call_args_list]
     assert max(sizes) <= 1 << 20, f"{max(sizes)=}"
 
 
@@ -483,14 +484,14 @@ def test_real_wal_ends_where_pg_waldump_says(real_wal: tuple[Path, Lsn]) -> None
     ]
     for i in chosen:
         start, end = dumped[i][0], ends[i]
-        before = RecordEnd(dumped[i - 1][0], ends[i - 1])
+        last = RecordEnd(dumped[i - 1][0], ends[i - 1])
         cuts = {start, start + 1, start + 8, start + 23, Lsn(end - 1), Lsn(end - 8)}
         cuts |= {Lsn(random.randrange(start, end)) for _ in range(2)}
         for flush_lsn in cuts:
             found_end = record_end_before(
                 wal, first_lsn=first_lsn, flush_lsn=flush_lsn, segment_bytes=segment_bytes
             )
-            assert found_end == before or flush_lsn >= end, f"{flush_lsn=} {dumped[i]=}"
+            assert found_end == last or flush_lsn >= end, f"{flush_lsn=} {dumped[i]=}"
         assert record_end_before(
             wal, first_lsn=first_lsn, flush_lsn=end, segment_bytes=segment_bytes
         ) == RecordEnd(start, end), f"{dumped[i]=}"

@@ -25,6 +25,7 @@ from walkeeper_common.wire.messages import NO_FEEDBACK, AcceptorGreeting, VoteRe
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import Campaign, Phase
 from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.progress import Member, Stage
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
@@ -137,8 +138,9 @@ class ProposerNode:
             leader.window._chunks = deque(leader.window._chunks)
             leader.feeder = replace(leader.feeder, window=leader.window)
         if core.check is not None:
-            core.check = copy.copy(core.check)
-            core.check._comparison = copy.deepcopy(core.check._comparison)
+            check = core.check = copy.copy(core.check)
+            assert isinstance(check, PrimaryCheck), f"{check=}"
+            check._comparison = copy.deepcopy(check._comparison)
         return twin
 
     def permuted(self, order: tuple[int, ...]) -> ProposerNode:

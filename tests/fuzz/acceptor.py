@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from tests.frames import give
 from tests.fuzz.acceptor_ports import Jobs, Store, record_end
@@ -103,7 +104,7 @@ class Story:
         self.writer, self.reader, self.allocator = Jobs(), Jobs(), Jobs()
         self.driver = Driver(
             self.acceptor,
-            store,  # type: ignore[arg-type]
+            store,  # type: ignore[arg-type]  # as much as is used
             self._save,
             writer=self.writer,
             reader=self.reader,
@@ -377,7 +378,7 @@ def alter_creation(data: bytes, random: Random) -> bytes:
     )
     old = getattr(ask.configuration, name)
     if isinstance(old, str):
-        new: object = havoc(old.encode(), random).decode("utf-8", "replace")[:500]
+        new: Any = havoc(old.encode(), random).decode("utf-8", "replace")[:500]
     else:
         changed = havoc(old.to_bytes(size, "big"), random)[-size:]
         new = type(old)(int.from_bytes(changed, "big"))

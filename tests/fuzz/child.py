@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Callable
 from random import Random
 
 import atheris
@@ -25,7 +26,7 @@ STRUCTURED = 0.5
 REPAIRED = 0.85
 
 
-def mutator_of(target: Target):
+def mutator_of(target: Target) -> Callable[[bytes, int, int], bytes]:
     """libFuzzer's own mutations, ours, and behind either of them mostly a repair."""
 
     def mutate(data: bytes, size_max: int, seed: int) -> bytes:

@@ -77,7 +77,8 @@ def run_index(data: bytes) -> None:
                 if fork not in (FORKS["main"], FORKS["init"]):
                     continue
                 names = ("tablespace", "database", "relfilenode")
-                place = Place(*(int(block[name]) for name in names), fork)
+                tablespace, database, relfilenode = (int(block[name]) for name in names)
+                place = Place(tablespace, database, relfilenode, fork)
                 step = Step(starts[row], ends[row], False)
                 found.setdefault((place, int(block["block_number"])), []).append(step)
         for (place, block_number), steps in found.items():

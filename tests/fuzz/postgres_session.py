@@ -107,8 +107,8 @@ async def _session(data: bytes) -> None:
     log.append(WAL)
     log.commit(FIRST_LSN + len(WAL) - 100)
     session = ReplicaSession(
-        client,  # type: ignore[arg-type]
-        FakeCatalog(log),  # type: ignore[arg-type]
+        client,  # type: ignore[arg-type]  # as much as is used
+        FakeCatalog(log),
         pid=PID,
         limits=StreamLimits(),
         now=lambda: 1e9,

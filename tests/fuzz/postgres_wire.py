@@ -24,6 +24,7 @@ from walkeeper_common.postgres.pgwire import (
     Column,
     HotStandbyFeedback,
     Keepalive,
+    Message,
     MessageBuffer,
     SqlRefused,
     StandbyStatus,
@@ -84,8 +85,8 @@ def _session(data: bytes, sizes: tuple[int, ...]) -> list[object]:
                 if isinstance(found, Startup):
                     logged_in = True
                     seen.append(_login(found))
-                elif logged_in:
-                    seen.append(_understood(found.tag, found.body, found.text))  # type: ignore
+                elif isinstance(found, Message):
+                    seen.append(_understood(found.tag, found.body, found.text))
             limit = (buffer.body_bytes_max + HEAD_BYTES) if logged_in else STARTUP_BYTES_MAX
             require(len(buffer) < limit, "{} bytes held", len(buffer))
     except RemoteProtocolError:
@@ -122,7 +123,7 @@ def run_command(text: str) -> object:
     """One simple query."""
     started = time.process_time()
     try:
-        command = None if is_empty(text) else parse_command(text)
+        command: object = None if is_empty(text) else parse_command(text)
     except SqlRefused as refused:
         _check_error(refused)
         command = refused.sqlstate
@@ -142,7 +143,8 @@ def _parse_whole(sent: bytes) -> bytes:
     buffer.feed(sent)
     received = buffer.next_message()
     require(received is not None and len(buffer) == 0, "{!r} is not one message", sent)
-    return received.body  # type: ignore[union-attr]
+    assert received is not None
+    return received.body
 
 
 # A query alone

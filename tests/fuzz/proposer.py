@@ -27,6 +27,7 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AppendRequest, AppendResponse, ProposerElected
 from walkeeper_common.wire.requests import LogQuery, ReadRequest
 from walkeeper_proposer.consensus.campaign import Campaign, Phase, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import (
     AnnounceDue,
@@ -264,11 +265,12 @@ class Story:
                 commit_lsn,
             )
             if leader.commit_lsn > commit_lsn:
-                self._check_acknowledged(leader.commit_lsn)
+                self._check_acknowledged(leader)
 
-    def _check_acknowledged(self, commit_lsn: Lsn) -> None:
+    def _check_acknowledged(self, leader: Leader) -> None:
+        commit_lsn = leader.commit_lsn
         having = [k for k in self.links if k.acked_lsn is not None and k.acked_lsn >= commit_lsn]
-        wanted = self.core.leader.configuration.ack_quorum  # as the first one that greeted has it
+        wanted = leader.configuration.ack_quorum  # as the first one that greeted has it
         require(len(having) >= wanted, "{} is on {} of {}", commit_lsn, len(having), wanted)
 
     def _perform(self, effect: Effect) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn, cast
 
 import click
 import pytest
@@ -25,6 +27,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.pgwire import QUERY_BYTES_MAX, SqlRefused
 from walkeeper_common.postgres.replication_commands import is_empty, parse_command
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.timelines import parse_timeline_file
 from walkeeper_common.wire.framing import crc_of, decode
 from walkeeper_common.wire.messages import (
@@ -44,8 +47,10 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, ReadPr
 from walkeeper_proposer.consensus.proposer_events import Send as SendTo
 from walkeeper_proposer.consensus.wal_window import WalWindow
 from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send, StorageFailed
 from walkeeper_safekeeper.consensus.creation import configured, prepared
+from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.proposer_session import PROPOSERS_KNOWN_MAX, ProposerSession
 from walkeeper_safekeeper.replication.slots import Slots
 from walkeeper_safekeeper.storage.sealed_file import seal
@@ -56,7 +61,7 @@ BALLOT = Ballot(1, b"p" * 16)
 # What was found
 
 
-def acceptor_of_three():
+def acceptor_of_three() -> Acceptor:
     stage = AcceptorStage()
     stage.run("acceptor flush=0/100000")
     return stage.acceptor
@@ -173,11 +178,11 @@ def test_a_read_of_the_primary_ends_the_one_before_it() -> None:
             finally:
                 ended.append(begin_lsn)
 
-        primary._read = read  # type: ignore[method-assign]
+        primary._read = read  # type: ignore[method-assign]  # a spy
         async with asyncio.TaskGroup() as primary._group:
             for begin_lsn in (Lsn(8), Lsn(16)):
                 primary.read(begin_lsn, Lsn(100), 1)
-                await until(lambda lsn=begin_lsn: lsn in started)  # type: ignore[misc]
+                await until(partial(started.__contains__, begin_lsn))
             await until(lambda: ended == [Lsn(8)])
             primary._stop_reading_range()
         assert ended == [Lsn(8), Lsn(16)]
@@ -282,15 +287,19 @@ def test_greetings_do_not_fill_the_memory() -> None:
     """Each one under a fresh proposer id was remembered for good, with up to 128 KiB of names."""
     acceptor = acceptor_of_three()
     acceptor.durable = replace(acceptor.durable, ballot=BALLOT)
-    nothing = lambda *_: 0  # noqa: E731
-    ways = {"post": nothing, "append_at_once": nothing}
-    driver = SimpleNamespace(acceptor=acceptor, is_busy=False, **ways)
+
+    def no_task(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a greeting starts none")
+
+    driver = SimpleNamespace(
+        acceptor=acceptor, is_busy=False, post=lambda *_: None, append_at_once=lambda *_: 0
+    )
     log = SimpleNamespace(driver=driver, sessions={}, proposers={})
     session = ProposerSession(
-        SimpleNamespace(peer="127.0.0.1:9", write=nothing),  # type: ignore[arg-type]
-        SimpleNamespace(hosted=lambda cluster: log),  # type: ignore[arg-type]
+        cast(FramedConnection, SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None)),
+        cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),
         1,
-        lambda *_, **__: None,  # type: ignore[arg-type,return-value]
+        no_task,
         set(),
     )
     ids = [BALLOT.proposer_id, *(number.to_bytes(16, "big") for number in range(1000))]

@@ -117,7 +117,7 @@ def alter_bytes(data: bytes, random: Random) -> bytes:
     places = [*range(0, len(wal), PAGE), *_record_starts(wal, segment_bytes)]
     if not places or random.randrange(10) == 0:
         return data[:4] + random.randrange(len(wal) + 1).to_bytes(4, "little") + data[HEAD.size :]
-    place = HEAD.size + random.choice(places)
+    place: int = HEAD.size + random.choice(places)
     if random.randrange(10) == 0:
         limit = max(0, place - HEAD.size + random.randrange(-2, 42))
         return data[:4] + limit.to_bytes(4, "little") + data[HEAD.size :]

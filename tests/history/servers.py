@@ -10,7 +10,6 @@ from tests.postgres_server import PostgresServer, own
 from tests.waiting import wait_until
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 
-PROMOTED_S = 60
 MESSAGE_BYTES = 60_000  # several pages, so that there is a page boundary inside the record
 
 
@@ -73,7 +72,7 @@ def go_to_a_new_timeline(server: PostgresServer) -> None:
     own(server.data)
     server.start()
     # It answers queries before it is promoted.
-    wait_until(lambda: not server.sql("SELECT pg_is_in_recovery()"), PROMOTED_S)
+    wait_until(lambda: not server.sql("SELECT pg_is_in_recovery()"))
 
 
 def segment_paths(directory: Path) -> list[Path]:

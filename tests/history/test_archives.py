@@ -49,8 +49,8 @@ def filled(maker: WalMaker, size: int) -> WalMaker:
     return maker
 
 
-def made_stream(size: int = 5 * MB // 2, **settings: int) -> WalMaker:
-    return filled(WalMaker(Random(9), segment_bytes=MB, **settings), size)
+def made_stream(size: int = 5 * MB // 2) -> WalMaker:
+    return filled(WalMaker(Random(9), segment_bytes=MB), size)
 
 
 def files_of(maker: WalMaker) -> dict[str, bytes]:
@@ -237,10 +237,11 @@ def test_encrypted_archives_are_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".lz4", ".zst", ".bz2", ".xz"])
 def test_files_cut_off_anywhere_are_problems_and_nothing_worse(tmp_path: Path, suffix: str) -> None:
-    pack = {
+    packs: dict[str, Callable[[bytes], bytes]] = {
         "": bytes, ".gz": gzip.compress, ".lz4": packed("lz4"), ".zst": packed("zstd"),
         ".bz2": bz2.compress, ".xz": lzma.compress,
-    }[suffix]  # fmt: skip
+    }  # fmt: skip
+    pack = packs[suffix]
     maker = made_stream()
     names = files_of(maker)
     whole = {name + suffix: pack(data) for name, data in names.items()}

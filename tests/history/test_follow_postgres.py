@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
@@ -59,7 +59,7 @@ def test_a_running_server_is_followed_over_recycled_segments(server: PostgresSer
         read()
         return follower.next_lsn >= end
 
-    wait_until(has_all, 20)
+    wait_until(has_all)
     starts = [row["start_lsn"] for row in rows]
     segments = sorted(path.name for path in (server.data / "pg_wal").glob("0*"))
     assert int(segments[0][16:], 16) > 3, "some were recycled"
@@ -86,8 +86,8 @@ def test_tail_shows_a_commit_within_its_interval(server: PostgresServer, tmp_pat
             lines = [json.loads(line) for line in output.read_text().splitlines()]
             return any(line["xid"] in xids and line["kind"] == "commit" for line in lines)
 
-        wait_until(shown, 30)
+        wait_until(shown)
         assert process.poll() is None
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(LIMIT_S)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.fake_served_log import FakeCatalog, FakeLog, run_with_server
 from tests.history.test_archives import MB, files_of, filled, lay
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
@@ -35,7 +35,7 @@ def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:
 
 
 def served(maker: WalMaker, commit: Lsn | None = None, **fields: object) -> FakeLog:
-    log = FakeLog(first_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]
+    log = FakeLog(first_lsn=maker.start_lsn, **fields)  # type: ignore[arg-type]  # of all types
     log.append(maker.read(maker.start_lsn, maker.end_lsn))
     log.commit(commit)
     return log
@@ -53,7 +53,7 @@ class Safekeepers:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        wait_until(lambda: len(self.ports) == len(self.logs), 20)
+        wait_until(lambda: len(self.ports) == len(self.logs))
 
     def _run(self, number: int) -> None:
         async def scenario(port: int, _catalog: FakeCatalog) -> None:
@@ -62,13 +62,18 @@ class Safekeepers:
             self.ports[number] = port
             await stopped.wait()
 
-        run_with_server(lambda: FakeCatalog(self.logs[number]), scenario, timeout_s=60)
+        run_with_server(lambda: FakeCatalog(self.logs[number]), scenario)
 
     def call(self, number: int, do: Callable[[], object]) -> None:
         """On the server's loop, to its end."""
         done = threading.Event()
-        self._loops[number][0].call_soon_threadsafe(lambda: (do(), done.set()))
-        assert done.wait(20)
+
+        def run() -> None:
+            do()
+            done.set()
+
+        self._loops[number][0].call_soon_threadsafe(run)
+        assert done.wait(LIMIT_S)
 
     def stop(self, number: int) -> None:
         loop, stopped = self._loops.pop(number)

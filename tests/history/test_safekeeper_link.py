@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Column,
@@ -43,7 +44,7 @@ def history(link: SafekeeperLink) -> None:
 
 def stream(link: SafekeeperLink) -> None:
     link.start_stream(0, 1)
-    while link.next_of_stream(0, timeout_s=5) is not None:
+    while link.next_of_stream(0, timeout_s=LIMIT_S) is not None:
         pass
 
 
@@ -61,7 +62,7 @@ class Server(threading.Thread):
             while True:
                 connection, _ = self._listener.accept()
                 with connection:
-                    connection.settimeout(5)
+                    connection.settimeout(LIMIT_S)
                     while connection.recv(1 << 16)[4:] in ENCRYPTION_REQUESTS:
                         connection.sendall(b"N")
                     connection.sendall(GREETING)

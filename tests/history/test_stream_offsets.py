@@ -11,14 +11,14 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.stream import Offset, PgWalStreamReader
 from tests.history.test_archives import MB, files_of, filled, lay
-from tests.wal_maker import WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_history.errors import HistoryError
 
 OTHER = 7_000_000_000_000_000_002
 
 
-def reader(root: Path, **settings: int) -> PgWalStreamReader:
-    maker = filled(WalMaker(Random(3), segment_bytes=MB, **settings), 5 * MB // 2)
+def reader(root: Path, *, system_id: int = SYSTEM_ID) -> PgWalStreamReader:
+    maker = filled(WalMaker(Random(3), segment_bytes=MB, system_id=system_id), 5 * MB // 2)
     lay(root, files_of(maker))
     return PgWalStreamReader(PgWalOptions.parse({"path": str(root)}))
 

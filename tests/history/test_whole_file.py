@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.whole_file import whole_file
 
@@ -76,10 +77,10 @@ def test_the_stdout_of_a_process_is_written_into(tmp_path: Path) -> None:
         "with w('/dev/stdout') as file: file.write(b'rows')"
     )
     words = [sys.executable, "-c", program]
-    assert subprocess.run(words, capture_output=True, check=True, timeout=60).stdout == b"rows"
+    assert subprocess.run(words, capture_output=True, check=True, timeout=LIMIT_S).stdout == b"rows"
     into = tmp_path / "out"
     with into.open("wb") as out:
-        subprocess.run(words, stdout=out, check=True, timeout=60)
+        subprocess.run(words, stdout=out, check=True, timeout=LIMIT_S)
     assert into.read_bytes() == b"rows"
 
 

@@ -19,11 +19,11 @@ import pytest
 from tests.pager.pages import masked
 from tests.postgres_server import PostgresServer, program, server_environment
 from tests.seeds import drawn_seed
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.standbys import fail_over, standby_of
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_pager.page_requests import fetch_page, fetch_status
+from walkeeper_pager.page_requests import TIMEOUT_S_MAX, fetch_page, fetch_status
 from walkeeper_pager.places import NoSuchPage, NotReplayed, PageError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -80,7 +80,7 @@ class Pages:
         lsn = Lsn(max(lsn_of(before), changed))
         sql.execute("SELECT pg_switch_wal()" if block % 50 == 7 else "SELECT txid_current()")
         try:
-            found, at = fetch_page(self.address, file, block, lsn=lsn, timeout_s=30)
+            found, at = fetch_page(self.address, file, block, lsn=lsn, timeout_s=LIMIT_S)
         except NotReplayed:
             return "refused"
         except PageError as error:
@@ -103,7 +103,7 @@ def pages() -> Iterator[Pages]:
         server.sql("CREATE EXTENSION pageinspect")
         subprocess.run(
             [program("pgbench"), "-iq", "-s", "1", server.dsn()],
-            env=server_environment(), check=True, capture_output=True, timeout=120,
+            env=server_environment(), check=True, capture_output=True, timeout=LIMIT_S,
         )  # fmt: skip
         backup = server.base_backup()
         made = Pages(cluster, backup.data)
@@ -152,11 +152,11 @@ def test_pages_are_the_primarys_while_pgbench_runs_and_safekeepers_are_killed(
             pages.daemon.kill()
             compare_later = pages.cluster.primary.sql("SELECT pg_current_wal_insert_lsn()")
             pages.daemon.start()
-            wait_until(lambda: applied(pages) >= lsn_of(compare_later), 30)
+            wait_until(lambda: applied(pages) >= lsn_of(compare_later))
             compare_some(40)
     finally:
         load.terminate()
-        load.wait(20)
+        load.wait(LIMIT_S)
     sys.stderr.write(f"{dict(answers)}\n")
     assert answers["heap equal"] > 80, answers
     assert answers["heap refused"] == 0, answers
@@ -182,12 +182,12 @@ def test_files_that_are_made_emptied_and_dropped_are_so_in_the_pager(pages: Page
     cut = lsn_now(pages)
     primary.sql("DROP TABLE past")
     dropped = lsn_now(pages)
-    found, _ = fetch_page(pages.address, file, 3, lsn=full, timeout_s=30)
+    found, _ = fetch_page(pages.address, file, 3, lsn=full, timeout_s=LIMIT_S)
     assert masked(found, 3) == masked(expected, 3)
-    assert fetch_page(pages.address, file, 0, lsn=cut, timeout_s=30)
+    assert fetch_page(pages.address, file, 0, lsn=cut, timeout_s=LIMIT_S)
     for block, lsn in ((3, cut), (0, dropped), (99, full)):
         with pytest.raises(NoSuchPage, match=f"block {block} of .* is not there as of {lsn}"):
-            fetch_page(pages.address, file, block, lsn=lsn, timeout_s=30)
+            fetch_page(pages.address, file, block, lsn=lsn, timeout_s=LIMIT_S)
 
 
 def lsn_now(pages: Pages) -> Lsn:
@@ -234,13 +234,14 @@ def test_requests_for_what_is_still_to_come_hold_up_neither_others_nor_the_end(
     later = Lsn((now | WAL_PAGE_BYTES - 1) + (1 << 20))  # behind a page's header it would be moved
     with ThreadPoolExecutor(WAITERS) as threads:
         waiting = [
-            threads.submit(fetch_page, pages.address, catalog, 0, lsn=later, timeout_s=30)
+            threads.submit(
+                fetch_page, pages.address, catalog, 0, lsn=later, timeout_s=TIMEOUT_S_MAX
+            )
             for _ in range(WAITERS)
         ]
-        begun_s = time.monotonic()
         for _ in range(20):
             assert len(fetch_page(pages.address, catalog, 0)[0]) == 8192
-        assert time.monotonic() - begun_s < 20 and not any(one.done() for one in waiting)
+        assert not any(one.done() for one in waiting)
         pages.cluster.primary.sql(
             "SELECT pg_logical_emit_message(false, '', repeat('x', 1100000))",
             "SELECT pg_switch_wal()",
@@ -248,13 +249,13 @@ def test_requests_for_what_is_still_to_come_hold_up_neither_others_nor_the_end(
         assert {one.result()[1] for one in waiting} == {later}
         far = Lsn(later + (1 << 30))
         waiting = [
-            threads.submit(fetch_page, pages.address, catalog, 0, lsn=far, timeout_s=120)
+            threads.submit(fetch_page, pages.address, catalog, 0, lsn=far, timeout_s=TIMEOUT_S_MAX)
             for _ in range(WAITERS)
         ]
         wait_until(lambda: fetch_status(pages.address)["waiting"] == WAITERS)
         begun_s = time.monotonic()
         assert pages.daemon.terminate() == 0
-        assert time.monotonic() - begun_s < 20
+        assert time.monotonic() - begun_s < TIMEOUT_S_MAX / 2, "they hold it up"
         for one in waiting:
             with pytest.raises(PageError):
                 one.result()

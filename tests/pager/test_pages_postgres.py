@@ -15,7 +15,6 @@ from tests.installations import binaries_or_skip
 from tests.pager.pages import compare_all, files_of, masked
 from tests.postgres_server import (
     PostgresServer,
-    free_port,
     initialised_directory,
     installation,
 )
@@ -23,6 +22,7 @@ from tests.replay.schemas import Schemas
 from tests.replay.workload import SETTINGS, fill
 from tests.seeds import drawn_seed
 from tests.waiting import wait_until
+from walkeeper_cli.local.ports import free_port
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 from walkeeper_history.wal.opening import open_files
 from walkeeper_pager.base_pages import BasePages
@@ -190,7 +190,7 @@ def test_wal_that_no_safekeeper_has_comes_from_an_archive(made: Made, tmp_path: 
     thread.start()
     end = max(first for first, _ in segments(made, 0)) + MB
     try:
-        wait_until(lambda: (pager.wal.end_lsn or 0) >= end, 30)
+        wait_until(lambda: (pager.wal.end_lsn or 0) >= end)
     finally:
         stop.set()
         thread.join()

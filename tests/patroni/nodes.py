@@ -24,7 +24,6 @@ from typing import Any
 from tests.postgres_server import (
     PostgresServer,
     binary_directory,
-    free_port,
     make_directory,
     own,
     server_environment,
@@ -33,6 +32,7 @@ from tests.postgres_server import (
 from tests.python_tools import tool_programs
 from tests.restore_installation import Installation
 from tests.with_postgres.cluster import Cluster
+from walkeeper_cli.local.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
 PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])

@@ -9,7 +9,7 @@ import uvloop
 
 from tests.entry_maker import insert, piece, relation
 from tests.proposer.test_replication_connection import Peer, served
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Column,
@@ -71,7 +71,7 @@ def asked(
     async def body() -> None:
         end = LogicalEnd()
         events: list[Event] = []
-        async with asyncio.timeout(20), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             shell = LogicalPrimary(
                 dsn, "w", "w", publications=("p",), messages=messages, end=end,
                 spooling=Spooling(bytes_max), on_streaming=lambda _: None,
@@ -87,7 +87,11 @@ def asked(
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(shell.run(post))
                 for number, ended in enumerate((*ends, TERMINATED), 1):
-                    await until(lambda seen=number: len(peer.writers) >= seen)
+
+                    def is_there(seen: int = number) -> bool:
+                        return len(peer.writers) >= seen
+
+                    await until(is_there)
                     command = await serve_until_stream(peer, origin=origin)
                     streaming.append("streaming 'on'" in command)
                     peer.writer.write(copy_both_response() + ended)

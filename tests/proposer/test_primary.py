@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import until, wait_until
+from tests.waiting import LIMIT_S, until, wait_until
 from walkeeper_cli.local.ports import free_port
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
@@ -76,7 +75,7 @@ class Shell:
         self.wal.clear()
         self.streams.clear()
         self.primary.stream(start_lsn, timeline)
-        await asyncio.wait_for(self.streams.wait(), 10)
+        await asyncio.wait_for(self.streams.wait(), LIMIT_S)
 
 
 @asynccontextmanager
@@ -110,7 +109,7 @@ def attach(server: PostgresServer) -> None:
 
 def on_server(body: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             await body()
 
     asyncio.run(bounded())
@@ -187,7 +186,7 @@ def test_a_commit_returns_only_when_the_report_says_so(server: PostgresServer) -
             await asyncio.wait([commit], timeout=1.5)  # longer than the periodic status
             assert not commit.done(), "released below its LSN"
             shell.primary.report(shell.end_lsn, [])
-            await asyncio.wait_for(commit, 5)
+            await asyncio.wait_for(commit, LIMIT_S)
             for level in ("remote_write", "on", "remote_apply"):
                 write = sql(server, f"SET synchronous_commit = {level}", "INSERT INTO t VALUES (1)")
                 commit = asyncio.create_task(write)
@@ -217,7 +216,7 @@ def test_a_report_past_what_was_received_releases_nothing(server: PostgresServer
             seen = "SELECT max(flush_lsn)::text FROM pg_stat_replication"
             assert Lsn.parse(server.sql(seen)) == start
             shell.primary.resume()
-            await asyncio.wait_for(commit, 5)
+            await asyncio.wait_for(commit, LIMIT_S)
 
     on_server(body)
 
@@ -243,7 +242,7 @@ def test_what_was_reported_without_a_connection_counts_on_the_next_one(
             await until(lambda: len(shell.of(PrimaryIdentified)) == 2)
             shell.primary.stream(shell.end_lsn, 1)
             shell.primary.report(shell.end_lsn, [])  # as the core does, in one step
-            await asyncio.wait_for(commit, 10)
+            await asyncio.wait_for(commit, LIMIT_S)
 
     on_server(body)
 
@@ -323,14 +322,15 @@ def test_a_stream_that_is_paused_before_it_has_started_brings_nothing(
 
 
 def test_a_fast_shutdown_does_not_wait_for_a_stream_that_is_served(server: PostgresServer) -> None:
+    server.configure({"wal_sender_timeout": "0"})  # it would wait for ever
+    server.reload()
+
     async def body() -> None:
         start = await flush_lsn(server)
         async with connected(server.dsn()) as shell:
             await shell.stream(start)
             serving = asyncio.create_task(_acknowledge_all(shell))
-            begun = time.monotonic()
-            await asyncio.to_thread(server.stop, "fast", timeout_s=20)
-            assert time.monotonic() - begun < 10
+            await asyncio.to_thread(server.stop, "fast")
             serving.cancel()
             await until(lambda: shell.of(PrimaryLost))
             await asyncio.to_thread(server.start)

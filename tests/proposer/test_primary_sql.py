@@ -10,7 +10,7 @@ import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.proposer.test_replication_connection import POSTMASTER_DIED, served
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.pgwire import command_complete, ready_for_query
 from walkeeper_proposer.postgres.primary_sql import connected, connection_arguments
@@ -148,7 +148,7 @@ def test_a_server_that_ends_the_connection_between_two_queries_is_refused_in_one
     """Its last words are there, and the end of the stream is not yet."""
 
     async def body() -> None:
-        async with asyncio.timeout(10), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             asking = asyncio.create_task(ask(dsn))
             await until(lambda: peer.writers)
             await peer.command()

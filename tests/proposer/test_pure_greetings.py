@@ -103,7 +103,7 @@ FULL = ProposerGreeting(
     ],
 )
 def test_a_greeting_about_another_log_is_refused(changes: dict[str, object], said: str) -> None:
-    text = other_log(replace(FULL, **changes), OURS)  # type: ignore[arg-type]
+    text = other_log(replace(FULL, **changes), OURS)  # type: ignore[arg-type]  # of all types
     assert text is not None and said in text
 
 

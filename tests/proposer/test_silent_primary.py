@@ -8,14 +8,14 @@ from asyncio import IncompleteReadError
 from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from tests.entry_maker import begin, commit, insert, keepalive, relation
 from tests.postgres_server import PostgresServer
 from tests.proposer.test_logical_primary import POSITION, serve_until_stream
 from tests.proposer.test_primary import connected, flush_lsn, on_server, server
 from tests.proposer.test_replication_connection import Peer, served
-from tests.waiting import until
+from tests.quiet_clock import run_quietly
+from tests.waiting import LIMIT_S, until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Keepalive,
@@ -81,7 +81,7 @@ def test_a_server_that_says_nothing_is_asked_and_then_left(made: Callable[[str],
             if isinstance(event, PrimaryIdentified):
                 shell.stream(POSITION, 1)
 
-        async with asyncio.timeout(20), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             shell = made(dsn)
             running = asyncio.create_task(shell.run(post))
             await until(lambda: peer.writers)
@@ -97,7 +97,7 @@ def test_a_server_that_says_nothing_is_asked_and_then_left(made: Callable[[str],
         lost = [event for event in events if isinstance(event, PrimaryLost)]
         assert "nothing came" in lost[0].text
 
-    uvloop.run(body())
+    run_quietly(body())
 
 
 def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> None:
@@ -107,7 +107,7 @@ def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> Non
     events: list[Event] = []
 
     async def body() -> list[int]:
-        async with asyncio.timeout(20), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
             end = LogicalEnd()
             shell = logical(dsn, end)
 
@@ -119,7 +119,11 @@ def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> Non
             running = asyncio.create_task(shell.run(post))
             counts = []
             for number, sent in enumerate(come, 1):
-                await until(lambda seen=number: len(peer.writers) == seen)
+
+                def is_there(seen: int = number) -> bool:
+                    return len(peer.writers) == seen
+
+                await until(is_there)
                 await serve_until_stream(peer, origin=False)
                 peer.writer.write(copy_both_response() + b"".join(map(copy_data, sent)))
                 counts.append(len(await statuses(peer)))
@@ -127,7 +131,7 @@ def test_a_server_that_may_be_decoding_is_given_twice_as_long_each_time() -> Non
             await asyncio.wait([running])
             return counts
 
-    counts = uvloop.run(body())
+    counts = run_quietly(body())
     assert [count // GIVES_UP for count in counts] == [1, 2, 4, 8, 1, 2], counts
     lost = [event.text for event in events if isinstance(event, PrimaryLost)]
     assert "for 0.32 s; it may be decoding, the next connection is given 0.64 s" in lost[1]

@@ -10,8 +10,6 @@ from tests.postgres_server import PostgresServer, own
 from tests.waiting import wait_until
 from walkeeper_common.lsn import Lsn
 
-RECOVERED_S = 60
-
 
 class Restored:
     """`to(lsn)` in ascending order: each goes on from where the one before paused."""
@@ -39,8 +37,7 @@ class Restored:
                 self.server.sql("SELECT pg_get_wal_replay_pause_state() = 'paused'")
                 if self._has_state
                 else self.server.sql("SELECT pg_is_wal_replay_paused()")
-            ),
-            RECOVERED_S,
+            )
         )
 
     @property

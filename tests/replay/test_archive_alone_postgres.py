@@ -11,6 +11,7 @@ import pytest
 
 from tests.archive.archiving import ArchivingCluster
 from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import LIMIT_S
 from tests.with_postgres.cluster import walkeeper
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -46,6 +47,9 @@ def test_a_dropped_table_comes_back_when_only_the_archive_is_left(tmp_path: Path
         other.sql(ORDERS[0])
         psql = [program("psql"), "-Xq", "-v", "ON_ERROR_STOP=1", "-d", other.dsn(), "-f"]
         subprocess.run(
-            [*psql, str(tmp_path / "orders.sql")], env=server_environment(), check=True, timeout=60
+            [*psql, str(tmp_path / "orders.sql")],
+            env=server_environment(),
+            check=True,
+            timeout=LIMIT_S,
         )
         assert other.rows("SELECT orders::text FROM orders ORDER BY id") == before

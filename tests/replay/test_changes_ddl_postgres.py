@@ -79,7 +79,7 @@ def test_an_insertion_that_lost_its_race_is_none(server: PostgresServer, tmp_pat
     with server.connect() as holder:
         holder.execute(b"SELECT pg_advisory_lock(1)")
         racer.start()
-        wait_until(lambda: server.sql(waits) == 1, 20)
+        wait_until(lambda: server.sql(waits) == 1)
         work(server, "INSERT INTO up VALUES ('a', 50)")
     racer.join(20)
     found = changes(server, "up")

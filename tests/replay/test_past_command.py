@@ -17,6 +17,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import LIMIT_S
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
@@ -87,7 +88,7 @@ class Shop:
     def psql(self, path: Path) -> subprocess.CompletedProcess[str]:
         command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", self.server.dsn()]
         return subprocess.run(
-            [*command, "-f", str(path)], capture_output=True, text=True, timeout=60,
+            [*command, "-f", str(path)], capture_output=True, text=True, timeout=LIMIT_S,
             env=server_environment(),
         )  # fmt: skip
 
@@ -275,7 +276,9 @@ def test_what_is_written_is_utf8_whatever_the_locale(shop: Shop, tmp_path: Path)
     locale = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
     command = [sys.executable, "-m", "walkeeper_cli", "history", "table-at", "words"]
     command += ["--path", shop.wal, "--output", str(tmp_path / "words.sql")]
-    done = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, timeout=120)
+    done = subprocess.run(
+        command, env={**os.environ, **locale}, capture_output=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr.decode()
     text = (tmp_path / "words.sql").read_bytes()
     assert "('Größe: 5 €')".encode() in text

@@ -169,7 +169,10 @@ def _record_ends(played: Played) -> list[int]:
     return [e for e in ends if not any(begin < e < end for begin, end in spans)]
 
 
-def _difference(table: str, lsn: int, rows: list, expected: list) -> str:  # type: ignore[type-arg]
+Rows = list[tuple[Any, ...]]
+
+
+def _difference(table: str, lsn: int, rows: Rows, expected: Rows) -> str:
     text = f"{table} at {Lsn(lsn)}: {len(rows)} rows, expected {len(expected)}"
     for row, other in zip(rows, expected, strict=False):
         if row != other:

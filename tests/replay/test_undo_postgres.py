@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
+from tests.waiting import LIMIT_S
 from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres
@@ -49,7 +50,7 @@ def undone(
 def applied(server: PostgresServer, script: Path) -> subprocess.CompletedProcess[str]:
     command = [program("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-d", server.dsn()]
     return subprocess.run(
-        [*command, "-f", str(script)], capture_output=True, text=True, timeout=60,
+        [*command, "-f", str(script)], capture_output=True, text=True, timeout=LIMIT_S,
         env=server_environment(),
     )  # fmt: skip
 
@@ -143,8 +144,7 @@ def test_a_range_has_all_that_its_transactions_did(
     assert run(["history", "undo", *path, "--start-time", time, "-o", str(script)]) == 0
     done = applied(server, script)
     assert done.returncode == 0, done.stderr
-    rows = server.rows("SELECT v FROM spans ORDER BY id")
-    assert rows == [("one",), ("two",), ("three",)]
+    assert server.rows("SELECT v FROM spans ORDER BY id") == [("one",), ("two",), ("three",)]
 
 
 @pytest.mark.parametrize("how", ["DELETE FROM kept_out WHERE id > 1", "TRUNCATE kept_out"])

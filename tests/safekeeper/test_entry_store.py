@@ -81,6 +81,6 @@ def test_damage_below_what_was_committed_is_refused_and_named() -> None:
     byte = disk.read_at(name, at, 1)[0]
     disk.write_at(name, at, [bytes([byte ^ 1])])
     disk.sync_data(name)
-    facts = facts_of(made, commit_lsn=made.end_lsn)  # type: ignore[arg-type]
+    facts = facts_of(made, commit_lsn=made.end_lsn)  # type: ignore[arg-type]  # as much as is used
     with pytest.raises(CorruptWal, match=name):
         recover(make_store(disk), facts)

@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from tests.own_process import open_below, run_in_own_process
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.pace import Pace
@@ -40,10 +41,6 @@ def disks_on(tmp_path: Path, files: OpenFiles, count: int) -> list[RealDisk]:
     ]
 
 
-def open_count() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     """Nothing more can be opened in this process, but in the place of what is closed."""
@@ -66,7 +63,7 @@ def no_descriptors() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests() -> None:
-    gc.collect()  # descriptors are counted below
+    gc.collect()  # it would make room where `no_descriptors` has left none
 
 
 # One bound
@@ -75,15 +72,15 @@ def nothing_of_other_tests() -> None:
 def test_all_logs_of_a_process_share_one_bound(tmp_path: Path) -> None:
     files = OpenFiles(10)
     disks = disks_on(tmp_path, files, 14)
-    before = open_count()
+    before = open_below(tmp_path)
     for i in range(20):
         for k, disk in enumerate(disks):
             disk.replace(f"f{i}", b"%02d %02d" % (k, i))
             assert disk.read_at(f"f{i}", 0, 5) == b"%02d %02d" % (k, i)
-            assert open_count() - before <= 10
+            assert open_below(tmp_path) - before <= 10
     for disk in disks:
         disk.close()
-    assert (len(files), open_count()) == (0, before)
+    assert (len(files), open_below(tmp_path)) == (0, before)
 
 
 def test_what_is_used_again_and_again_stays_open(
@@ -116,31 +113,31 @@ def test_what_is_used_again_and_again_stays_open(
     assert busy.read_at("tail", 0, 2) == b"49" and opened[-1] == "tail", "nobody used it any more"
 
 
-def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
+def five_logs_share_a_quarter(directory: Path) -> None:
     async def body() -> None:
-        settings = SafekeeperSettings(1, str(tmp_path), ("127.0.0.1", 0))
+        settings = SafekeeperSettings(1, str(directory), ("127.0.0.1", 0))
         async with asyncio.TaskGroup() as group:
             catalog = LogCatalog(settings, group, lambda defect: None)
-            before = open_count()
+            before = open_below(directory)
             for k in range(5):
                 catalog._folder(f"c{k}")
             for k in range(5):
                 for number in range(kept_files_allowed() // 4):
                     folder = catalog._folder(f"c{k}")
                     name = f"{k} {number}"
-                    (tmp_path / f"c{k}" / "slots").write_bytes(name.encode())
+                    (directory / f"c{k}" / "slots").write_bytes(name.encode())
                     assert folder.load_slots() == name.encode()
-            assert open_count() - before == kept_files_allowed() < 5 * (kept_files_allowed() // 4)
+            opened = open_below(directory) - before
+            assert opened == kept_files_allowed() < 5 * (kept_files_allowed() // 4)
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MIN, hard))
-    try:
-        assert kept_files_allowed() == DESCRIPTORS_MIN // 4
-        assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
-        assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
-        asyncio.run(body())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert kept_files_allowed() == DESCRIPTORS_MIN // 4
+    assert kept_files_allowed() + connections_allowed(1000) < DESCRIPTORS_MIN
+    assert connections_allowed(PROPOSERS_MAX) < kept_files_allowed(), "each may hold a tail"
+    asyncio.run(body())
+
+
+def test_the_logs_of_a_safekeeper_have_a_quarter_of_its_descriptors(tmp_path: Path) -> None:
+    run_in_own_process(five_logs_share_a_quarter, tmp_path, descriptors_max=DESCRIPTORS_MIN)
 
 
 # In use
@@ -217,12 +214,12 @@ def test_a_descriptor_in_use_is_never_closed(
     main = threading.current_thread()
     for name in ("pread", "pwrite", "pwritev", "fdatasync", "posix_fadvise"):
         monkeypatch.setattr(os, name, watched(name))
-    before = open_count()
+    before = open_below(tmp_path)
     use(disk)
     assert calls
     disk.close()
     other.close()
-    assert open_count() <= before
+    assert open_below(tmp_path) <= before
 
 
 def test_a_file_that_is_gone_is_closed_with_the_last_of_its_users(tmp_path: Path) -> None:
@@ -266,7 +263,7 @@ def test_many_threads_with_few_descriptors_write_each_their_own_files(tmp_path: 
     threads = [
         threading.Thread(target=run, args=(disk, b"%c" % (65 + k))) for k, disk in enumerate(disks)
     ]
-    before = open_count()
+    before = open_below(tmp_path)
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -274,7 +271,7 @@ def test_many_threads_with_few_descriptors_write_each_their_own_files(tmp_path: 
     assert not failures
     for disk in disks:
         disk.close()
-    assert (len(files), open_count()) == (0, before)
+    assert (len(files), open_below(tmp_path)) == (0, before)
 
 
 def test_a_file_stays_open_between_its_write_and_its_sync(tmp_path: Path) -> None:
@@ -358,11 +355,14 @@ def test_without_any_descriptor_wal_waits_and_what_cannot_wait_has_a_reserve(
     DOINGS[doing](disk)
 
 
-def test_a_reserve_that_was_given_up_is_made_whole_again(tmp_path: Path) -> None:
+def reserve_is_made_whole_again(directory: Path) -> None:
+    def open_count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
     before = open_count()
     files = OpenFiles(100)
     assert open_count() == before + RESERVED
-    (disk,) = disks_on(tmp_path, files, 1)
+    (disk,) = disks_on(directory, files, 1)
     with no_descriptors():
         spent = [files.opening_at_any_rate(lambda: os.dup(0)) for _ in range(3)]
     assert open_count() == before + RESERVED
@@ -371,6 +371,10 @@ def test_a_reserve_that_was_given_up_is_made_whole_again(tmp_path: Path) -> None
     assert open_count() == before + RESERVED - len(spent)
     disk.names()
     assert open_count() == before + RESERVED
+
+
+def test_a_reserve_that_was_given_up_is_made_whole_again(tmp_path: Path) -> None:
+    run_in_own_process(reserve_is_made_whole_again, tmp_path, descriptors_max=DESCRIPTORS_MIN)
 
 
 def test_a_log_without_descriptors_refuses_appends_and_goes_on_later(tmp_path: Path) -> None:

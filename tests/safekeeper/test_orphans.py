@@ -267,4 +267,4 @@ def share_budget(disks: list[FaultyDisk], operations: int) -> None:
         return operation
 
     for disk in disks:
-        disk._operation = spend(disk)  # type: ignore[method-assign]
+        disk._operation = spend(disk)  # type: ignore[method-assign]  # a spy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import subprocess
 import sys
@@ -13,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_process import open_below
 from tests.postgres_server import make_directory
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper.disk import real_disk
 from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory
@@ -34,19 +35,18 @@ def test_modes_are_private(tmp_path: Path) -> None:
 
 def test_descriptors_are_bounded_and_follow_their_names(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
-    gc.collect()  # what tests before this one have left would be closed on the way
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_below(tmp_path)
     for i in range(3 * real_disk.DESCRIPTORS_MAX):
         disk.replace(f"f{i}", b"%d" % i)
         assert disk.read_at(f"f{i}", 0, 1) == (b"%d" % i)[:1]
-    assert len(os.listdir("/proc/self/fd")) - before <= real_disk.DESCRIPTORS_MAX
+    assert 0 < open_below(tmp_path) - before <= real_disk.DESCRIPTORS_MAX
     disk.rename("f1", "f2")
     assert disk.read_at("f2", 0, 1) == b"1"
     disk.unlink("f2")
     disk.allocate("f2", 10)
     assert disk.read_at("f2", 0, 10) == bytes(10)
     disk.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == before
 
 
 def test_a_data_directory_has_one_process_and_one_id(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_two_threads_replace_files_on_a_full_disk(small_file_system: Path) -> No
 
     def replace(name: str) -> None:
         for _ in range(300):
-            together.wait(20)
+            together.wait(LIMIT_S)
             try:
                 disk.replace(name, bytes(sizes[name]))
             except StorageError as error:

@@ -26,13 +26,17 @@ from tests.fake_served_log import (
     wal_bytes,
 )
 from tests.raw_client import RawClient
+from tests.waiting import LIMIT_S
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, unpack_from_sender
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 pytestmark = pytest.mark.postgres
-LOOPS = [pytest.param(None, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
-LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
+LOOPS = [
+    pytest.param(asyncio.new_event_loop, id="asyncio"),
+    pytest.param(uvloop.new_event_loop, id="uvloop"),
+]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def program(name: str) -> str:
@@ -56,7 +60,7 @@ def spawn(name: str, *arguments: str) -> subprocess.Popen[str]:
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and output; the server runs meanwhile."""
-    output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+    output, _ = await asyncio.to_thread(process.communicate, timeout=LIMIT_S)
     return process.returncode, output
 
 
@@ -91,7 +95,7 @@ def received(directory: Path, log: FakeLog) -> bytes:
 @pytest.mark.parametrize("with_slot", [False, True])
 def test_pg_receivewal_gets_every_committed_byte(
     tmp_path: Path, with_slot: bool, loop_factory: LoopFactory
-):
+) -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = catalog.logs["main"]
         where = ["-d", conninfo(port), "-D", str(tmp_path), "--no-loop", "-v"]
@@ -129,7 +133,7 @@ def test_pg_receivewal_gets_every_committed_byte(
     run_with_server(catalog, scenario, loop_factory=loop_factory)
 
 
-def test_pg_receivewal_reports_removed_wal_and_other_clusters(tmp_path: Path):
+def test_pg_receivewal_reports_removed_wal_and_other_clusters(tmp_path: Path) -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         (tmp_path / segment_name(1, Lsn(MIB), MIB)).write_bytes(bytes(MIB))
         where = ["-D", str(tmp_path), "--no-loop"]
@@ -143,7 +147,7 @@ def test_pg_receivewal_reports_removed_wal_and_other_clusters(tmp_path: Path):
     run_with_server(catalog, scenario)
 
 
-def test_psql_speaks_to_it():
+def test_psql_speaks_to_it() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         async def psql(text: str, more: str = "replication=true") -> str:
             _, output = await run("psql", "-X", "-A", "-t", conninfo(port, more), "-c", text)
@@ -164,7 +168,7 @@ def test_psql_speaks_to_it():
     run_with_server(catalog, scenario)
 
 
-def test_pg_isready_tells_a_log_that_is_served_from_one_that_is_not():
+def test_pg_isready_tells_a_log_that_is_served_from_one_that_is_not() -> None:
     async def scenario(port: int, served: FakeCatalog) -> None:
         address = ["-h", "127.0.0.1", "-p", str(port)]
         assert (await run("pg_isready", *address))[0] == (1 if served.closed else 0)
@@ -189,7 +193,7 @@ def next_result(pg: psycopg.pq.abc.PGconn) -> psycopg.pq.abc.PGresult | None:
 
 
 @pytest.mark.parametrize("loop_factory", LOOPS)
-def test_libpq_streams_and_ends_the_stream(loop_factory: LoopFactory):
+def test_libpq_streams_and_ends_the_stream(loop_factory: LoopFactory) -> None:
     def client(port: int, size: int, protocol: str) -> tuple[bytes, str, list[str]]:
         text = conninfo(port, f"replication=true application_name=libpq {protocol}")
         with psycopg.connect(text, autocommit=True) as connection:
@@ -221,13 +225,13 @@ def test_libpq_streams_and_ends_the_stream(loop_factory: LoopFactory):
             protocols.pop()
         calls = [asyncio.to_thread(client, port, len(log.wal), text) for text in protocols]
         for wal, system_id, statuses in await asyncio.gather(*calls):
-            assert (wal, system_id) == (log.wal, str(log.system_id))
+            assert (wal, system_id) == (bytes(log.wal), str(log.system_id))
             assert statuses == ["COMMAND_OK", "COMMAND_OK"]
 
     run_with_server(catalog, scenario, loop_factory=loop_factory)
 
 
-def test_several_receivers_are_served_while_one_client_is_stuck(tmp_path: Path):
+def test_several_receivers_are_served_while_one_client_is_stuck(tmp_path: Path) -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = catalog.logs["main"]
         stuck = await RawClient.connect(port, application_name="stuck")
@@ -241,8 +245,7 @@ def test_several_receivers_are_served_while_one_client_is_stuck(tmp_path: Path):
             processes.append(spawn("pg_receivewal", *where))
         log.append(wal_bytes(20 * MIB, seed=11))
         log.commit()
-        for directory in directories:
-            await wait_until(lambda d=directory: received(d, log) == log.wal, 30)
+        await wait_until(lambda: all(received(d, log) == log.wal for d in directories))
         for process in processes:
             process.send_signal(signal.SIGINT)
             assert (await ended(process))[0] == 0

@@ -33,6 +33,7 @@ from tests.raw_client import (
     sqlstates,
     tags,
 )
+from tests.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, StorageError
 from walkeeper_common.postgres.pgwire import (
     CANCEL_REQUEST,
@@ -42,10 +43,11 @@ from walkeeper_common.postgres.pgwire import (
     request_packet,
     startup_packet,
 )
+from walkeeper_common.wire.framing import PREFACE
 from walkeeper_safekeeper import server
 from walkeeper_safekeeper.replication.login import parse_login
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
-from walkeeper_safekeeper.server import PREFACE, serve
+from walkeeper_safekeeper.server import serve
 
 IMPATIENT = StreamLimits(
     keepalive_interval_s=0.1, sender_timeout_s=0.6, authentication_timeout_s=0.5
@@ -59,7 +61,7 @@ def two_clusters() -> FakeCatalog:
 # Login.
 
 
-def test_encryption_is_declined_and_the_login_goes_on():
+def test_encryption_is_declined_and_the_login_goes_on() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.open(port)
         for code in (SSL_REQUEST, GSSENC_REQUEST):
@@ -74,7 +76,7 @@ def test_encryption_is_declined_and_the_login_goes_on():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_cancel_request_is_closed_without_an_answer():
+def test_a_cancel_request_is_closed_without_an_answer() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.open(port)
         client.writer.write(b"\0\0\0\x10" + CANCEL_REQUEST.to_bytes(4, "big") + bytes(8))
@@ -83,7 +85,7 @@ def test_a_cancel_request_is_closed_without_an_answer():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_newer_minor_protocol_and_unknown_options_are_negotiated_down():
+def test_a_newer_minor_protocol_and_unknown_options_are_negotiated_down() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.open(port)
         client.writer.write(startup_packet({"user": "wk", "_pq_.x": "1"}, minor=2))
@@ -112,7 +114,9 @@ def test_a_newer_minor_protocol_and_unknown_options_are_negotiated_down():
         ({"user": ""}, "28000"),
     ],
 )
-def test_the_cluster_is_chosen_by_options_then_dbname(parameters: dict[str, str], expected: str):
+def test_the_cluster_is_chosen_by_options_then_dbname(
+    parameters: dict[str, str], expected: str
+) -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         catalog.logs["billing"].system_id = 1
         client = await RawClient.open(port)
@@ -148,7 +152,7 @@ SHOP, CRM = {"shop": "shop_db"}, {"crm": "crm_db"}
 )
 def test_a_consumer_names_its_log_or_the_database_that_one_log_alone_is_of(
     logs: dict[str, str], database: str, options: str, expected: str | None
-):
+) -> None:
     startup = {"user": "u", "replication": "database", "database": database, "options": options}
     clusters = ["main", *logs]
     if expected is not None:
@@ -163,7 +167,7 @@ def test_a_consumer_names_its_log_or_the_database_that_one_log_alone_is_of(
     ("catalog", "text"),
     [(FakeCatalog(), "no log yet"), (FakeCatalog(closed=["main"]), "prepared and not configured")],
 )
-def test_a_log_that_is_not_there_yet_is_57p03(catalog: FakeCatalog, text: str):
+def test_a_log_that_is_not_there_yet_is_57p03(catalog: FakeCatalog, text: str) -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.open(port)
         client.writer.write(startup_packet({"user": "wk", "replication": "true"}))
@@ -173,7 +177,7 @@ def test_a_log_that_is_not_there_yet_is_57p03(catalog: FakeCatalog, text: str):
     run_with_server(lambda: catalog, scenario)
 
 
-def test_garbage_costs_its_connection_only(caplog: pytest.LogCaptureFixture):
+def test_garbage_costs_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         good = await RawClient.connect(port)
         for garbage in (
@@ -206,7 +210,7 @@ def test_garbage_costs_its_connection_only(caplog: pytest.LogCaptureFixture):
     assert "Traceback" not in caplog.text
 
 
-def test_a_proposer_goes_to_its_handler_with_all_its_bytes():
+def test_a_proposer_goes_to_its_handler_with_all_its_bytes() -> None:
     proposers = FakeProposers()
 
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
@@ -222,7 +226,7 @@ def test_a_proposer_goes_to_its_handler_with_all_its_bytes():
     assert proposers.received == [PREFACE + b"rest", PREFACE]
 
 
-def test_silent_connections_are_closed_before_and_during_login():
+def test_silent_connections_are_closed_before_and_during_login() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         for first in (b"", b"WAL", b"\0\0"):
             client = await RawClient.open(port)
@@ -232,7 +236,7 @@ def test_silent_connections_are_closed_before_and_during_login():
     run_with_server(catalog_of, scenario, limits=IMPATIENT)
 
 
-def test_the_number_of_clients_is_limited():
+def test_the_number_of_clients_is_limited() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         first = await RawClient.connect(port)
         second = await RawClient.open(port)
@@ -245,7 +249,7 @@ def test_the_number_of_clients_is_limited():
     run_with_server(catalog_of, scenario, clients_max=1)
 
 
-def test_a_port_in_use_is_refused_with_what_to_do():
+def test_a_port_in_use_is_refused_with_what_to_do() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         with pytest.raises(Refused, match=rf"127\.0\.0\.1:{port} is in use"):
             await serve(
@@ -262,7 +266,7 @@ def test_a_port_in_use_is_refused_with_what_to_do():
 
 def test_a_port_that_another_process_takes_meanwhile_is_refused(
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     """Both have bound it; who listens first has it."""
     bind = server._bind
 
@@ -295,7 +299,7 @@ def test_a_port_that_another_process_takes_meanwhile_is_refused(
 # Commands.
 
 
-def test_commands_answer_as_a_walsender_does():
+def test_commands_answer_as_a_walsender_does() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port, application_name="a\x01b")
         end = str(only(catalog).commit_lsn)
@@ -332,7 +336,7 @@ def test_commands_answer_as_a_walsender_does():
 
 
 @pytest.mark.parametrize(("version", "oid"), [("15.18", 23), ("17.2", 20), ("18beta1", 20)])
-def test_the_timelines_type_is_that_of_the_primarys_major(version: str, oid: int):
+def test_the_timelines_type_is_that_of_the_primarys_major(version: str, oid: int) -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port)
         description = (await client.query("IDENTIFY_SYSTEM"))[0].body
@@ -342,7 +346,7 @@ def test_the_timelines_type_is_that_of_the_primarys_major(version: str, oid: int
     run_with_server(lambda: catalog_of(server_version=version), scenario)
 
 
-def test_slots_are_durable_when_their_creation_is_answered():
+def test_slots_are_durable_when_their_creation_is_answered() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         client, log = await RawClient.connect(port), only(catalog)
         assert row(await client.query("READ_REPLICATION_SLOT a")) == [None, None, None]
@@ -366,7 +370,7 @@ def test_slots_are_durable_when_their_creation_is_answered():
     run_with_server(catalog_of, scenario)
 
 
-def test_logins_without_replication_get_the_probe_and_show_and_nothing_else():
+def test_logins_without_replication_get_the_probe_and_show_and_nothing_else() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port, replication="0")
         assert row(await client.query("SELECT pg_catalog.pg_is_in_recovery();")) == ["f"]
@@ -378,7 +382,7 @@ def test_logins_without_replication_get_the_probe_and_show_and_nothing_else():
     run_with_server(catalog_of, scenario)
 
 
-def test_the_extended_protocol_is_refused_once_up_to_sync():
+def test_the_extended_protocol_is_refused_once_up_to_sync() -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port)
         for tag in b"PBDES":
@@ -391,7 +395,7 @@ def test_the_extended_protocol_is_refused_once_up_to_sync():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_stopping_server_says_57p01_to_everyone():
+def test_a_stopping_server_says_57p01_to_everyone() -> None:
     clients: list[RawClient] = []
 
     async def run() -> None:
@@ -418,7 +422,7 @@ def test_a_stopping_server_says_57p01_to_everyone():
         for client in clients:
             (error,) = errors(await client.until(b"Z"))
             assert (error["S"], error["C"]) == ("FATAL", "57P01")
-        await asyncio.wait([server], timeout=20)
+        await asyncio.wait([server], timeout=LIMIT_S)
         assert server.cancelled()
         await close_all_clients()
 

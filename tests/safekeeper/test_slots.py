@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,7 @@ from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.slots import SLOTS_MAX, Slots
 
+Use = Callable[[], object]
 A, B, C = Lsn(1000), Lsn(2000), Lsn(3000)
 
 
@@ -37,25 +39,26 @@ def make(name: str = "s", lsn: Lsn | None = A, *, temporary: bool = False) -> Sl
         ("x" * 64, "42622"),
     ],
 )
-def test_names_follow_postgresqls_rules(name: str, expected: str):
+def test_names_follow_postgresqls_rules(name: str, expected: str) -> None:
     with pytest.raises(SqlRefused) as caught:
         Slots(None).create(name, temporary=False, restart_lsn=None, pid=1)
     assert sqlstate(caught) == expected
     assert Slots(None).create("a_9" + "x" * 60, temporary=False, restart_lsn=None, pid=1)
 
 
-def test_the_same_name_twice_is_42710_and_an_unknown_one_42704():
+def test_the_same_name_twice_is_42710_and_an_unknown_one_42704() -> None:
     slots = make()
     with pytest.raises(SqlRefused) as caught:
         slots.create("s", temporary=True, restart_lsn=None, pid=2)
     assert sqlstate(caught) == "42710"
-    for use in (lambda: slots.drop("t", pid=1), lambda: slots.acquire("t", pid=1)):
+    uses: list[Use] = [lambda: slots.drop("t", pid=1), lambda: slots.acquire("t", pid=1)]
+    for use in uses:
         with pytest.raises(SqlRefused) as caught:
             use()
         assert sqlstate(caught) == "42704"
 
 
-def test_the_number_of_slots_is_limited():
+def test_the_number_of_slots_is_limited() -> None:
     slots = Slots(None)
     for i in range(SLOTS_MAX):
         slots.create(f"s{i}", temporary=i % 2 == 0, restart_lsn=None, pid=1)
@@ -64,10 +67,11 @@ def test_the_number_of_slots_is_limited():
     assert sqlstate(caught) == "53400"
 
 
-def test_an_active_slot_is_neither_dropped_nor_taken_by_others():
+def test_an_active_slot_is_neither_dropped_nor_taken_by_others() -> None:
     slots = make()
     slots.acquire("s", pid=7)
-    for use in (lambda: slots.drop("s", pid=8), lambda: slots.acquire("s", pid=8)):
+    uses: list[Use] = [lambda: slots.drop("s", pid=8), lambda: slots.acquire("s", pid=8)]
+    for use in uses:
         with pytest.raises(SqlRefused, match="is active for PID 7") as caught:
             use()
         assert sqlstate(caught) == "55006"
@@ -76,14 +80,14 @@ def test_an_active_slot_is_neither_dropped_nor_taken_by_others():
     assert len(slots) == 0
 
 
-def test_a_slot_never_moves_back():
+def test_a_slot_never_moves_back() -> None:
     slots = make(lsn=B)
     slots.acquire("s", pid=1)
     assert slots.confirm("s", A, pid=1).restart_lsn == B
     assert slots.confirm("s", C, pid=1).restart_lsn == C
 
 
-def test_retention_moves_only_when_the_position_is_durable():
+def test_retention_moves_only_when_the_position_is_durable() -> None:
     slots = make(lsn=A)
     slots.on_saved(slots.image())
     slots.acquire("s", pid=1)
@@ -95,7 +99,7 @@ def test_retention_moves_only_when_the_position_is_durable():
     assert slots.retention_lsn() == B, "the image was made before the slot moved to C"
 
 
-def test_the_first_position_counts_before_it_is_durable():
+def test_the_first_position_counts_before_it_is_durable() -> None:
     slots = make(lsn=None)
     assert slots.retention_lsn() is None
     slots.acquire("s", pid=1)
@@ -103,7 +107,7 @@ def test_the_first_position_counts_before_it_is_durable():
     assert slots.retention_lsn() == B
 
 
-def test_an_image_of_a_dropped_slot_says_nothing_about_its_successor():
+def test_an_image_of_a_dropped_slot_says_nothing_about_its_successor() -> None:
     slots = make(lsn=C)
     image = slots.image()
     slots.drop("s", pid=1)
@@ -112,7 +116,7 @@ def test_an_image_of_a_dropped_slot_says_nothing_about_its_successor():
     assert slots.get("s").durable_lsn is None
 
 
-def test_slots_come_back_as_they_were_saved():
+def test_slots_come_back_as_they_were_saved() -> None:
     slots = make("reserved", A)
     slots.create("fresh", temporary=False, restart_lsn=None, pid=1)
     slots.create("gone", temporary=True, restart_lsn=B, pid=1)
@@ -123,7 +127,7 @@ def test_slots_come_back_as_they_were_saved():
     ]
 
 
-def test_a_damaged_file_is_said_to_be_damaged():
+def test_a_damaged_file_is_said_to_be_damaged() -> None:
     data = make().image().data
     for at in range(len(data)):
         damaged = bytearray(data)
@@ -132,7 +136,7 @@ def test_a_damaged_file_is_said_to_be_damaged():
             Slots(bytes(damaged))
 
 
-def test_temporary_slots_go_with_their_connection():
+def test_temporary_slots_go_with_their_connection() -> None:
     slots = make(temporary=True)
     slots.create("kept", temporary=False, restart_lsn=None, pid=1)
     slots.acquire("kept", pid=1)
@@ -144,7 +148,7 @@ def test_temporary_slots_go_with_their_connection():
     assert [(slot.name, slot.active_pid) for slot in slots] == [("kept", None)]
 
 
-def test_a_slot_that_could_not_be_saved_does_not_exist():
+def test_a_slot_that_could_not_be_saved_does_not_exist() -> None:
     async def run() -> None:
         file = SlotsFile()
         slots = DurableSlots(None, file.write)
@@ -159,7 +163,7 @@ def test_a_slot_that_could_not_be_saved_does_not_exist():
     asyncio.run(run())
 
 
-def test_a_cancelled_save_is_finished_before_the_next_one_begins():
+def test_a_cancelled_save_is_finished_before_the_next_one_begins() -> None:
     async def run() -> None:
         order: list[str] = []
         gate = asyncio.Event()
@@ -182,7 +186,7 @@ def test_a_cancelled_save_is_finished_before_the_next_one_begins():
     asyncio.run(run())
 
 
-def test_drop_with_wait_waits_for_the_reader():
+def test_drop_with_wait_waits_for_the_reader() -> None:
     async def run() -> None:
         file = SlotsFile()
         slots = DurableSlots(None, file.write)
@@ -198,7 +202,7 @@ def test_drop_with_wait_waits_for_the_reader():
     asyncio.run(run())
 
 
-def test_temporary_slots_cost_no_write():
+def test_temporary_slots_cost_no_write() -> None:
     async def run() -> None:
         file = SlotsFile()
         slots = DurableSlots(None, file.write)

@@ -84,7 +84,7 @@ def test_both_ways_end_in_the_same_state_and_say_the_same(seed: int) -> None:
     random, wal = Random(seed), made_wal(WAL_BYTES + 1000)
     short, long = Bench(), Bench()
     short.writer.is_quick = True
-    long.driver.append_at_once = lambda *_: 0  # type: ignore[method-assign]
+    long.driver.append_at_once = lambda *_: 0  # type: ignore[method-assign]  # none
     for _ in range(120):
         appends = next_appends(long, wal, random)
         connection = random.choice((1, 1, 1, 1, 1, 1, 1, 1, 2))
@@ -200,11 +200,16 @@ def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
     assert tail.append(page - 100, wal) and disk.operations == operations + 2
 
 
-def test_heartbeats_do_not_ask_for_the_loop() -> None:
+def test_heartbeats_do_not_ask_for_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle log's would keep the busy one beside it from having the loop."""
     bench, wal, end = steady()
     asked, at_once = list[None](), bench.writer.at_once
-    bench.writer.at_once = lambda: (asked.append(None), at_once())[1]  # type: ignore[method-assign]
+
+    def counted() -> Pace | None:
+        asked.append(None)
+        return at_once()
+
+    monkeypatch.setattr(bench.writer, "at_once", counted)
     heartbeat = AppendRequest(1, BALLOT, 1, end, end, end, START, 0, b"")
     for _ in range(3):
         bench.receive(heartbeat)
@@ -218,7 +223,7 @@ def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
     bench, wal, end = steady()
     seconds = iter([0.0, AVERAGED_JOBS * BRIEF_S])
     pace = Pace(lambda: next(seconds))
-    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]
+    bench.writer.at_once = lambda: pace  # type: ignore[method-assign]  # the test's clock
     end = bench.append(end, wal.read(end, end + 100))
     assert bench.driver.acceptor.flush_lsn == end and not bench.writer.jobs
     end = bench.append(end, wal.read(end, end + 100))
@@ -227,7 +232,7 @@ def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
     assert bench.driver.acceptor.flush_lsn == end
 
 
-def test_the_tails_file_is_held_until_the_next_event() -> None:
+def test_the_tails_file_is_held_until_the_next_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that it would count among the files in use, for as long as the log is idle."""
     bench, wal, end = steady()
     opened, closed = list[str](), list[str]()
@@ -236,11 +241,16 @@ def test_the_tails_file_is_held_until_the_next_event() -> None:
     def watched(name: str) -> Writer:
         writer = make(name)
         close = writer.close
-        writer.close = lambda: (closed.append(name), close())[1]  # type: ignore[method-assign]
+
+        def watched_close() -> None:
+            closed.append(name)
+            close()
+
+        monkeypatch.setattr(writer, "close", watched_close)
         opened.append(name)
         return writer
 
-    bench.disk.writer = watched  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(bench.disk, "writer", watched)
     for event in (Tick(), StandbysReported(Feedback(Lsn(7), 0, 0)), None):
         for _ in range(3):
             end = bench.append(end, wal.read(end, end + 10))

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from tests.faulty_disk import FaultyDisk
+from tests.waiting import LIMIT_S
 from tests.wal_maker import PAGE, SYSTEM_ID, WalMaker, random_wal
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
@@ -60,7 +61,7 @@ def plain_wal(seed: int, count: int, size: int = 500) -> WalMaker:
 
 def facts_of(wal: WalMaker, **facts: Lsn | bool | None) -> DurableFacts:
     plain = DurableFacts(wal.start_lsn, wal.start_lsn, wal.start_lsn)
-    return replace(plain, **facts)  # type: ignore[arg-type]
+    return replace(plain, **facts)  # type: ignore[arg-type]  # fields of all types
 
 
 @pytest.fixture(params=["real", "faulty"])
@@ -187,7 +188,9 @@ def test_the_next_segment_can_be_prepared_ahead(disk: Disk) -> None:
     assert len(segments_of(store)) == 2, "a late request leaves no gap"
 
 
-def test_a_segment_that_is_prepared_beside_a_cut_leaves_no_gap(disk: Disk) -> None:
+def test_a_segment_that_is_prepared_beside_a_cut_leaves_no_gap(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The allocator is late: the cut takes the last segment, then the one that it goes by."""
     wal = plain_wal(9, 400)
     store = filled(disk, wal)
@@ -199,10 +202,10 @@ def test_a_segment_that_is_prepared_beside_a_cut_leaves_no_gap(disk: Disk) -> No
         inside.set()
         cutting.wait(0.2)
 
-    disk.unlink = slow_unlink  # type: ignore[method-assign]
+    monkeypatch.setattr(disk, "unlink", slow_unlink)
     cut = threading.Thread(target=store.truncate, args=(wal.end_before(wal.start_lsn + 900)[1],))
     cut.start()
-    assert inside.wait(10)
+    assert inside.wait(LIMIT_S)
     preparing = threading.Thread(target=store.prepare_ahead, args=(last - SEGMENT,))
     preparing.start()
     cut.join()

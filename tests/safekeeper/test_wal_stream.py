@@ -37,7 +37,7 @@ IMPATIENT = StreamLimits(
 )
 
 
-def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment():
+def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         wal = bytes(log.wal)
@@ -66,7 +66,7 @@ def test_only_committed_wal_is_sent_in_chunks_that_cross_no_segment():
     run_with_server(catalog_of, scenario)
 
 
-def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed():
+def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         sent = len(log.wal)
@@ -100,7 +100,7 @@ def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed():
         ("0/9000000", "XX000", "ahead of the WAL flush position of this server 0/600000"),
     ],
 )
-def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, text: str):
+def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, text: str) -> None:
     async def scenario(port: int, _catalog: FakeCatalog) -> None:
         client = await RawClient.connect(port)
         (error,) = errors(await client.query(f"START_REPLICATION {command}"))
@@ -109,7 +109,7 @@ def test_a_start_that_cannot_be_served_is_refused(command: str, sqlstate: str, t
     run_with_server(catalog_of, scenario)
 
 
-def test_a_start_in_the_next_segment_waits_with_keepalives():
+def test_a_start_in_the_next_segment_waits_with_keepalives() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         start = log.commit_lsn + MIB
@@ -125,7 +125,7 @@ def test_a_start_in_the_next_segment_waits_with_keepalives():
     run_with_server(catalog_of, scenario, limits=IMPATIENT)
 
 
-def test_a_historic_timeline_ends_at_the_fork_with_the_next_one():
+def test_a_historic_timeline_ends_at_the_fork_with_the_next_one() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         fork = FIRST_LSN + MIB + 77
@@ -149,7 +149,7 @@ def test_a_historic_timeline_ends_at_the_fork_with_the_next_one():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_timeline_that_ends_while_it_is_streamed_ends_the_stream():
+def test_a_timeline_that_ends_while_it_is_streamed_ends_the_stream() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         client = await RawClient.connect(port)
@@ -167,7 +167,7 @@ def test_a_timeline_that_ends_while_it_is_streamed_ends_the_stream():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_reader_that_stops_reading_stops_nobody_and_is_dropped():
+def test_a_reader_that_stops_reading_stops_nobody_and_is_dropped() -> None:
     size = 24 * MIB
 
     async def scenario(port: int, catalog: FakeCatalog) -> None:
@@ -183,14 +183,13 @@ def test_a_reader_that_stops_reading_stops_nobody_and_is_dropped():
         assert sent.pop("stuck", 0) < size
         for other in others:
             other.report(log.commit_lsn)
-        names = lambda: {reader.application_name for reader in log.readers}  # noqa: E731
-        await wait_until(lambda: "stuck" not in names())
+        await wait_until(lambda: "stuck" not in {reader.application_name for reader in log.readers})
 
     limits = StreamLimits(keepalive_interval_s=1.0, sender_timeout_s=4.0)
     run_with_server(lambda: catalog_of(size), scenario, limits=limits)
 
 
-def test_a_client_that_asks_and_never_reads_does_not_fill_memory():
+def test_a_client_that_asks_and_never_reads_does_not_fill_memory() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         client = await RawClient.connect(port)
@@ -208,7 +207,7 @@ def test_a_client_that_asks_and_never_reads_does_not_fill_memory():
     run_with_server(lambda: catalog_of(24 * MIB), scenario, limits=limits)
 
 
-def test_silent_clients_are_pinged_then_dropped_and_answering_ones_kept():
+def test_silent_clients_are_pinged_then_dropped_and_answering_ones_kept() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         silent = await RawClient.connect(port, application_name="silent")
@@ -225,7 +224,7 @@ def test_silent_clients_are_pinged_then_dropped_and_answering_ones_kept():
     run_with_server(catalog_of, scenario, limits=IMPATIENT)
 
 
-def test_feedback_moves_the_slot_lazily_and_retention_with_what_is_durable():
+def test_feedback_moves_the_slot_lazily_and_retention_with_what_is_durable() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         client = await RawClient.connect(port)
@@ -259,7 +258,7 @@ def test_feedback_moves_the_slot_lazily_and_retention_with_what_is_durable():
     run_with_server(catalog_of, scenario)
 
 
-def test_a_truncation_below_what_was_sent_ends_the_connection():
+def test_a_truncation_below_what_was_sent_ends_the_connection() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         behind = await RawClient.connect(port, application_name="waits ahead")
@@ -277,7 +276,7 @@ def test_a_truncation_below_what_was_sent_ends_the_connection():
     run_with_server(catalog_of, scenario)
 
 
-def test_bytes_read_before_a_truncation_are_not_sent_after_it():
+def test_bytes_read_before_a_truncation_are_not_sent_after_it() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         reading, go_on = asyncio.Event(), asyncio.Event()
@@ -289,7 +288,7 @@ def test_bytes_read_before_a_truncation_are_not_sent_after_it():
             await go_on.wait()
             return wal
 
-        log.read_committed = slow_read  # type: ignore[method-assign]
+        log.read_committed = slow_read  # type: ignore[method-assign]  # a spy
         client = await RawClient.connect(port)
         await client.start(f"START_REPLICATION {FIRST_LSN}")
         await reading.wait()
@@ -300,7 +299,7 @@ def test_bytes_read_before_a_truncation_are_not_sent_after_it():
     run_with_server(catalog_of, scenario)
 
 
-def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on():
+def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on() -> None:
     async def scenario(port: int, catalog: FakeCatalog) -> None:
         log = only(catalog)
         client = await RawClient.connect(port)

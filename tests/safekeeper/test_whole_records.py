@@ -64,17 +64,19 @@ def test_other_wal_may_come_in_place_of_an_unfinished_record(seed: int) -> None:
 class CountingStore:
     """How much is read of a store."""
 
-    def __init__(self, store: WalStore) -> None:
+    def __init__(self, store: WalStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes_read, read = 0, store.read
 
-        def counted(begin: Lsn, end: Lsn) -> bytes:
-            self.bytes_read += end - begin
-            return read(begin, end)
+        def counted(begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
+            self.bytes_read += end_lsn - begin_lsn
+            return read(begin_lsn, end_lsn)
 
-        store.read = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "read", counted)
 
 
-def test_of_a_record_that_goes_on_only_the_last_page_header_is_read() -> None:
+def test_of_a_record_that_goes_on_only_the_last_page_header_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wal = WalMaker(Random(1), segment_bytes=SEGMENT)
     wal.record(100)
     wal.record(20 * SEGMENT)
@@ -82,7 +84,7 @@ def test_of_a_record_that_goes_on_only_the_last_page_header_is_read() -> None:
     store = filled(FaultyDisk(Random(1)), wal)
     big = wal.records[1]
     known = whole_records(store, WholeRecords(), big.start_lsn + 2 * PAGE)
-    counting = CountingStore(store)
+    counting = CountingStore(store, monkeypatch)
     for commit_lsn in range(big.start_lsn + 3 * PAGE, big.end_lsn, PAGE // 2):
         known = whole_records(store, known, Lsn(commit_lsn))
         assert known.end_lsn == big.start_lsn
@@ -91,12 +93,14 @@ def test_of_a_record_that_goes_on_only_the_last_page_header_is_read() -> None:
     assert whole_records(store, known, wal.end_lsn).end_lsn == wal.end_lsn
 
 
-def test_of_small_records_a_page_or_two_are_read() -> None:
+def test_of_small_records_a_page_or_two_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wal = WalMaker(Random(2), segment_bytes=SEGMENT)
     for _ in range(1000):
         wal.record(100)
     store, known = filled(FaultyDisk(Random(2)), wal), WholeRecords()
-    counting = CountingStore(store)
+    counting = CountingStore(store, monkeypatch)
     for made in wal.records[::50]:
         known = whole_records(store, known, made.end_lsn)
         assert known.end_lsn == made.end_lsn

@@ -34,7 +34,9 @@ import argparse
 import secrets
 import sys
 from pathlib import Path
+from typing import cast
 
+from tests.sim.options import AskedOptions
 from tests.sim.search import ASKED, run, search
 
 
@@ -59,7 +61,7 @@ def main() -> int:
         parser.add_argument(flag, dest=asked_for.option, action="store_true", help=asked_for.about)
     arguments = parser.parse_args()
     flags = [flag for flag, asked_for in ASKED.items() if getattr(arguments, asked_for.option)]
-    asked = {ASKED[flag].option: True for flag in flags}
+    asked = cast(AskedOptions, {ASKED[flag].option: True for flag in flags})  # by names of a table
     if arguments.seed is not None:
         done = run(arguments.seed, show=_tell, **asked)
         _tell(done.text)

@@ -25,10 +25,10 @@ from tests.entry_maker import (
     streamed,
 )
 from tests.sim.oracle import Acknowledged
-from tests.sim.primary import SYSTEM_ID
 from tests.sim.story import SEGMENT_BYTES
 from tests.sim.world import World
 from tests.sound_server import SOUND_SERVER
+from tests.wal_maker import SYSTEM_ID
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.logical.logical_check import LogicalIdentity
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.proposer_node import ProposerNode
@@ -45,10 +46,9 @@ def _crash(node: SafekeeperNode, random: Random) -> None:
         node.crash_at_work()
 
 
-def _on_some_proposer(story: Story, what: object) -> None:
+def _on_some_proposer(story: Story, what: Callable[[ProposerNode], object]) -> None:
     alive = story.alive()
     if alive:
-        assert callable(what)
         what(story.world.random.choice(alive))
 
 
@@ -70,8 +70,8 @@ def _partition(story: Story) -> None:
 
 
 def _jump_clock(story: Story) -> None:
-    whose = story.world.random.choice([*story.safekeepers, *story.alive()])
-    whose.jump_clock()
+    nodes: list[SafekeeperNode | ProposerNode] = [*story.safekeepers, *story.alive()]
+    story.world.random.choice(nodes).jump_clock()
 
 
 def fail_power(story: Story) -> None:

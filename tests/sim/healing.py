@@ -134,7 +134,7 @@ def _settle_for_good(story: Story) -> None:
     stop_ms = story.world.now_ms + HEAL_S * 1000
     while True:
         proposer = story.start_proposer(take_over=True, purpose=Purpose.SETTLE)
-        story.world.run_until(stop_ms, stop=lambda p=proposer: not p.is_alive)  # type: ignore[misc]
+        story.world.run_until(stop_ms, stop=proposer.is_gone)
         if proposer.stop is None or proposer.stop.outcome is not Outcome.DEPOSED:
             break  # the shell tries again, too: who greets late may have promised a greater ballot
     if proposer.stop is None or proposer.stop.settled is None:

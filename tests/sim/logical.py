@@ -68,7 +68,7 @@ FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log bef
 class ChangesNode(ProposerNode):
     """A proposer of a logical log: what logical_primary.py does, without sockets."""
 
-    primary: ChangingPrimary  # type: ignore[assignment]
+    primary: ChangingPrimary  # type: ignore[assignment]  # a narrower one
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.log_end = LogicalEnd()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import TypedDict
 
 # Members and ack quorum; the usual ones more often.
 QUORUMS = (
@@ -18,6 +19,15 @@ PLOTS = (
     *("rivals",) * 6, "unfinished_term", "unfinished_term", "held_back", "power_failure",
     "lost_disk", "lost_disk", "sealed", "promotion", "older_copy",
 )  # fmt: skip
+
+
+class AskedOptions(TypedDict, total=False):
+    """The options that are asked for, not drawn."""
+
+    replaces: bool  # members are replaced (replacing.py)
+    is_busy: bool  # what arrives meanwhile is received at once (inbox.py)
+    switches: bool  # the primary switches segments, and dies in it
+    has_archive: bool  # WAL goes when it is archived, is read back
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +73,11 @@ class Options:
     starts_inside_record: bool  # where the log was created
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
-    replaces: bool = False  # asked for, not drawn: members are replaced (replacing.py)
-    is_busy: bool = (
-        False  # asked for, not drawn: what arrives meanwhile is received at once (inbox.py)
-    )
+    replaces: bool = False  # see AskedOptions
+    is_busy: bool = False  # see AskedOptions
     terms_max: int = 1000  # more of them in a history are folded
-    switches: bool = False  # asked for, not drawn: the primary switches segments, and dies in it
-    has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
+    switches: bool = False  # see AskedOptions
+    has_archive: bool = False  # see AskedOptions
 
     @classmethod
     def draw(cls, random: Random) -> Options:

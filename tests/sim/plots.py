@@ -310,7 +310,7 @@ def promotion(story: Story) -> Plot:
         if random.random() < 0.7:
             purpose = random.choice((Purpose.SETTLE, Purpose.SEAL))
             settling = story.start_proposer(take_over=True, purpose=purpose)
-            yield Until(lambda settling=settling: not settling.is_alive, 5000)  # type: ignore[misc]
+            yield Until(settling.is_gone, 5000)
         server, log = survivor_of(story) or story.keeper_of_all(), best_log(story)
         end_lsn = server.flush_lsn if log is None else min(log[1], server.flush_lsn)
         first_lsn = min(story.oracles.acknowledged.start_lsn, end_lsn)
@@ -332,7 +332,7 @@ def promotion(story: Story) -> Plot:
         if random.random() < 0.5:  # what has been deposed comes back
             deposed = story.start_proposer(primary=server, take_over=True, resumes=True)
             _write(server, 2)
-            yield Until(lambda deposed=deposed: not deposed.is_alive, 3000)  # type: ignore[misc]
+            yield Until(deposed.is_gone, 3000)
             deposed.kill()
         proposer.kill()
         story.primary = promoted if promoted.has_all_of(story.oracles.acknowledged) else server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from tests.frames import message_in
@@ -100,10 +101,13 @@ class ProposerNode:
         flags = f"take_over={take_over} resume={resumes}"
         self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
         for link in range(len(safekeepers)):
-            self._later(self.world.delay_ms(), lambda link=link: self._connect(link))
+            self._later(self.world.delay_ms(), partial(self._connect, link))
         if purpose is Purpose.ATTACH:
             self._later(self.world.delay_ms(), self._connect_primary)
         self._tick()
+
+    def is_gone(self) -> bool:
+        return not self.is_alive
 
     def campaign_options(self) -> dict[str, Any]:
         """Of a log of another kind (logical.py)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.network import Connection
@@ -59,8 +60,10 @@ class Newcomer:
             case LogQuery():
                 pass
             case PrepareLog():
-                name = {"acceptor_id": self.acceptor_id, "incarnation": random.randbytes(16)}
-                self.durable = prepared(self.durable, ask, **name)  # type: ignore[arg-type]
+                acceptor_id, incarnation = self.acceptor_id, random.randbytes(16)
+                self.durable = prepared(
+                    self.durable, ask, acceptor_id=acceptor_id, incarnation=incarnation
+                )
             case JoinLog() if self.durable is not None:
                 self._join(self.durable, ask)
             case _:
@@ -144,7 +147,7 @@ class Operator:
 
         self.world.later(PAUSE_MS if not waiting else ANSWER_MS, finish)
         for place, ask in batch.requests.items():
-            self._send(place, ask, lambda answer, place=place: answered(place, answer))
+            self._send(place, ask, partial(answered, place))
 
     def _send(self, place: int, ask: Message, done: Callable[[Message | None], None]) -> None:
         if self.world.chance(LOST):

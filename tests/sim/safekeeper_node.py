@@ -212,7 +212,8 @@ class SafekeeperNode:
             self._judge_vote()
             self._vouched_lsn = max(self._vouched_lsn, self.driver.acceptor.flush_lsn)
         self.driver, self.lives = None, self.lives + 1
-        for reader in (*self._readers, *self._pinned):
+        readers: list[Reader | PinnedReader] = [*self._readers, *self._pinned]
+        for reader in readers:
             reader.is_over = True
         for worker in self._workers:
             worker.is_dead = True

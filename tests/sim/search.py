@@ -12,14 +12,14 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
+from tests.sim.options import AskedOptions
 from tests.sim.oracle import NoProgress, Violation
 from tests.sim.story import Story
 
@@ -62,7 +62,7 @@ def run(
     seed: int,
     *,
     show: Callable[[str], None] | None = None,
-    **asked: bool,
+    **asked: Unpack[AskedOptions],
 ) -> Run:
     """The whole story of a seed; `asked` as in World."""
     story = Story(seed, show=show, **asked)
@@ -161,21 +161,22 @@ class Tally:
         path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def runs(base: int, count: int, jobs: int, asked: Mapping[str, bool]) -> Iterator[Run]:
+def runs(base: int, count: int, jobs: int, asked: AskedOptions) -> Generator[Run, None, None]:
     """In the order of the seeds if there is one process, else as they are done."""
     seeds = range(base, base + count)
-    told = partial(run, **asked)
     if jobs == 1:
         for seed in seeds:
-            yield told(seed)
+            yield run(seed, **asked)
         return
     waiting = iter(seeds)
     with ProcessPoolExecutor(jobs, initializer=_ignore_interrupt) as pool:
-        running: set[Future[Run]] = {pool.submit(told, seed) for seed in islice(waiting, 2 * jobs)}
+        running: set[Future[Run]] = {
+            pool.submit(run, seed, **asked) for seed in islice(waiting, 2 * jobs)
+        }
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= {pool.submit(told, seed) for seed in islice(waiting, len(done))}
+                running |= {pool.submit(run, seed, **asked) for seed in islice(waiting, len(done))}
                 for future in done:
                     yield future.result()
         finally:
@@ -194,7 +195,7 @@ def search(
     minutes: float,
     jobs: int,
     tell: Callable[[str], None],
-    asked: Mapping[str, bool],
+    asked: AskedOptions,
 ) -> tuple[Run | None, Tally]:
     """Until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()

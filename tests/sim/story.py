@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from tests.sim import faults, healing, plots, replacing
 from tests.sim.archive import Archived
 from tests.sim.network import Network
+from tests.sim.options import AskedOptions
 from tests.sim.oracle import Oracles, Standing
-from tests.sim.primary import SYSTEM_ID, Primary
+from tests.sim.primary import Primary
 from tests.sim.proposer_node import ProposerNode
 from tests.sim.safekeeper_node import SafekeeperNode
 from tests.sim.servers import members
 from tests.sim.world import World
-from tests.wal_maker import WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind, member_name
@@ -36,7 +38,7 @@ class Story:
         seed: int,
         *,
         show: Callable[[str], None] | None = None,
-        **asked: bool,
+        **asked: Unpack[AskedOptions],
     ) -> None:
         world = World(seed, show=show, **asked)
         self.world = world

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
-from tests.sim.options import Options
+from tests.sim.options import AskedOptions, Options
 from tests.sim.oracle import NoProgress
 
 EVENTS_MAX = 1_000_000
@@ -42,7 +42,7 @@ class World:
         seed: int,
         *,
         show: Callable[[str], None] | None = None,
-        **asked: bool,
+        **asked: Unpack[AskedOptions],
     ) -> None:
         """`asked`: the options that are asked for, not drawn."""
         self.seed, self.random = seed, Random(seed)

@@ -17,9 +17,9 @@ from struct import calcsize, unpack_from
 from typing import Any
 
 from tests.postgres_server import program, run_program, server_environment
+from tests.waiting import LIMIT_S
 
 Row = dict[str, str | None]
-RECEIVE_S = 120
 
 
 def consumer_arguments(
@@ -48,7 +48,7 @@ def receive(port: int, slot: str, endpos: str) -> bytes:
         env=server_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=RECEIVE_S,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, f"{done.stderr.decode()}"
     return done.stdout
@@ -89,6 +89,9 @@ class Relation:
     keys: list[str]
 
 
+Change = tuple[str, Relation, Row | None, Row | None]  # its kind, the row before it and after
+
+
 @dataclass
 class Transaction:
     """One Begin to Commit."""
@@ -96,7 +99,7 @@ class Transaction:
     xid: int
     commit_lsn: int
     end_lsn: int = 0
-    changes: list[tuple[str, Relation, Row | None, Row | None]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
 
 class _Reading:

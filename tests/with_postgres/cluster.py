@@ -22,13 +22,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.postgres_server import PostgresServer, server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from walkeeper_cli.cluster.status import gather
 from walkeeper_cli.local.ports import free_port
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
-READY_S = 40.0
-COMMAND_S = 90.0
 
 
 def lsn_of(text: str) -> int:
@@ -37,7 +35,7 @@ def lsn_of(text: str) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
-def walkeeper(*arguments: str, timeout_s: float = COMMAND_S) -> subprocess.CompletedProcess[str]:
+def walkeeper(*arguments: str, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
     """One command to its end; the caller looks at what came out."""
     return subprocess.run(
         [*WALKEEPER, *arguments],
@@ -86,7 +84,7 @@ class Daemon:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, timeout_s: float = READY_S) -> None:
+    def wait_ready(self, timeout_s: float = LIMIT_S) -> None:
         """Until this run has printed its `ready:` line."""
         wait_until(self._is_ready, timeout_s)
 
@@ -119,7 +117,7 @@ class Daemon:
             self.process.kill()
             self.process.wait()
 
-    def ended(self, timeout_s: float = READY_S) -> int:
+    def ended(self, timeout_s: float = LIMIT_S) -> int:
         """The exit code of one that ends by itself."""
         assert self.process is not None, f"{self.name} was never started"
         wait_until(lambda: not self.is_running, timeout_s)
@@ -230,7 +228,7 @@ class Cluster:
         lines = self.status()["safekeepers"]
         return {line["id"]: line["flush_lsn"] for line in lines if line["reachable"]}
 
-    def wait_all_equal(self, timeout_s: float = 60.0) -> str:
+    def wait_all_equal(self, timeout_s: float = LIMIT_S) -> str:
         """Until every safekeeper has flushed and committed what the primary has; that LSN."""
         end: str = self.primary.sql("SELECT pg_current_wal_flush_lsn()")
 
@@ -243,7 +241,7 @@ class Cluster:
         wait_until(all_there, timeout_s)
         return end
 
-    def wait_caught_up(self, timeout_s: float = 60.0) -> None:
+    def wait_caught_up(self, timeout_s: float = LIMIT_S) -> None:
         """Until every safekeeper has what was committed at the time of the call."""
         commit_lsn = lsn_of(self.status()["cluster"]["commit_lsn"])
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 import psycopg
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 INSERT = "INSERT INTO journal VALUES (%s, repeat('x', 100))"
 LARGE_RECORD = "SELECT pg_logical_emit_message(false, 'large', repeat('x', %s))"
@@ -106,7 +106,7 @@ class Journal:
             return not any(thread.is_alive() for thread in self._threads)
 
         stop_began_s = time.monotonic()
-        wait_until(all_ended, STOP_S)
+        wait_until(all_ended)
         if self._file:
             self._file.close()
 
@@ -154,7 +154,7 @@ class Journal:
         """Lets the load run between two faults of a random schedule; expects nothing of it."""
         self._stopping.wait(seconds)
 
-    def wait_for_more(self, count: int, timeout_s: float = 60.0) -> None:
+    def wait_for_more(self, count: int, timeout_s: float = LIMIT_S) -> None:
         """Until so many more commits were acknowledged."""
         enough = len(self.entries) + count
         wait_until(lambda: len(self.entries) >= enough, timeout_s)

@@ -59,5 +59,13 @@ def identified(cluster: Cluster, number: int) -> tuple[str, ...]:
 
 def segments_in(directory: Path) -> dict[str, bytes]:
     """By name, the last one of each timeline included: it is padded with zeros."""
-    paths = [path for path in directory.iterdir() if len(path.name.removesuffix(".partial")) == 24]
-    return {path.name.removesuffix(".partial"): path.read_bytes() for path in paths}
+    found: dict[str, bytes] = {}
+    for path in directory.iterdir():
+        name = path.name.removesuffix(".partial")
+        if len(name) != 24:
+            continue
+        try:
+            found[name] = path.read_bytes()
+        except FileNotFoundError:  # it became whole, and got its own name
+            found[name] = (directory / name).read_bytes()
+    return found

@@ -35,7 +35,7 @@ def feed_from(standby: PostgresServer, upstream_port: int) -> None:
 
 
 def wait_replayed(standby: PostgresServer, lsn: int) -> None:
-    wait_until(lambda: lsn_of(standby.sql(REPLAYED) or "0/0") >= lsn, 60)
+    wait_until(lambda: lsn_of(standby.sql(REPLAYED) or "0/0") >= lsn)
 
 
 def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:

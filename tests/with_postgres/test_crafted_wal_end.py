@@ -66,7 +66,7 @@ class Writer:
             lsns = self.cluster.flush_lsns().values()
             return min(lsn_of(lsn) for lsn in lsns) >= end
 
-        wait_until(is_there, 20)
+        wait_until(is_there)
 
     def commit_to(self, offset: int, *, modulo: int) -> int:
         """Commits until one ends at `offset` of a page or of a segment; that LSN."""
@@ -153,7 +153,11 @@ def _half_a_record(writer: Writer, whole: Callable[[], int]) -> int:
         writer.emit(3 * PAGE + 1000, is_transactional=False)
         flushed = writer.next() // PAGE * PAGE
         assert flushed > begin + PAGE, f"{begin:X} {flushed:X}"
-        wait_until(lambda flushed=flushed: writer.end() >= flushed, 20)  # type: ignore[misc]
+
+        def is_flushed(flushed: int = flushed) -> bool:
+            return writer.end() >= flushed
+
+        wait_until(is_flushed)
         writer.wait_flushed_everywhere(writer.end())
         if writer.end() == flushed:
             return begin

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import WALKEEPER, Daemon
 
 pytestmark = pytest.mark.postgres
 
-RUN_S = 120
 DIRECTORY = re.compile(r"in (/\S*walkeeper_demo_\w+)")
 # An acknowledgement is made up: the last step must miss its row.
 FORGED = """
@@ -70,7 +69,7 @@ def test_every_claim_is_proven_and_nothing_is_left() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_S,
+        timeout=LIMIT_S,
     )
     assert (done.returncode, done.stderr) == (0, ""), done
     proven = [line for line in done.stdout.splitlines() if line.startswith("   proven: ")]
@@ -91,7 +90,7 @@ def test_a_row_that_is_lost_fails_the_claim_and_keeps_the_files() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_S,
+        timeout=LIMIT_S,
     )
     directory = demo_directory(done.stdout)
     try:
@@ -135,7 +134,7 @@ def under_load(demo: Daemon) -> str:
         assert demo.is_running, demo.output()
         return ", proposer leads" in demo.output()
 
-    wait_until(started, RUN_S)
+    wait_until(started)
     return demo_directory(demo.output())
 
 

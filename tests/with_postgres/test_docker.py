@@ -19,7 +19,7 @@ from tests.chaos.network import why_not
 from tests.compose_services import DOCKER, ComposedServices, compose_document, read_services
 from tests.image_build import ROOT, copied, install, instructions, pip_steps
 from tests.postgres_server import make_directory
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -62,7 +62,7 @@ def test_the_images_pip_step_gives_a_command_that_runs(programs: Path) -> None:
             env={},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         assert done.returncode == 0 and "walkeeper" in done.stdout, done
 
@@ -92,7 +92,9 @@ def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() ->
 def test_the_image_speaks_to_object_stores_and_packs(programs: Path) -> None:
     """Without the extra, both would be refused at the first start with --archive s3://…."""
     code = "import obstore.store, zstandard; obstore.store.from_url('s3://bucket/x', region='a')"
-    done = subprocess.run([str(programs / "python"), "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run(
+        [str(programs / "python"), "-c", code], capture_output=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done
 
 

@@ -97,5 +97,5 @@ def test_safekeepers_that_return_before_the_primary_does_are_fed_again(
             safekeeper.start()
         journal.goes_on_for(LINKS_RETURN_S)
         primary.start()
-        journal.wait_for_more(100, 20)
+        journal.wait_for_more(100)
     assert not journal.lost_in(primary)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, program, server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import (
     LiveConsumer,
     Replica,
@@ -129,7 +129,7 @@ def pgbench(server: PostgresServer, *options: str) -> None:
         env=server_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
@@ -271,7 +271,7 @@ def test_commits_that_publish_nothing_wait_for_the_quorum_and_no_longer(
             commenting.wait(1.5)
         assert primary.sql(flushed) == before  # not even for what publishes nothing
         first.start()
-        assert commenting.wait(20) == 0
+        assert commenting.wait(LIMIT_S) == 0
     assert lsn_of(primary.sql(flushed)) > lsn_of(before)
     reached = primary.sql(flushed)
     wait_until(lambda: cluster.status()["safekeepers"][0]["end_lsn"] == reached)
@@ -362,7 +362,11 @@ def test_a_large_transaction_that_is_cut_off_is_in_the_stream_once(
     primary.sql(fill.format(1, rows))
     for cut in range(3):
         seen = cluster.segments_kept()
-        wait_until(lambda seen=seen: cluster.segments_kept() > seen + 2)  # type: ignore[misc]
+
+        def has_more(seen: int = seen) -> bool:
+            return cluster.segments_kept() > seen + 2
+
+        wait_until(has_more)
         if cut == 1:
             primary.kill()
             primary.start()

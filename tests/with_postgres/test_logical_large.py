@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer, run_program, server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import (
     consumer_arguments,
     create_slot,
@@ -137,6 +137,6 @@ def test_a_subscription_may_ask_for_streaming_and_is_told_that_two_phase_is_not_
             subscriber.sql(create)
     done = subprocess.run(
         [*consumer_arguments(cluster.ports[0], "new", "--create-slot", "-P", "pgoutput"), "-t"],
-        env=server_environment(), capture_output=True, text=True, timeout=60,
+        env=server_environment(), capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert "two-phase slots are not available from a safekeeper" in done.stderr

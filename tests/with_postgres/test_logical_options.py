@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.postgres_server import PostgresServer, server_environment
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import (
+    Change,
     consumer_arguments,
     create_slot,
     transactions,
@@ -49,7 +50,7 @@ def ask(port: int, slot: str, endpos: str, *options: str) -> subprocess.Complete
         env=server_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
@@ -116,7 +117,7 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     assert b"HINT" in refused.stderr
 
 
-def contents(stream: bytes) -> list[list[object]]:
+def contents(stream: bytes) -> list[list[Change]]:
     """The changes of each transaction that has any: PostgreSQL 14 sends empty ones, too."""
     return [list(one.changes) for one in transactions(stream) if one.changes]
 

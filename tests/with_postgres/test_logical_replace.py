@@ -67,7 +67,7 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
     create_slot(cluster.ports[2], "slow")
     with Journal(primary) as journal, LargeTransactions(primary) as large:
         journal.wait_for_more(50)
-        wait_until(lambda: large.made > 1, 60)
+        wait_until(lambda: large.made > 1)
         feed = receive(cluster.ports[2], "feed", cluster.end_lsn())
         confirmed = cluster.confirmed_lsn("feed", 3, feed)
         wait_until(lambda: cluster.slot_lsns("feed") == dict.fromkeys((1, 2, 3), confirmed))
@@ -83,7 +83,7 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         more = receive(cluster.ports[1], "feed", cluster.end_lsn())  # what the newcomer lacks
         confirmed = cluster.confirmed_lsn("feed", 2, more)
         feed += more
-        wait_until(lambda: cluster.slot_lsns("feed").get(4) == confirmed, 60)
+        wait_until(lambda: cluster.slot_lsns("feed").get(4) == confirmed)
         cluster.safekeepers[0].kill()  # what is left are the second and the newcomer
         journal.wait_for_more(50)
         cluster.proposer.kill()

@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.installations import binaries_or_skip
 from tests.postgres_server import PostgresServer, installation
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import create_slot, receive, transactions
 from tests.with_postgres.cluster import Cluster, walkeeper
 from tests.with_postgres.journal import Journal
@@ -157,7 +158,7 @@ def test_the_log_goes_on_at_a_promoted_standby_that_has_the_failover_slot(
             "FROM pg_replication_slots WHERE slot_name = 'walkeeper_changes'"
         )
         with Journal(primary) as journal:
-            wait_until(lambda: standby.sql(synced), 60)
+            wait_until(lambda: standby.sql(synced))
             journal.wait_for_more(100)
             primary.kill()
         old = cluster.proposer
@@ -196,7 +197,7 @@ def test_a_proposer_starts_while_a_session_holds_the_lock_of_a_table_that_it_alt
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         wait_until(lambda: primary.sql(waits) == 1)
         cluster.proposer.start()  # the commit waits for it, and the lock for the commit
-        assert altering.wait(20) == 0
+        assert altering.wait(LIMIT_S) == 0
 
 
 def test_published_tables_are_those_of_postgresqls_view(
@@ -273,12 +274,12 @@ def test_consumers_are_told_of_nothing_that_no_quorum_of_the_wal_has(
         with primary.psql("-c", "INSERT INTO t VALUES ('held back')") as commit:
             state = "SELECT wait_event FROM pg_stat_activity WHERE wait_event = '{}'"
             for waiting in ("SyncRep", "WaitForStandbyConfirmation"):
-                wait_until(lambda name=waiting: primary.sql(state.format(name)) == name)
+                wait_until(partial(primary.sql, state.format(waiting)))
             assert not any(
                 b"held back" in file.read_bytes() for file in cluster.wal_dir(1).iterdir()
             )
             physical.safekeepers[1].start()
-            assert commit.wait(30) == 0
+            assert commit.wait(LIMIT_S) == 0
         found = transactions(receive(cluster.ports[0], "feed", cluster.end_lsn()))
         assert [row["v"] for row in inserts(found, "public.t")] == ["held back"]
         physical.proposer.terminate()

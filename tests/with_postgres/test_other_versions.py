@@ -26,13 +26,12 @@ from tests.postgres_server import (
     run_as_server_user,
 )
 from tests.restore_installation import installed
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
-CAUGHT_UP_S = 60.0
 PASSWORD = "it's one"
 
 
@@ -72,7 +71,7 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
                     primary.kill()
                 end = lsn_of(cluster.settle()["consensus_lsn"])
                 _feed_from_one_of_the_quorum(standby, cluster, end)
-                wait_until(lambda: lsn_of(standby.sql(REPLAYED)) >= end, CAUGHT_UP_S)
+                wait_until(lambda: lsn_of(standby.sql(REPLAYED)) >= end)
                 standby.promote()
                 assert len(journal.acknowledged) > 400
                 assert not journal.lost_in(standby)
@@ -121,7 +120,7 @@ def test_the_role_of_the_compose_file_may_stream_and_attach(major: int) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         assert done.returncode == 0, done
         server.reload()

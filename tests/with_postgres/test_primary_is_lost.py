@@ -27,7 +27,7 @@ def kill_postmaster_alone(server: PostgresServer) -> None:
     postmaster = server.postmaster_pid()
     assert postmaster is not None
     os.kill(postmaster, signal.SIGKILL)
-    wait_until(lambda: not any(is_alive(pid) for pid in [postmaster, *processes]), 60)
+    wait_until(lambda: not any(is_alive(pid) for pid in [postmaster, *processes]))
     # Its parent may not have reaped it, and PostgreSQL takes a zombie for a live owner.
     (server.data / "postmaster.pid").unlink()
     (server.directory / f".s.PGSQL.{server.port}.lock").unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _check_pair(
     wal = assembled_wal(cluster, pair)
     try:
         with recovered(backup, wal) as server:
-            wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+            wait_until(lambda: server.sql(NOT_IN_RECOVERY))
             assert not journal.lost_in(server), f"{pair=} {settled=} {flushed=}"
     finally:
         shutil.rmtree(wal)

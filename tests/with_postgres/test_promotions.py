@@ -62,14 +62,14 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
             )
             later.wait_for_more(100)
         assert not journal.lost_in(standby)
-        wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {2}, 20)
+        wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {2})
         file = (standby.data / "pg_wal" / "00000002.history").read_bytes()
         for number in (1, 2, 3):
             assert (cluster.wal_dir(number) / "00000002.history").read_bytes() == file
         _refused_until_it_is_rewound(cluster, primary, standby)
         with Journal(standby) as last:
             last.wait_for_more(50)
-        end = lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()"))
+        end = Lsn(lsn_of(standby.sql("SELECT pg_current_wal_flush_lsn()")))
         wait_replayed(primary, end)
         assert not journal.lost_in(primary) and not last.lost_in(primary)
 
@@ -160,9 +160,9 @@ def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresSer
         cascading.reload()
         wait_replayed(cascading, end)
         assert not any(journal.lost_in(cascading) for journal in journals)
-        wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {3}, 20)
+        wait_until(lambda: {timeline_served(cluster, n) for n in (1, 2, 3)} == {3})
         # It rests for 5 s when a stream has ended that had sent more than there is now.
-        wait_until(lambda: any(name[:8] == "00000003" for name in segments_in(directory)), 60)
+        wait_until(lambda: any(name[:8] == "00000003" for name in segments_in(directory)))
         assert_same_wal(cluster, directory)
 
 
@@ -190,7 +190,7 @@ def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
         connection.execute("SET synchronous_commit = local")
         connection.execute("CREATE TABLE shown (i int)")
         end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
-    wait_until(lambda: lsn_of(cluster.flush_lsns().get(1, "0/0")) >= end, 20)
+    wait_until(lambda: lsn_of(cluster.flush_lsns().get(1, "0/0")) >= end)
     cluster.proposer.kill()
     cluster.safekeepers[0].kill()
     primary.kill()

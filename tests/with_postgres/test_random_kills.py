@@ -135,7 +135,7 @@ class Faults:
             olds = [p for p in self.cluster.proposers if p is not self.cluster.proposer]
             return len(journal.entries) >= enough and not any(p.is_running for p in olds)
 
-        wait_until(recovered, 60)
+        wait_until(recovered)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_nothing_acknowledged_is_lost_whatever_dies(
         pair = chance.sample([1, 2, 3], 2)
         wal = assembled_wal(cluster, pair)
         with recovered(backup, wal) as server:
-            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), 60)
+            wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"))
             assert not journal.lost_in(server)
         shutil.rmtree(wal)
     except BaseException as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
 from tests.with_postgres.journal import Journal
 from walkeeper_cli.local.ports import free_port
@@ -93,7 +93,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
 def test_garbage_is_answered_and_closed(shared: Cluster, garbage: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=LIMIT_S) as connection:
         connection.sendall(garbage)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -116,7 +116,7 @@ def test_a_crowd_of_proposers_is_refused_until_there_is_room(shared: Cluster) ->
     crowd = []
     try:
         for _ in range(PROPOSERS_MAX):
-            crowd.append(socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=20))
+            crowd.append(socket.create_connection(("127.0.0.1", shared.ports[0]), timeout=LIMIT_S))
             crowd[-1].sendall(PREFACE)
         wait_until(lambda: not answers())
         said = f"{PROPOSERS_MAX} connections"

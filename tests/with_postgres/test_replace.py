@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon, server_environment
+from tests.postgres_server import server_environment
+from tests.waiting import LIMIT_S, wait_until
+from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.journal import Journal
 from walkeeper_cli.local.ports import free_port
@@ -17,7 +18,6 @@ from walkeeper_cli.local.ports import free_port
 pytestmark = pytest.mark.postgres
 
 PAUSE_S_MAX = 15.0  # on a busy machine; the figure says what it was
-FILL_S = 60.0
 
 
 def lose_disk(cluster: Cluster, number: int) -> None:
@@ -36,7 +36,7 @@ def add_safekeeper(cluster: Cluster, number: int) -> tuple[Daemon, int]:
 
 def replace_arguments(cluster: Cluster, member: int, newcomer: str) -> list[str]:
     with_whom = ["--member", str(member), "--with", newcomer]
-    return ["replace", "--safekeepers", cluster.addresses, *with_whom, "--timeout", f"{FILL_S}s"]
+    return ["replace", "--safekeepers", cluster.addresses, *with_whom, "--timeout", f"{LIMIT_S}s"]
 
 
 def line_of(cluster: Cluster, number: int) -> dict[str, object]:
@@ -55,7 +55,7 @@ def test_a_dead_disk_is_replaced_under_load_and_the_next_one_may_die(
         _, port = add_safekeeper(cluster, 4)
         started_s = time.monotonic()
         done = cluster.try_command("replace", "--member", "3", "--with", f"4@127.0.0.1:{port}",
-                                   "--timeout", f"{FILL_S}s")  # fmt: skip
+                                   "--timeout", f"{LIMIT_S}s")  # fmt: skip
         assert done.returncode == 0, done
         assert "members are 1, 2, 4 (generation 3)" in done.stdout, done
         figure("replaced in s", time.monotonic() - started_s)
@@ -122,11 +122,11 @@ def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
         newcomer.kill()  # so the first run gets no further than to the newcomer
         arguments = replace_arguments(cluster, 3, f"4@127.0.0.1:{port}")
         newcomer.start()
-        generations = []
+        generations = list[int]()
         while not generations or generations[-1] < 3:
             first = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
                                      stdout=subprocess.DEVNULL)  # fmt: skip
-            wait_until(lambda: cluster.status()["cluster"]["generation"] not in generations, FILL_S)
+            wait_until(lambda: cluster.status()["cluster"]["generation"] not in generations)
             first.kill()
             first.wait()
             generations.append(cluster.status()["cluster"]["generation"])
@@ -142,7 +142,7 @@ def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
         def is_told() -> bool:
             return "was replaced by 4#" in str(line_of(cluster, 3)["error"])
 
-        wait_until(is_told, FILL_S)
+        wait_until(is_told)
         journal.wait_for_more(100)
     assert not journal.lost_in(cluster.primary)
 
@@ -179,11 +179,11 @@ def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> No
     with subprocess.Popen(
         [*WALKEEPER, *arguments], env=server_environment(), stdout=subprocess.PIPE, text=True
     ) as replacing:
-        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2, FILL_S)
+        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2)
         cluster.ports.append(port)
         settled = cluster.settle("--seal")
         assert settled["sealed"] and not settled["behind"], settled
-        out, _ = replacing.communicate(timeout=FILL_S)
+        out, _ = replacing.communicate(timeout=LIMIT_S)
         assert replacing.returncode == 0 and "members are 1, 2, 4" in out, out
     cluster.primary.start()
     assert not journal.lost_in(cluster.primary)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class Scene:
             yield server
         finally:
             server.kill()
-            wait_until(lambda: is_removed(directory), 30)
+            wait_until(lambda: is_removed(directory))
 
     def segments(self) -> list[str]:
         names = os.listdir(self.cluster.wal_dir(1))
@@ -108,7 +109,7 @@ def lost(installation: Installation) -> Iterator[Lost]:
         backup = primary.base_backup()
         with Journal(primary, writers=6) as journal:
             journal.wait_for_more(1500)
-        target = primary.rows("SELECT pg_current_wal_lsn()::text, now()::text")[0]
+        lsn, time = primary.rows("SELECT pg_current_wal_lsn()::text, now()::text")[0]
         until_target = len(journal.entries)
         fill = "INSERT INTO filler SELECT repeat(g::text, 200) FROM generate_series(1, 40000) g"
         primary.sql(
@@ -122,7 +123,7 @@ def lost(installation: Installation) -> Iterator[Lost]:
         more.entries[:0] = journal.entries
         shutil.rmtree(primary.data)
         cluster.settle()
-        yield Lost(cluster, backup, installation, more, *target, until_target)
+        yield Lost(cluster, backup, installation, more, lsn, time, until_target)
         backup.delete()
 
 
@@ -132,10 +133,10 @@ def test_each_pair_of_safekeepers_restores_every_acknowledged_commit(lost: Lost)
         absent.kill()
         with lost.server("recovery.signal", lost.command()) as server:
             server.start()
-            wait_until(lambda server=server: server.sql(NOT_IN_RECOVERY), 60)  # type: ignore[misc]
+            wait_until(partial(server.sql, NOT_IN_RECOVERY))
             assert lost.is_whole(server), f"{pair=}\n{server.log_text()[-4000:]}"
             spool = server.data / "pg_wal" / ".walkeeper_prefetch"
-            wait_until(lambda spool=spool: not spool.exists(), 20)  # type: ignore[misc]
+            wait_until(partial(is_away, spool))
         absent.start()
 
 
@@ -145,7 +146,7 @@ def test_a_recovery_stops_at_its_target(lost: Lost, kind: str) -> None:
     settings = {f"recovery_target_{kind}": target, "recovery_target_action": "promote"}
     with lost.server("recovery.signal", lost.command(), **settings) as server:
         server.start()
-        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY))
         expected = {entry.id for entry in lost.journal.entries[: lost.until_target]}
         assert expected <= lost.journal.ids_in(server)
         assert not server.sql("SELECT to_regclass('filler')")
@@ -170,7 +171,7 @@ def fails(server: PostgresServer, signal_file: str, command: str) -> None:
 
 def has_stopped(server: PostgresServer, signal_file: str) -> None:
     try:
-        wait_until(lambda: not server.is_running, 30)
+        wait_until(lambda: not server.is_running)
     except NotInTime as error:
         raise AssertionError(f"it runs: {server.log_text()[-4000:]}") from error
     assert (server.data / signal_file).exists(), server.log_text()[-4000:]
@@ -181,7 +182,11 @@ def launch(server: PostgresServer, command: str) -> list[int]:
     """Start it; the restore that it waits for."""
     server.configure({"restore_command": command})
     server.pg_ctl("-l", str(server.log), "-W", "start")
-    return wait_until(lambda: restore_processes(server), 30)
+    return wait_until(lambda: restore_processes(server))
+
+
+def is_away(path: Path) -> bool:
+    return not path.exists()
 
 
 def accepts(server: PostgresServer) -> bool:
@@ -212,9 +217,9 @@ def test_no_failure_ends_a_recovery_and_afterwards_it_goes_on(lost: Lost, signal
                 fails(server, signal_file, lost.command())
             else:  # it tries again: an upgrade may be under way, and then it goes on
                 launch(server, lost.command())
-                wait_until(lambda: "installation is broken" in server.log_text(), 60)
+                wait_until(lambda: "installation is broken" in server.log_text())
         if signal_file == "standby.signal":
-            wait_until(lambda: accepts(server), 60)
+            wait_until(lambda: accepts(server))
             server.stop("immediate")
         if signal_file == "recovery.signal":
             fails(server, signal_file, lost.command("--wait 500ms", addresses="127.0.0.1:1"))
@@ -231,7 +236,7 @@ def test_no_failure_ends_a_recovery_and_afterwards_it_goes_on(lost: Lost, signal
         server.start()
         if signal_file == "standby.signal":
             server.pg_ctl("promote", "-w", "-t", "60")
-        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY))
         assert lost.is_whole(server)
 
 
@@ -239,13 +244,13 @@ def test_a_hot_standby_stays_up_while_nobody_can_answer(lost: Lost) -> None:
     """Two ways of not knowing: no quorum, and nobody at all."""
     with lost.server("standby.signal", lost.command()) as server:
         server.start()
-        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None, 60)
+        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None)
         for safekeeper in lost.cluster.safekeepers[:2]:
             safekeeper.kill()
-        wait_until(lambda: "no quorum: 1 of 2" in server.log_text(), 60)
+        wait_until(lambda: "no quorum: 1 of 2" in server.log_text())
         assert server.sql("SELECT pg_is_in_recovery()")
         lost.cluster.safekeepers[2].kill()
-        wait_until(lambda: "no safekeeper answered" in server.log_text(), 60)
+        wait_until(lambda: "no safekeeper answered" in server.log_text())
         assert server.sql("SELECT pg_is_in_recovery()")
         for safekeeper in lost.cluster.safekeepers:
             safekeeper.start()
@@ -261,11 +266,11 @@ def test_a_padded_part_is_no_archived_segment(lost: Lost) -> None:
         assert "archive_mode = always" in server.log_text()
         server.configure({"restore_command": lost.command("--no-partial")})
         server.start()
-        wait_until(lambda: server.sql(NOT_IN_RECOVERY), 60)
+        wait_until(lambda: server.sql(NOT_IN_RECOVERY))
         assert not lost.is_whole(server)  # what it was asked for
     with lost.server("standby.signal", lost.command(), **archive) as server:
         server.start()
-        wait_until(lambda: "It is left out" in server.log_text(), 60)
+        wait_until(lambda: "It is left out" in server.log_text())
         assert server.sql("SELECT pg_is_in_recovery()")
         ready = (server.data / "pg_wal" / "archive_status").glob("*")
         restored = {path.name.partition(".")[0] for path in ready}
@@ -289,13 +294,13 @@ def test_a_server_killed_in_its_recovery_goes_on(lost: Lost) -> None:
     with lost.server("standby.signal", lost.command()) as server:
         launch(server, lost.command())
         spool = server.data / "pg_wal" / ".walkeeper_prefetch"
-        wait_until(lambda: len(list(spool.glob("*/*"))) > 2, 60)
+        wait_until(lambda: len(list(spool.glob("*/*"))) > 2)
         server.kill()
         server.start()
-        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None, 60)
+        wait_until(lambda: server.sql("SELECT to_regclass('filler')") is not None)
         server.pg_ctl("promote", "-w", "-t", "60")
         assert lost.is_whole(server)
-        wait_until(lambda: not spool.exists(), 20)
+        wait_until(lambda: not spool.exists())
         assert not list((server.data / "pg_wal").glob("*.walkeeper-*"))
 
 
@@ -312,9 +317,9 @@ def test_nothing_is_called_the_end_that_may_have_been_acknowledged(
         for safekeeper in cluster.safekeepers[1:]:
             safekeeper.kill()
         hanging = primary.psql("-c", "INSERT INTO t VALUES (1)")
-        wait_until(lambda: primary.sql(WAITS_FOR_THE_QUORUM), 30)
+        wait_until(lambda: primary.sql(WAITS_FOR_THE_QUORUM))
         end = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()::text"))
-        wait_until(lambda: lsn_of(cluster.flush_lsns().get(1, "0/0")) >= end, 30)
+        wait_until(lambda: lsn_of(cluster.flush_lsns().get(1, "0/0")) >= end)
         cluster.proposer.kill()
         primary.kill()
         hanging.communicate()
@@ -324,9 +329,9 @@ def test_nothing_is_called_the_end_that_may_have_been_acknowledged(
         try:
             with scene.server("recovery.signal", scene.command()) as server:
                 launch(server, scene.command())
-                wait_until(lambda: "may have been acknowledged" in server.log_text(), 60)
+                wait_until(lambda: "may have been acknowledged" in server.log_text())
                 cluster.settle()
-                wait_until(lambda: accepts(server) and server.sql(NOT_IN_RECOVERY), 60)
+                wait_until(lambda: accepts(server) and server.sql(NOT_IN_RECOVERY))
                 assert server.rows("SELECT n FROM t") == [(1,)]
         finally:
             backup.delete()
@@ -361,7 +366,7 @@ def test_a_backup_is_restored_to_a_time_on_each_of_three_timelines(
             settings = {"recovery_target_time": target, "recovery_target_action": "promote"}
             with scene.server("recovery.signal", scene.command(), **settings) as restored:
                 restored.start()
-                wait_until(lambda it=restored: it.sql(NOT_IN_RECOVERY), 60)  # type: ignore[misc]
+                wait_until(partial(restored.sql, NOT_IN_RECOVERY))
                 assert not any(journal.lost_in(restored) for journal in (*before, until))
                 assert not later.acknowledged & later.ids_in(restored), "it stopped at its target"
             before += [until, later]

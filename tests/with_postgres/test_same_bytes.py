@@ -90,7 +90,7 @@ def standby_of(
 
 def wait_replayed(standby: PostgresServer, end: str) -> None:
     replayed = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
-    wait_until(lambda: standby.sql(replayed), 40)
+    wait_until(lambda: standby.sql(replayed))
 
 
 def wait_received(primary: PostgresServer, directory: Path, end: str) -> None:
@@ -105,7 +105,7 @@ def wait_received(primary: PostgresServer, directory: Path, end: str) -> None:
         found = [path for path in directory.iterdir() if path.name.startswith(name)]
         return bool(found) and found[0].read_bytes()[:length] == expected
 
-    wait_until(is_there, 20)
+    wait_until(is_there)
 
 
 def test_standbys_and_pg_receivewal_stream_from_safekeepers_at_the_same_time(

@@ -20,7 +20,7 @@ MEMORY_MB_MAX = 150
 
 def only_survivor(proposers: list[Daemon]) -> Daemon:
     """Waits until one of them is left; the others ended with a reason."""
-    wait_until(lambda: sum(p.is_running for p in proposers) == 1, 60)
+    wait_until(lambda: sum(p.is_running for p in proposers) == 1)
     for ended in (p for p in proposers if not p.is_running):
         assert ended.ended() == 1
         assert "proposer" in ended.output().splitlines()[-1], ended.output()

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.postgres_server import PostgresServer, own
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Cluster
+from walkeeper_proposer.postgres.primary import STATUS_S
 
 pytestmark = pytest.mark.postgres
 
@@ -31,7 +32,7 @@ def standby(cluster: Cluster, number: int, **settings: str) -> Iterator[Postgres
     own(server.data)
     try:
         server.start()
-        wait_until(lambda: names(cluster, number) == [f"standby{number}"], 30)
+        wait_until(lambda: names(cluster, number) == [f"standby{number}"])
         yield server
     finally:
         server.delete()
@@ -64,7 +65,7 @@ def commit(cluster: Cluster, n: int, level: str = "remote_apply") -> subprocess.
 
 
 def returns(process: subprocess.Popen[str]) -> bool:
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=LIMIT_S)
     return process.returncode == 0 and "canceling" not in out
 
 
@@ -99,7 +100,7 @@ def test_remote_apply_waits_for_every_standby_that_is_there(strict: Cluster) -> 
         # So does one whose safekeeper leaves.
         quick.sql("SELECT pg_wal_replay_pause()")
         slow.start()
-        wait_until(lambda: names(strict, 1), 30)
+        wait_until(lambda: names(strict, 1))
         waiting = commit(strict, 103)
         assert hangs(waiting)
         strict.safekeepers[1].kill()
@@ -128,21 +129,21 @@ def test_what_queries_of_a_standby_look_at_is_not_vacuumed(
     primary.sql("CREATE TABLE t (n int)", "INSERT INTO t SELECT generate_series(1, 100)")
     feedback = {"hot_standby_feedback": "on", "wal_receiver_status_interval": "1s"}
     with standby(cluster, 3, **feedback) as server:
-        wait_until(lambda: server.sql("SELECT to_regclass('t')"), 30)
+        wait_until(lambda: server.sql("SELECT to_regclass('t')"))
         with server.connect() as query:
             query.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             query.execute("SELECT count(*) FROM t")
             own_xmin = query.execute("SELECT txid_snapshot_xmin(txid_current_snapshot())")
             (xmin,) = own_xmin.fetchone() or (0,)
-            wait_until(lambda: int(primary.sql(SLOT_XMIN) or 0) == xmin % 2**32, 30)
+            wait_until(lambda: int(primary.sql(SLOT_XMIN) or 0) == xmin % 2**32)
             for n in range(5):
                 primary.sql(f"INSERT INTO t VALUES ({1000 + n})")
             primary.sql("DELETE FROM t", "VACUUM t")
-            wait_until(lambda: server.sql("SELECT count(*) FROM t") == 0, 30)
+            wait_until(lambda: server.sql("SELECT count(*) FROM t") == 0)
             assert query.execute("SELECT count(*) FROM t").fetchone() == (100,)
             assert int(primary.sql(SLOT_XMIN)) == xmin % 2**32
-        wait_until(lambda: int(primary.sql(SLOT_XMIN)) > xmin % 2**32, 30)
-    wait_until(lambda: primary.sql(SLOT_XMIN) is None, 30)
+        wait_until(lambda: int(primary.sql(SLOT_XMIN)) > xmin % 2**32)
+    wait_until(lambda: primary.sql(SLOT_XMIN) is None)
 
 
 def test_remote_apply_is_told_soon(strict: Cluster) -> None:
@@ -152,4 +153,4 @@ def test_remote_apply_is_told_soon(strict: Cluster) -> None:
         began_s = time.monotonic()
         for n in range(100):
             writer.execute("INSERT INTO t VALUES (%s)", (n,))
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 100 * STATUS_S / 2

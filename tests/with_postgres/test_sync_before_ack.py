@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.waiting import LIMIT_S
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.journal import Journal
 from tests.with_postgres.traces import (
@@ -43,7 +44,7 @@ def traced(pid: int, output: Path) -> Iterator[None]:
         yield
     finally:
         strace.send_signal(signal.SIGINT)
-        strace.communicate(timeout=20)
+        strace.communicate(timeout=LIMIT_S)
 
 
 def test_no_append_response_leaves_before_the_fdatasync_that_covers_it(

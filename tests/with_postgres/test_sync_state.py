@@ -47,7 +47,11 @@ def test_it_is_seen_that_commits_do_not_wait_any_more(
     behind = "ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (other, walkeeper)'"
 
     def set_to(command: str) -> Callable[[], object]:
-        return lambda: (cluster.primary.sql(command), cluster.primary.reload())
+        def change() -> None:
+            cluster.primary.sql(command)
+            cluster.primary.reload()
+
+        return change
 
     asked(
         dsn,
@@ -72,14 +76,14 @@ def test_a_proposer_says_so_over_http(cluster: Cluster) -> None:
             text = answer.read().decode()
         return f'walkeeper_proposer_synchronous{{cluster="main"}} {value}' in text
 
-    wait_until(lambda: is_said("1.0"), 60)
+    wait_until(lambda: is_said("1.0"))
     with urlopen(f"http://{address}/status", timeout=10) as answer:
         assert json.load(answer)["sync_state"] == "sync"
     with urlopen(f"http://{address}/ready", timeout=10) as answer:
         assert answer.status == 200
     for safekeeper in cluster.safekeepers[:2]:
         safekeeper.kill()
-    wait_until(lambda: "commits hang: 1 of 2 safekeepers" in unready(address), 30)
+    wait_until(lambda: "commits hang: 1 of 2 safekeepers" in unready(address))
     with urlopen(f"http://{address}/metrics", timeout=10) as answer:
         assert 'walkeeper_proposer_quorum{cluster="main"} 0.0' in answer.read().decode()
 

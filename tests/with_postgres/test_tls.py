@@ -26,7 +26,7 @@ hostssl all          postgres 127.0.0.1/32  cert
 hostssl replication  postgres 127.0.0.1/32  cert
 """
 SIZES = (100, 8_100, 16_300, 16_400, 24_000, 65_000, 300_000)  # around a TLS record and more
-PAUSE_S_MAX = 10  # a keepalive would end a stall after 30 s
+PAUSE_S_MAX = 25  # a keepalive would end a stall after 30 s
 
 
 class TlsServer(PostgresServer):

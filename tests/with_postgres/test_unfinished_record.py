@@ -55,7 +55,7 @@ def lose_the_primary_inside_a_record(cluster: Cluster, primary: PostgresServer) 
         cluster.proposer.signal(signal.SIGSTOP)
         return committed(cluster) > next_segment
 
-    wait_until(is_far_enough, 60)
+    wait_until(is_far_enough)
     primary.kill()
     cluster.proposer.kill()
     assert committed(cluster) < min(next_segment + SEGMENT_BYTES, start + RECORD_BYTES)
@@ -103,5 +103,5 @@ def test_a_standby_and_pg_receivewal_go_on_behind_a_rebuilt_primary(
         switched = lsn_of(backup.sql("SELECT pg_switch_wal()"))
         cluster.wait_all_equal()
         name = segment_name(1, Lsn(switched - 1), SEGMENT_BYTES)
-        wait_until((received / name).exists, 60)
+        wait_until((received / name).exists)
         assert assert_same_wal(cluster.wal_dir(1), received, switched, SEGMENT_BYTES) > 1

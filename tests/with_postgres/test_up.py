@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.cluster import Daemon, walkeeper
 from walkeeper_cli.local.ports import free_port
 
@@ -43,10 +43,10 @@ class Up(Daemon):
         """stdout, as bash writes it; stderr is kept."""
         self._prefix = ("bash", "-c", f'exec "$@" > {output}', "bash")
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = LIMIT_S) -> None:
         self.wait_said(WELL, timeout_s)
 
-    def wait_said(self, text: str, timeout_s: float = 60.0) -> None:
+    def wait_said(self, text: str, timeout_s: float = LIMIT_S) -> None:
         def said() -> bool:
             assert text in self.output() or self.is_running, self.output()
             return text in self.output()
@@ -130,7 +130,7 @@ def test_an_up_that_nobody_reads_goes_on_and_detaches(
 ) -> None:
     up.read_by(output)
     up.start(wait=False)
-    wait_until(lambda: server.sql(SETTING) == ATTACHED, 60)
+    wait_until(lambda: server.sql(SETTING) == ATTACHED)
     server.sql("INSERT INTO t VALUES (4)")
     assert up.interrupt() == 0, up.output()
     assert server.sql(SETTING) == "" and not up.daemons()

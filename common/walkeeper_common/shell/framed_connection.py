@@ -35,8 +35,7 @@ class Owner(Protocol):
     of them, in whole frames, are done with. 0, and nothing done: `on_message` gets what they say.
     """
 
-    on_frames: TakeFrames
-
+    def on_frames(self, memory: bytearray, size: int, /) -> int: ...
     def on_message(self, message: Message) -> None: ...
 
     def on_closed(self, reason: str) -> None:

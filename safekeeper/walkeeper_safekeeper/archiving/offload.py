@@ -72,7 +72,6 @@ class OffloadedLog(Protocol):
     """What is archived."""
 
     cluster: str
-    folder: LogFolder
     driver: Driver
 
     @property
@@ -485,16 +484,17 @@ class _OlderWal:
 
 
 async def start_offload(
-    log: OffloadedLog, settings: ArchiveSettings, on_defect: Callable[[BaseException], None]
+    log: OffloadedLog,
+    folder: LogFolder,
+    settings: ArchiveSettings,
+    on_defect: Callable[[BaseException], None],
 ) -> Offload:
     """Nothing is asked of the archive yet: a log opens whether it answers or not."""
-    configuration = log.configuration
-    archive = open_archive(settings.url, log.cluster, configuration.system_id)
-    saved_lsn = await asyncio.to_thread(log.folder.load_archived, archive.store.url)
+    archive = open_archive(settings.url, log.cluster, log.configuration.system_id)
+    saved_lsn = await asyncio.to_thread(folder.load_archived, archive.store.url)
     offload = Offload(log, archive, settings, saved_lsn=saved_lsn, on_defect=on_defect)
-    archived = ArchivedWal(
-        archive, log.driver.store, offload.file_of, os.path.join(log.folder.path, FETCHED)
-    )
+    fetched = os.path.join(folder.path, FETCHED)
+    archived = ArchivedWal(archive, log.driver.store, offload.file_of, fetched)
     thread = WorkerThread(f"read the archive {log.cluster}", on_defect)
     offload.older = log.driver.older = _OlderWal(archived, thread)
     return offload
