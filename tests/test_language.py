@@ -253,6 +253,7 @@ def test_a_heading_may_ask_and_a_message_has_its_own_form() -> None:
     assert not broken_rules("What is new", Kind.HEADING)
     assert broken_rules("What is new") == {Rule.OPENER}
     assert not broken_rules("What is fenced? The deposed proposer.")
+    assert not broken_rules("**What is new.** The image.")
     assert broken_rules("Nobody leads", Kind.HEADING) == {Rule.OPENER}
     message = "cannot open the log: the disk is full; make room; start again"
     assert not broken_rules(message, Kind.MESSAGE)
@@ -359,7 +360,7 @@ comment. -->
   walkeeper up; whatever
   ```
 * Another item.
-> A quotation.
+> A quotation of `<OPTION>`.
 
 | A | table; of: cells |
 |---|---|
@@ -378,7 +379,7 @@ The end.
         (Kind.HEADING, 4, "What is new"),
         (Kind.PROSE, 6, "Read the guide; twice \nand `walkeeper up`."),
         (Kind.PROSE, 10, "An item\ngoes on:"),
-        (Kind.PROSE, 16, "Another item.\nA quotation."),
+        (Kind.PROSE, 16, "Another item.\nA quotation of `<OPTION>`."),
         (Kind.PROSE, 22, "The following is code."),
         (Kind.PROSE, 27, "An admonition."),
         (Kind.PROSE, 30, "The end."),

@@ -16,7 +16,7 @@ FENCE = re.compile(r"\s*(?:[*+-]\s+|\d+[.)]\s+)?(`{3,}|~{3,})")
 HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)\s*#*$")
 NO_PROSE = re.compile(r"\s*(\||<|!!!\s|\?\?\?\+?\s|\[[^\]]+\]:|(?:-{3,}|={3,}|\*{3,})\s*$)")
 ADMONITION = re.compile(r"\s*(?:!!!|\?\?\?\+?)\s")
-QUOTE = re.compile(r"\s{0,3}(>\s?)+")
+QUOTE = re.compile(r"^\s{0,3}(>\s?)+")
 INDENT = "    "
 IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 LINK = re.compile(r"\[([^\]]*)\](?:\([^)\s]*(?:\s+\"[^\"]*\")?\)|\[[^\]]*\])")

@@ -106,7 +106,8 @@ def violations(text: str, kind: Kind = Kind.PROSE) -> list[Violation]:
 
 def _opener(sentence: Sentence, kind: Kind) -> Iterator[str]:
     mask = sentence.masked
-    asks = kind is Kind.HEADING or mask.rstrip("\"')*_").endswith("?")
+    bold = mask.startswith("**") and mask.endswith("**")  # a heading that runs into its paragraph
+    asks = kind is Kind.HEADING or bold or mask.rstrip("\"')*_").endswith("?")
     # A semicolon begins a sentence of its own, except in a message's form.
     clauses = mask if kind is Kind.MESSAGE else CLAUSE.sub(";\n", mask)
     for clause in clauses.split(";\n"):
