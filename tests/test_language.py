@@ -258,6 +258,9 @@ def test_a_heading_may_ask_and_a_message_has_its_own_form() -> None:
     message = "cannot open the log: the disk is full; make room; start again"
     assert not broken_rules(message, Kind.MESSAGE)
     assert broken_rules(message) == {Rule.SEPARATORS}
+    long = "the log " + "and the disk " * 7
+    assert not broken_rules(f"{long}: {long}; {long}", Kind.MESSAGE)
+    assert broken_rules(long + "and the slot and", Kind.MESSAGE) == {Rule.LENGTH}
     assert broken_rules("what failed: why", Kind.MESSAGE) == {Rule.OPENER}
 
 

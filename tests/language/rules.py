@@ -65,6 +65,7 @@ OPENER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _BEFORE_SUBJECT = re.compile(r"""^\s*["'(\[*_]*""")
+PART = re.compile(r"[;:]\s+")
 CLAUSE = re.compile(r";\s+")
 
 # A word of ours, and the field's word for it. Only what is wrong wherever it stands.
@@ -127,8 +128,11 @@ def _imperative(sentence: Sentence, kind: Kind) -> Iterator[str]:
 
 
 def _length(sentence: Sentence, kind: Kind) -> Iterator[str]:
-    if words(sentence.masked) > WORDS_MAX:
-        yield f"{MEND[Rule.LENGTH]}; this one has {words(sentence.masked)}"
+    # Each part of a message, as in `what failed: why; what to do`, stands for a sentence.
+    parts = PART.split(sentence.masked) if kind is Kind.MESSAGE else [sentence.masked]
+    longest = max(words(part) for part in parts)
+    if longest > WORDS_MAX:
+        yield f"{MEND[Rule.LENGTH]}; this one has {longest}"
 
 
 def _separators(sentence: Sentence, kind: Kind) -> Iterator[str]:
