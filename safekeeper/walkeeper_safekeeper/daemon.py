@@ -123,10 +123,10 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     if is_loopback(host):
         return
     if settings.allow_unauthenticated:
-        logger.warning("no authentication: whoever reaches %s can read and write the WAL", host)
+        logger.warning("no authentication: all that reach %s can read and write the WAL", host)
         return
     raise Refused(
-        f"--listen {host} is not loopback and this version has no authentication: whoever reaches "
-        "the port can read and write the WAL. Listen on 127.0.0.1, or say --allow-unauthenticated "
-        "on a network that you trust"
+        f"--listen {host} is not loopback, and this version has no authentication: a client that "
+        "reaches the port can read and write the WAL; listen on 127.0.0.1, or add "
+        "--allow-unauthenticated on a network that you trust"
     )

@@ -163,7 +163,7 @@ def prune(
     )
     if not safekeepers:
         click.echo(
-            "slots, standbys and members of the log were not asked: that is for --safekeepers",
+            "the WAL that slots, standbys and members need may be among it: add --safekeepers",
             err=True,
         )
     for found in pruning.objects if dry_run else ():

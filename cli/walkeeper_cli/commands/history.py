@@ -170,7 +170,7 @@ def find(
     from walkeeper_cli.history.reading import opened
 
     if (what is None) == (xid is None):
-        raise click.UsageError("say what to find (drop, truncate, delete, rewrite, all) or --xid")
+        raise click.UsageError("name the event (drop, truncate, delete, rewrite, all) or --xid")
     with opened(source) as archive:
         names = archive.names(named)
         found = search(archive, what, xid, relation, min_rows, names)

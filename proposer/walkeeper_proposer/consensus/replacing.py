@@ -196,9 +196,8 @@ def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Config
             return None
         if not same and not (goal.instead and goal.leaving == member_id(current.leaving)):
             raise Refused(
-                f"a replacement is under way, {shown_change(current)} at {current.address}: one at "
-                "a time. Repeat its command to finish it, or, if that newcomer is lost, say "
-                "--instead"
+                f"a replacement is under way, {shown_change(current)} at {current.address}: repeat "
+                "its command to finish it, or, if that newcomer is lost, add --instead"
             )
         return joint(current, leaving=current.leaving, joining="", address="")
     leaving = [member for member in current.members if member_id(member) == goal.leaving]

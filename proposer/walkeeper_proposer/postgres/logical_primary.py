@@ -307,7 +307,7 @@ class LogicalPrimary(Primary):
             except WalkeeperError as error:
                 if str(error) != told:
                     told = str(error)
-                    logger.warning("which tables are published cannot be asked: %s", error)
+                    logger.warning("cannot read which tables are published: %s", error)
                 continue
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:
