@@ -271,6 +271,8 @@ def test_a_code_span_a_placeholder_and_an_address_are_a_word_each() -> None:
     assert [words(s.masked) for s in sentences("Run ``a `b` c`` and `d e f` \u2013 {x} %s.")] == [6]
     assert not broken_rules("At 12:30, host:5454 serves 1\u20133 logs: those of the archive.")
     assert not broken_rules("There are two; they are named as follows:")
+    assert not broken_rules("Azure: the account's name;")
+    assert broken_rules("Azure: the account's name; the key") == {Rule.SEPARATORS}
 
 
 def test_sentences_end_where_a_reader_sees_it() -> None:

@@ -61,8 +61,8 @@ def words(mask: str) -> int:
 
 
 def separators(mask: str) -> int:
-    """Count semicolons, colons and dashes, but not the colon that introduces a list."""
-    return len(SEPARATOR.findall(mask.rstrip("*_ ").removesuffix(":")))
+    """Count semicolons, colons and dashes, but not one that introduces a list or ends its item."""
+    return len(SEPARATOR.findall(mask.rstrip("*_ ").rstrip(":;")))
 
 
 def normalised(text: str) -> str:
