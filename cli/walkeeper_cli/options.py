@@ -1,4 +1,4 @@
-"""What options may hold (sizes, durations, addresses) and where their values come from.
+"""Types of option values (sizes, durations, addresses) and the sources of these values.
 
 Every option is looked up in this order: the command line, the environment (WALKEEPER_DATA_DIR for
 --data-dir), the TOML file of --config, the default.
@@ -24,7 +24,7 @@ else:
 
 SIZE_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 DURATION_UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-SIZE_MAX = (1 << 63) - 1  # what an offset in a file can be
+SIZE_MAX = (1 << 63) - 1  # the greatest offset in a file
 DURATION_S_MAX = 3650 * 86400.0  # clocks and sleeps take no more than 292 years
 SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 APPLICATION_NAME_BYTES_MAX = 63
@@ -65,12 +65,12 @@ class Duration(ParamType):
 
 
 class Timeout(Duration):
-    """A duration that somebody can answer in."""
+    """A duration greater than zero."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         duration_s = super().convert(value, param, ctx)
         if not duration_s:
-            self.fail(f"{value!r}: nothing happens in no time", param, ctx)
+            self.fail(f"{value!r}: the timeout must be greater than 0", param, ctx)
         return duration_s
 
 
@@ -125,7 +125,7 @@ class HostPorts(ParamType):
         addresses = tuple(HostPort().convert(item, param, ctx) for item in items)
         if twice := {address for address in addresses if addresses.count(address) > 1}:
             self.fail(
-                f"{shown_address(min(twice))} is there twice; each safekeeper once", param, ctx
+                f"{shown_address(min(twice))} is there twice; name each safekeeper once", param, ctx
             )
         return addresses
 
@@ -160,7 +160,7 @@ class SlotName(ParamType):
 
 
 class Dsn(ParamType):
-    """What libpq takes as a connection string, its service included."""
+    """A connection string of libpq, service included."""
 
     name = "dsn"
 
@@ -175,7 +175,7 @@ class Dsn(ParamType):
 
 
 class ClusterName(ParamType):
-    """It becomes a folder's name on every safekeeper."""
+    """A name that is a folder's name on every safekeeper."""
 
     name = "name"
 
@@ -198,8 +198,11 @@ class EnvironmentOption(click.Option):
             self.envvar = f"WALKEEPER_{name.upper()}"
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """An empty path, as of a variable that a script forgot to set, would be this directory; one
-        with the end of a line in it, as from a file of another system, one beside that is meant."""
+        """Refuse a path that is empty or has control characters.
+
+        An empty path, as of a variable that a script forgot to set, would be this directory. A path
+        with the end of a line in it, as from a file of another system, would be another one.
+        """
         if isinstance(self.type, click.Path) and isinstance(value, str):
             if not value:
                 raise click.BadParameter("the path is empty", ctx, self)
@@ -209,7 +212,7 @@ class EnvironmentOption(click.Option):
 
 
 def option(*declarations: str, **keywords: Any) -> Callable[[Function], Function]:
-    """click.option, also from the environment and the TOML file."""
+    """Return a click.option that also reads the environment and the TOML file."""
     return click.option(*declarations, cls=EnvironmentOption, **keywords)
 
 
@@ -229,7 +232,7 @@ def _keep_log_level(ctx: click.Context, param: click.Parameter, value: str | Non
 
 
 def config_option(function: Function) -> Function:
-    """--config behind the command's name too; read before every other option."""
+    """Add --config, also after the command's name; it is read before every other option."""
     return option(
         "--config",
         type=click.Path(exists=True, dir_okay=False),
@@ -241,7 +244,7 @@ def config_option(function: Function) -> Function:
 
 
 def log_level_option(function: Function) -> Function:
-    """--log-level behind a daemon's name too."""
+    """Add --log-level, also after a daemon's name."""
     return option(
         "--log-level",
         type=click.Choice(LOG_LEVELS, case_sensitive=False),
@@ -262,8 +265,8 @@ dsn_option = option(
     type=Dsn(),
     required=True,
     metavar="DSN",
-    help="The primary, as libpq takes it: 'host=db1 user=walkeeper', postgresql://…, service=…. "
-    "Passwords are better kept in ~/.pgpass. '' takes all from PGHOST, PGUSER, ….",
+    help="The primary, for libpq: 'host=db1 user=walkeeper', postgresql://…, service=…. "
+    "Keep passwords in ~/.pgpass. An empty DSN takes all from PGHOST, PGUSER, ….",
 )
 http_option = option(
     "--http",
@@ -277,21 +280,24 @@ cluster_option = option(
     default="main",
     show_default=True,
     metavar="NAME",
-    help="Which log.",
+    help="The name of the log.",
 )
 
 
 def default_name(cluster: str) -> str:
-    """What a cluster's slot and proposer are called unless told otherwise."""
+    """Return the default name of a cluster's slot and proposer."""
     return "walkeeper" if cluster == "main" else f"walkeeper_{cluster}"
 
 
 def slot_of(slot: str | None, cluster: str) -> str:
-    """--slot, or the default; a cluster's name may hold what a slot's may not (- and .)."""
+    """Return --slot or the default, with _ for the - and . that a slot's name may not have.
+
+    Raise UsageError if the name is not possible for a slot.
+    """
     name = slot or default_name(cluster).replace("-", "_").replace(".", "_")
     if not SLOT_NAME.fullmatch(name):
         raise click.UsageError(
-            f"cluster {cluster!r} gives the slot name {name!r}, which PostgreSQL does not allow "
-            "(a-z, 0-9 and _): name one with --slot, the same for create and proposer"
+            f"cluster {cluster!r} gives the slot name {name!r}, which PostgreSQL does not allow: "
+            "name a slot of a-z, 0-9 and _ with --slot, the same for create and proposer"
         )
     return name

@@ -80,7 +80,7 @@ def open_archive(url: str, cluster: str = "main", system_id: int | None = None) 
             shown = ", ".join(map(str, found))
             raise ArchiveError(
                 f"{store.url}/{cluster} holds the archives of {len(found)} database systems "
-                f"({shown}): say which with --system-id"
+                f"({shown}): choose with --system-id"
             )
         system_id = found[0]
     return Archive(store, cluster, system_id)

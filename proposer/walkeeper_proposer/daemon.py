@@ -37,7 +37,7 @@ NEW_ELECTION_PAUSE_S = (0.1, 1.0)
 
 
 def run(settings: ProposerSettings) -> int:
-    """Returns the exit code."""
+    """Run the daemon; return the exit code."""
     return run_daemon(lambda: _main(settings), log_level=settings.log_level)
 
 
@@ -79,7 +79,7 @@ async def _main(settings: ProposerSettings) -> int:
 def _with_newcomer(
     addresses: tuple[Address, ...], configuration: Configuration | None
 ) -> tuple[Address, ...]:
-    """A member that joined since this process was started is reached all the same."""
+    """Add the address of a member that joined since this process was started."""
     if configuration is None or not configuration.address:
         return addresses
     joined = parse_address(configuration.address)
@@ -92,7 +92,7 @@ def _with_newcomer(
 
 
 def _refuse_or_go_on(stop: Stop) -> None:
-    """Raises unless a new proposer, with a new id, is to try."""
+    """Raise Deposed or Refused, unless a new proposer, with a new id, is to try."""
     match stop.outcome:
         case Outcome.NEW_ELECTION:
             logger.warning("a new election is needed: %s", stop.text)
@@ -180,7 +180,7 @@ class _Life:
         self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Stop:
-        """Until the core stops. Raises what the primary's shell raises."""
+        """Run until the core stops; raise the errors of the primary's shell."""
         try:
             async with asyncio.TaskGroup() as group:
                 links = self._links.run(self._on_link, self._driver.acknowledge_at_once)
@@ -198,7 +198,7 @@ class _Life:
         return self._stop.result()
 
     def _on_link(self, event: Event) -> None:
-        """Everything is the core's, but what concerns the consumers of changes alone."""
+        """Pass an event to the core, or news of consumers' slots to the logical primary."""
         if isinstance(event, Received) and isinstance(event.message, ConsumerSlots):
             if isinstance(self.primary, LogicalPrimary):
                 self.primary.on_consumer_slots(event.message)

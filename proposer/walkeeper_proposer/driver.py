@@ -2,7 +2,7 @@
 
     post(event)     steps the core and performs what it wants, at once and in order
 
-Deterministic: clock, randomness, sockets and PostgreSQL are ports; the simulator runs this code.
+It is deterministic. Clock, randomness, sockets and PostgreSQL are ports; the simulator runs this.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PrimaryPort(Protocol):
     """The primary; PrimaryRead, WalArrived and PrimaryLost come back as events."""
 
     def identify(self) -> None:
-        """PrimaryIdentified follows, unless the connection is lost."""
+        """Identify the primary; PrimaryIdentified follows, unless the connection is lost."""
         ...
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None: ...
@@ -68,7 +68,7 @@ class PrimaryPort(Protocol):
 class Surroundings(Protocol):
     def after(self, delay_s: float, what: Callable[[], None]) -> None: ...
     def uniform(self, low: float, high: float) -> float:
-        """A random number; two candidates must not draw the same ones."""
+        """Return a random number; two candidates must not draw the same ones."""
         ...
 
     def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
@@ -87,7 +87,7 @@ class Driver:
         around: Surroundings,
         announce_s: float = ANNOUNCE_S,
     ) -> None:
-        """`announce_s` 0: each commit waits for standbys, which must hear of it at once."""
+        """Make a driver; with `announce_s` 0, standbys learn of each commit at once."""
         self.core, self._announce_s = core, announce_s
         self._links, self._primary, self._around = links, primary, around
         self._events: deque[Event] = deque()
@@ -95,9 +95,10 @@ class Driver:
         self._steady: Steady | None = None  # while no other event comes
 
     def acknowledge_at_once(self, link: int, memory: bytearray, size: int) -> int:
-        """The way of most acks, from the socket to the primary with nothing in between: it is what
-        `post` does in more steps. `size`, or 0, and nothing done: `post` has to see the messages
-        that the first `size` bytes of `memory` are."""
+        """Report received acks to the primary, without a step in between.
+
+        This is the fast path of `post`. Return `size`, or 0, with no effect, if `post` has to
+        handle the messages in `memory[:size]`."""
         steady = self._steady or self._become_steady()
         if steady is None or self._is_running:
             return 0
@@ -107,7 +108,7 @@ class Driver:
         if told_lsn:
             self._is_running = True
             try:
-                self._primary.report(told_lsn, steady.feedback)  # what a commit waits for
+                self._primary.report(told_lsn, steady.feedback)  # commits wait for this
             finally:
                 self._is_running = False
         if steady.goes_on or self._events:
@@ -115,8 +116,9 @@ class Driver:
         return size
 
     def _send_at_once(self, begin_lsn: Lsn, wal: memoryview) -> bool:
-        """The same for WAL, from the primary to all safekeepers. False, and nothing done: the core
-        has to see it."""
+        """Send WAL of the primary to all safekeepers, without a step in between.
+
+        Return False, with no effect, if the core has to handle it."""
         steady = self._steady or self._become_steady()
         frame = None if steady is None else steady.on_wal(begin_lsn, wal)
         if steady is None or frame is None:

@@ -38,7 +38,7 @@ class _Link:
 
 
 class _LinkOwner:
-    """What one connection says goes to the core while it is the link's current one."""
+    """The owner of one connection; it passes messages on while that is the link's current one."""
 
     def __init__(self, link: _Link, post: Callable[[Event], None], take: TakeLinksFrames) -> None:
         self._link, self._post = link, post
@@ -67,8 +67,10 @@ class SafekeeperLinks:
         self._packed_bytes = 0
 
     async def run(self, post: Callable[[Event], None], take: TakeLinksFrames) -> None:
-        """`take` gets what was received, with the link's number, as `Owner.on_frames` does; `post`
-        takes LinkUp, LinkLost, and Received of what `take` left."""
+        """Keep all links up until cancelled.
+
+        `take` gets received bytes with the link's number, as `Owner.on_frames` does. `post` gets
+        LinkUp, LinkLost, and Received for messages that `take` left."""
         self._post, self._take = post, take
         async with asyncio.TaskGroup() as group:
             for link in self._links:
@@ -107,7 +109,7 @@ class SafekeeperLinks:
                     lambda: FramedConnection(lambda _: _LinkOwner(link, self._post, self._take)),
                     *link.address,
                 )
-            except UnicodeError as error:  # of an address that another safekeeper told us
+            except UnicodeError as error:  # an address from another safekeeper
                 raise OSError(f"this cannot be a host's name: {error}") from error
         _set_socket_options(transport)
         connection.greet(transport)
@@ -115,7 +117,7 @@ class SafekeeperLinks:
         self._post(LinkUp(link.number))
 
     def send(self, link: int, message: Message) -> None:
-        """Dropped if the link is down: LinkLost was posted, or is about to be."""
+        """Send a message; drop it if the link is down, as LinkLost is posted then."""
         connection = self._links[link].connection
         if connection is None:
             return
@@ -125,7 +127,7 @@ class SafekeeperLinks:
         connection.write(self._packed, self._packed_bytes)
 
     def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
-        """A packed message, to each of them as `send` does it."""
+        """Send a packed message on each of these links, as `send` does."""
         for link in links:
             connection = self._links[link].connection
             if connection is not None:

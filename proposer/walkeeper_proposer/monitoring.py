@@ -1,4 +1,4 @@
-"""What a proposer says over --http: who it leads and how far they are. Reads, decides nothing."""
+"""A proposer's --http: its state and its members' positions. It reads and never decides."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def endpoints(
     spooled_bytes: Callable[[], int],
     sync_state: SyncState,
 ) -> Endpoints:
-    """For `serve_http`; `core` is the proposer of the current life, and `addresses` are those of
-    its links: more than the settings', once another member has joined. `spooled_bytes` are those
-    of transactions that are open at the primary of a logical log."""
+    """Return the endpoints for `serve_http`. `core` returns the proposer of the current life.
+    `addresses` are its links', more than the settings' once a member has joined. `spooled_bytes`
+    counts transactions that are open at the primary of a logical log."""
 
     def not_ready() -> str | None:
         leader = core().leader

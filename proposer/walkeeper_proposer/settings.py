@@ -1,4 +1,4 @@
-"""What `walkeeper proposer` was told."""
+"""The settings of `walkeeper proposer`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ProposerSettings:
     resume: bool = False
     unsafe_settings: bool = False
     apply_quorum: bool = True
-    publications: tuple[str, ...] = ()  # of a logical log; none: physical
+    publications: tuple[str, ...] = ()  # a logical log's; empty for a physical one
     messages: bool = False  # with pg_logical_emit_message's
-    spool_directory: str | None = None  # of transactions that are open at the primary
+    spool_directory: str | None = None  # for transactions that are open at the primary
     spool_bytes_max: int = 4 << 30
     log_level: str = "INFO"

@@ -1,9 +1,9 @@
 """`settle`: one election without a primary behind it (docs/steps.md#settle). Shell.
 
-The first try fences whoever leads. One that was deposed tries again as a new proposer, but then
-waits for a live one like everybody else: two `settle`s at once end at one LSN, and a proposer
-that was started meanwhile is not fenced a second time. One whose members changed, because
-`replace` goes on as soon as an election has brought the newcomer to the end, tries again at once.
+The first try fences the current leader. After a deposition `settle` tries again as a new proposer,
+but then waits for a live one like any proposer. So two `settle`s at once end at one LSN, and do not
+fence a proposer that was started meanwhile. After a change of members `settle` tries again at once:
+`replace` goes on as soon as an election has brought the newcomer to the end.
 """
 
 from __future__ import annotations
@@ -84,10 +84,11 @@ async def settle(
     timeout_s: float,
     linger_s: float = LINGER_S,
 ) -> Settled:
-    """Where the log of `cluster` ends. Refused: no quorum in time, or somebody else leads.
+    """Settle the log of `cluster`; return its end.
 
-    `linger_s`: how long members are waited for that can be reached and do not have all of it, when
-    a quorum has. Somebody who cannot be reached is waited for a second at most.
+    Raise Refused if there is no quorum in time, or if another proposer leads. `linger_s`: how long
+    to wait for reachable members that lag, once a quorum has all. The wait for unreachable members
+    is a second at most.
     """
     linger_ticks = min(math.ceil(linger_s / HEARTBEAT_S), int(timeout_s / HEARTBEAT_S / 2))
     purpose = Purpose.SEAL if seal else Purpose.SETTLE
@@ -121,8 +122,9 @@ async def settle(
 
 
 def who_is_missing(core: Proposer) -> str:
-    """What this election lacks. A vote quorum knows where the log ends; an ack quorum, which may
-    be the greater one, has to keep it there."""
+    """Return the text for the members that this election lacks.
+
+    A vote quorum knows the end of the log. An ack quorum, which may be greater, has to keep it."""
     configuration = core.configuration
     if configuration is None:
         return "no safekeeper answered with a log; see `walkeeper status`"

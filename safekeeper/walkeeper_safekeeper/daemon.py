@@ -31,7 +31,7 @@ PROPOSERS_MAX = 400
 
 
 def run(settings: SafekeeperSettings) -> int:
-    """Returns the exit code."""
+    """Run the daemon; return the exit code."""
     return run_daemon(lambda: _main(settings), log_level=settings.log_level)
 
 
@@ -48,7 +48,7 @@ async def _main(settings: SafekeeperSettings) -> int:
 
 async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None:
     if settings.archive is not None:
-        open_store(settings.archive.url)  # Refused before a port is open, not at the first segment
+        open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
     numbers = itertools.count(1)
     proposers_max = connections_allowed(PROPOSERS_MAX)
@@ -88,7 +88,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
 
 
 def refuse_proposer(transport: asyncio.Transport, proposers_max: int) -> None:
-    """Asking again may help: the links of proposers and of commands do."""
+    """Refuse a connection; a retry, as proposers and commands make, may succeed."""
     text = f"{proposers_max} connections of proposers and commands are open already"
     logger.warning("refused %s: %s", peer_name(transport), text)
     transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
@@ -98,8 +98,10 @@ def refuse_proposer(transport: asyncio.Transport, proposers_max: int) -> None:
 def start_in(
     group: asyncio.TaskGroup, work: Coroutine[object, object, None], name: str
 ) -> asyncio.Task[None]:
-    """RemoteProtocolError, which closes the connection, when the group is ending: proposers are
-    heard until the last log is closed, and a request then is no defect."""
+    """Start a task in the group; raise RemoteProtocolError if the group is ending.
+
+    That error closes the connection. Proposers stay connected until the last log is closed, and a
+    request then is no defect."""
     try:
         return group.create_task(work, name=name)
     except RuntimeError:
@@ -123,10 +125,10 @@ def _refuse_open_door(settings: SafekeeperSettings) -> None:
     if is_loopback(host):
         return
     if settings.allow_unauthenticated:
-        logger.warning("no authentication: whoever reaches %s can read and write the WAL", host)
+        logger.warning("no authentication: all that reach %s can read and write the WAL", host)
         return
     raise Refused(
-        f"--listen {host} is not loopback and this version has no authentication: whoever reaches "
-        "the port can read and write the WAL. Listen on 127.0.0.1, or say --allow-unauthenticated "
-        "on a network that you trust"
+        f"--listen {host} is not loopback, and this version has no authentication: a client that "
+        "reaches the port can read and write the WAL; listen on 127.0.0.1, or add "
+        "--allow-unauthenticated on a network that you trust"
     )

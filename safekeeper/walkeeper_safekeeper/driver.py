@@ -1,14 +1,14 @@
 """Performs the acceptor's effects, in order, on one log's disk and connections.
 
-    post(event)     steps the core and performs what it wants, at once unless the disk is in the way
+    post(event)     steps the core and performs its effects, at once if the disk is free
 
-A `Persist` or a `TruncateWal` holds back everything behind it, effects and events, until it is
-done. WAL is written in groups: what has arrived while one group was being written and synced is
-the next one, so there is one write and one fdatasync a group and no timer (BookKeeper's 2 ms
-group wait helps spinning disks only). All that changes the log runs on one `Worker`, in order;
-reads and allocation have their own, so that neither a reader nor a new segment stops the writer.
+A `Persist` or a `TruncateWal` holds back all later effects and events until it is done. The driver
+writes WAL in groups, with one write and one fdatasync for each. WAL that arrives during one group
+is the next group, so there is no timer (BookKeeper's 2 ms group wait helps spinning disks only).
+All changes of the log run on one `Worker`, in order. Reads and allocation have their own workers,
+so that neither a reader nor a new segment stops the writer.
 
-Deterministic: no clock, no threads, no I/O of its own; the simulator runs this very code.
+It is deterministic, without clock, threads and I/O of its own. The simulator runs this very code.
 """
 
 from __future__ import annotations
@@ -67,18 +67,20 @@ class Worker(Protocol):
     def submit(
         self, job: Callable[[], object], done: Callable[[object], None], *, brief: bool = False
     ) -> None:
-        """`done` gets the job's result, or the WalkeeperError that it raised. A `brief` job does
-        no more than one small write and its fdatasync: it may hold up the loop."""
+        """Run a job; call `done` with its result, or with the WalkeeperError that it raised.
+
+        A `brief` job makes at most one small write with its fdatasync, and may block the loop."""
         ...
 
     def at_once(self) -> Pace | None:
-        """Until the next `submit`, brief jobs may hold up the loop without being submitted, at this
-        pace. None: other jobs are before them, or they should not."""
+        """Return the pace of brief jobs that may run on the loop, unsubmitted, until a `submit`.
+
+        Return None if other jobs are before them, or if they should not block the loop."""
         ...
 
 
 class Surroundings(Protocol):
-    """What the driver tells; all of it returns at once."""
+    """The driver's port to its surroundings; every method returns at once."""
 
     def send(self, connection: int, message: Message) -> None: ...
     def commit_moved(self, commit_lsn: Lsn) -> None: ...
@@ -90,7 +92,7 @@ class OlderWal(Protocol):
     """WAL that is no longer in the store: an archive."""
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        """`done` gets the bytes, or a WalkeeperError."""
+        """Read [begin_lsn, end_lsn); call `done` with the bytes or a WalkeeperError."""
         ...
 
 
@@ -98,7 +100,7 @@ class KeepsOrphans(Protocol):
     """Where what is cut goes: orphans.py."""
 
     def keep(self, store: WalStore, history: History, begin_lsn: Lsn) -> str | None:
-        """Durable when it returns; a text for the operator. Raises nothing."""
+        """Copy the WAL to cut, durably; return a text for the operator, or None. Raise nothing."""
         ...
 
 
@@ -124,7 +126,7 @@ class Driver:
         self._effects: deque[Effect] = deque()
         self._is_held = self._is_running = False
         self._steady: Steady | None = None  # while no event comes
-        self._tail: Tail | None = None  # which that writes
+        self._tail: Tail | None = None  # the tail that it writes to
         self._closing: Callable[[object], None] | None = None
         self._queued: deque[WriteWal] = deque()
         self._queued_bytes = 0
@@ -135,7 +137,7 @@ class Driver:
         self._followed = acceptor.durable.history  # by the names of the store's files
         self._whole = WholeRecords()
         self._looked_at: tuple[Lsn, int] | None = None  # commit_lsn and truncations, of `_whole`
-        self._prepared_lsn = ZERO_LSN  # the last segment whose successor was asked for
+        self._prepared_lsn = ZERO_LSN  # the last segment whose successor was requested
 
     @property
     def is_busy(self) -> bool:
@@ -155,17 +157,16 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way or waiting: the log may be closed."""
+        """No work is under way or waiting: the log may be closed."""
         busy = self._is_held or self._is_writing or self._queued or self._events or self._effects
         return not busy
 
     def append_at_once(self, connection: int, answer: Answer, memory: bytearray, size: int) -> int:
-        """The way of most WAL: from the socket to the disk and back, with nothing in between.
+        """Write received WAL to the disk and acknowledge it, without a step in between.
 
-        It is what `post` does in more steps, while nothing is under way and the disk is quick.
-        `answer` gets the acknowledgement's frame. How many of the first `size` bytes of `memory`,
-        of which there are few, are done with, in whole frames; 0, and nothing done: `post` has to
-        see the messages that they are.
+        This is the fast path of `post`, while no other work is under way and the disk is quick.
+        `answer` gets the acknowledgement's frame. Return the number of bytes of `memory[:size]`,
+        in whole frames, that are done. Return 0, with no effect, if `post` has to handle them.
         """
         steady = self._steady
         if steady is None and size > APPEND_FRAME_BYTES:  # no heartbeat, which would write nothing
@@ -233,7 +234,7 @@ class Driver:
             case Send(connection, message):
                 self._around.send(connection, message)
             case WriteWal() if self._is_refusing:
-                pass  # it lies behind WAL that had no space, which the core does not know yet
+                pass  # it follows WAL that had no space, as the core will learn
             case WriteWal():
                 self._queued.append(effect)
                 self._queued_bytes += len(effect.payload)
@@ -258,9 +259,9 @@ class Driver:
                 assert_never(effect)
 
     def _persist(self, state: Durable) -> str | None:
-        """A cut that is announced still goes by the old history; it comes before the new one.
+        """Save the control file; a truncation that it announces still uses the old history.
 
-        What it takes is kept before it is announced: after that a start finishes the cut.
+        Copy the WAL to truncate before the announcement: afterwards a start finishes the cut.
         """
         text = None
         if state.truncating_to is not None and self.orphans is not None:
@@ -297,7 +298,7 @@ class Driver:
         self._writer.submit(self._append_group, self._written, brief=is_brief)
 
     def _append_group(self) -> Range:
-        """The writer's job. The group is what has arrived when the disk is free, no sooner."""
+        """Write a group, as the writer's job: all WAL that has arrived by the job's start."""
         begin_lsn, buffers, size = self._queued[0].begin_lsn, list[Buffer](), 0
         while self._queued and size < GROUP_BYTES_MAX:
             buffers.append(self._queued.popleft().payload)
@@ -321,7 +322,7 @@ class Driver:
         self._prepare_ahead(end_lsn)
 
     def _prepare_ahead(self, written_lsn: Lsn) -> None:
-        """Have the next segment allocated before the writer needs it."""
+        """Submit the allocation of the next segment before the writer needs it."""
         segment = written_lsn.round_down(self.store.segment_bytes)
         if segment > self._prepared_lsn:
             self._prepared_lsn = segment
@@ -360,7 +361,7 @@ class Driver:
         self._read_wal(begin_lsn, read.end_lsn, done)
 
     def _read_wal(self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[object], None]) -> None:
-        """What retention took is read from the archive, on that one's own thread."""
+        """Read WAL from the disk, or removed WAL from the archive, on the archive's own thread."""
 
         def finish(result: object) -> None:
             if isinstance(result, WalRemoved) and self.older is not None:
@@ -373,7 +374,7 @@ class Driver:
     def read_committed(
         self, begin_lsn: Lsn, end_lsn: Lsn, done: Callable[[Buffer | WalkeeperError], None]
     ) -> None:
-        """For PostgreSQL clients: a committed range, looked at again when its bytes are here."""
+        """Read a committed range for PostgreSQL clients; check again when its bytes are here."""
         truncations = self.acceptor.truncations
 
         def finish(result: object) -> None:
@@ -396,7 +397,7 @@ class Driver:
         return min(self._whole.end_lsn, self.acceptor.commit_lsn)
 
     def find_whole(self, done: Callable[[WalkeeperError | None], None]) -> bool:
-        """Looks how far `whole_lsn` goes now; False if nothing has happened since the last look."""
+        """Look how far `whole_lsn` goes now; return False if it cannot have moved since."""
         at = self.acceptor.commit_lsn, self.acceptor.truncations
         if at == self._looked_at:
             return False

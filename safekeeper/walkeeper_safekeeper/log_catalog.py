@@ -1,7 +1,7 @@
 """The logs of one safekeeper: opened at start, created by `walkeeper create`, shown by `status`.
 
-The asyncio shell's index by cluster name. A log that cannot be opened (a damaged control file or
-segment) does not keep the others from being served: it answers every request with its reason.
+The asyncio shell's index by cluster name. A damaged control file or segment keeps only its own
+log from opening. The catalogue answers every request for that log with the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogCatalog:
         self._creating = asyncio.Lock()
 
     async def open_all(self) -> None:
-        """Every log below the data directory. Raises only if there are some and all are broken."""
+        """Open every log below the data directory; raise only if all of them are broken."""
         names = self._found()
         for cluster in names:
             try:
@@ -78,8 +78,10 @@ class LogCatalog:
             raise Refused("; ".join(self._broken.values()))
 
     def _found(self) -> list[str]:
-        """The folders that hold a log, and those that may: what cannot be looked at is not taken
-        for absent, because a member without its log is told to be replaced."""
+        """Return the folders that hold a log, and those that may.
+
+        An unreadable folder does not count as absent, since a member without its log has to be
+        replaced."""
         entries = [e for e in os.scandir(self._data_dir) if CLUSTER_NAME.fullmatch(e.name)]
         return sorted(e.name for e in entries if e.is_dir() and _may_hold_log(e))
 
@@ -114,22 +116,22 @@ class LogCatalog:
         return LogFolder(path, folder, wal, OrphanShelf(os.path.join(path, "orphans")))
 
     def logs(self) -> Sequence[HostedLog]:
-        """Those that are served."""
+        """Return the logs that are served."""
         return [self._open[name] for name in sorted(self._open)]
 
     def broken(self) -> dict[str, str]:
-        """Those that could not be opened, with the reason; or whose disk has failed since."""
+        """Return the reason for each log that failed to open, or whose disk has failed since."""
         failed = {log.cluster: log.driver.acceptor.failure for log in self.logs()}
         return {**self._broken, **{name: why for name, why in failed.items() if why}}
 
     async def close(self) -> None:
-        """A clean stop of every log."""
+        """Stop every log cleanly."""
         await asyncio.gather(*(log.close() for log in self._open.values()))
 
     # For the proposers' sessions
 
     def hosted(self, cluster: str) -> HostedLog | Reject:
-        """The log, or the Reject that says why there is none."""
+        """Return the log, or a Reject with the reason."""
         log = self._open.get(cluster)
         if log is not None:
             return log
@@ -146,7 +148,7 @@ class LogCatalog:
         return Reject(RejectCode.UNKNOWN_LOG, text, NO_BALLOT)
 
     async def administer(self, ask: AdminRequest) -> Message:
-        """Creation and status. Refused and StorageError become a Reject."""
+        """Answer requests for creation and status; turn Refused and StorageError into a Reject."""
         match ask:
             case LogQuery(cluster):
                 return self._state(cluster)
@@ -192,7 +194,7 @@ class LogCatalog:
         return self._state(ask.cluster)
 
     async def _join(self, ask: JoinLog) -> LogState:
-        """In the place of another member: an empty log that a proposer fills."""
+        """Begin an empty log in the place of another member; a proposer fills it."""
         existing = self._durable(ask.cluster)
         if existing is None:
             raise Refused(f"cluster {ask.cluster!r} was not prepared here")
@@ -205,7 +207,7 @@ class LogCatalog:
         return self._state(ask.cluster)
 
     async def _begin(self, cluster: str, durable: Durable) -> None:
-        """The first segment is there before the control file that promises it."""
+        """Make the first segment before the control file that promises it, and open the log."""
         folder = self._folder(cluster)
         await asyncio.to_thread(folder.create_wal, durable)
         await asyncio.to_thread(folder.save_control, durable)
@@ -213,7 +215,7 @@ class LogCatalog:
         self._prepared.pop(cluster, None)
 
     def _status(self, cluster: str) -> dict[str, object]:
-        """This safekeeper's part of `walkeeper status --json`."""
+        """Return this safekeeper's part of `walkeeper status --json`."""
         answer: dict[str, object] = {
             "id": self._acceptor_id,
             "version": program_version(),
@@ -227,11 +229,11 @@ class LogCatalog:
     # For the PostgreSQL sessions
 
     def clusters(self) -> Sequence[str]:
-        """Every cluster with a log here, also one that cannot be served now."""
+        """Return every cluster with a log here, broken ones included."""
         return sorted({*self._open, *self._broken, *self._prepared})
 
     def logical_databases(self) -> Mapping[str, str]:
-        """Of the logical logs that can be served now, by cluster; "" while it is not known."""
+        """Return the database of each logical log that is served, or "" while it is unknown."""
         logs = ((name, self._open[name].logical) for name in sorted(self._open))
         return {
             name: log.settings.database if log.settings is not None else ""
@@ -240,7 +242,7 @@ class LogCatalog:
         }
 
     def open_log(self, cluster: str) -> HostedLog:
-        """Of one of `clusters()`. Refused, with the reason, while it cannot be served."""
+        """Return the log of one of `clusters()`; raise Refused, with a reason, if it is broken."""
         found = self.hosted(cluster)
         if isinstance(found, Reject):
             raise Refused(found.text)

@@ -13,7 +13,7 @@ from walkeeper_safekeeper.hosted_log import HostedLog
 
 
 def log_status(log: HostedLog) -> dict[str, object]:
-    """The safekeeper's own columns, the cluster's facts that it knows, and its standbys."""
+    """Return the safekeeper's own columns, its facts of the cluster, and its standbys."""
     acceptor, configuration = log.driver.acceptor, log.configuration
     durable = acceptor.durable
     history = cut(durable.history, acceptor.flush_lsn)
@@ -61,7 +61,7 @@ def log_status(log: HostedLog) -> dict[str, object]:
 
 
 def _archive(log: HostedLog) -> dict[str, object] | None:
-    """Where WAL goes, and why it does not."""
+    """Return the archive's state, with the reason if it does not move."""
     if log.offload is None:
         return None
     plan, gap = log.offload.plan, log.offload.gap
@@ -78,7 +78,7 @@ def _archive(log: HostedLog) -> dict[str, object] | None:
 
 
 def _proposer(log: HostedLog) -> dict[str, str] | None:
-    """The elected proposer that is heard here, or None."""
+    """Return the elected proposer that is connected here, or None."""
     acceptor = log.driver.acceptor
     if acceptor.appender is None or acceptor.silent_ticks >= LEASE_TICKS:
         return None

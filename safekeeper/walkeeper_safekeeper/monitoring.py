@@ -1,4 +1,4 @@
-"""What a safekeeper says over --http: its logs' state and their figures. Reads, decides nothing."""
+"""A safekeeper's --http: the state of its logs and their figures. It reads and never decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from walkeeper_safekeeper.log_status import log_status
 
 
 def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
-    """For `serve_http`."""
+    """Return the endpoints for `serve_http`."""
 
     def not_ready() -> str | None:
         refusing = {log.cluster: log.driver.acceptor.refusal for log in catalog.logs()}
@@ -30,7 +30,7 @@ def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
 
 
 def _unopened(catalog: LogCatalog, acceptor_id: int) -> Iterator[Gauge]:
-    """A log that cannot be opened has no other figure."""
+    """Yield the only figure of a log that cannot be opened."""
     broken = catalog.broken()
     for name in [*(log.cluster for log in catalog.logs()), *broken]:
         labels = {"cluster": name, "safekeeper": str(acceptor_id)}

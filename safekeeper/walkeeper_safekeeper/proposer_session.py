@@ -1,7 +1,7 @@
 """One proposer's connection, or an operator's: frames to events, effects to frames.
 
-It decides nothing: which log a connection speaks of is fixed by its first greeting; everything
-after that is the core's. Creation and status are answered by the catalogue.
+It never decides. The first greeting of a connection fixes its log, and the core handles all that
+follows. The catalogue answers requests for creation and status.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a
 
 
 class LogCatalog(Protocol):
-    """What the catalogue does for a session."""
+    """The session's port to the catalogue."""
 
     def hosted(self, cluster: str) -> HostedLog | Reject:
-        """The log, or why it cannot be spoken to."""
+        """Return the log, or a Reject with the reason."""
         ...
 
     async def administer(self, ask: AdminRequest) -> Message: ...
@@ -64,7 +64,7 @@ class ProposerSession:
         start: Callable[..., asyncio.Task[None]],
         among: set[ProposerSession],
     ) -> None:
-        """`among`: those that are open; this one is until it is closed."""
+        """Add this session to the open ones in `among`, until it is closed."""
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
@@ -101,7 +101,7 @@ class ProposerSession:
             self._post(ask)
 
     def _log_of(self, cluster: str) -> HostedLog | None:
-        """The log that this connection speaks of from here on; None: the peer was told why not."""
+        """Fix and return the log of this connection, or refuse the peer and return None."""
         found = self._catalog.hosted(cluster)
         if isinstance(found, Reject):
             self.send(found)
@@ -116,7 +116,7 @@ class ProposerSession:
         return found
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
-        """The newest proposers and the one that leads: greetings must not fill the memory."""
+        """Remember the newest proposers and the leader; greetings must not fill the memory."""
         known, leader_id = log.proposers, log.driver.acceptor.durable.ballot.proposer_id
         known.pop(greeting.proposer_id, None)
         known[greeting.proposer_id] = (self.connection.peer, greeting.application_name)
@@ -159,5 +159,5 @@ class ProposerSession:
 
 
 def _takes_nothing(memory: bytearray, size: int) -> int:
-    """Before a greeting has named a log."""
+    """Take no bytes before a greeting has named a log."""
     return 0

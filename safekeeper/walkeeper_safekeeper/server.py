@@ -5,11 +5,11 @@
 A proposer's first eight bytes are PREFACE; a PostgreSQL client's first four are the length of a
 startup packet, whose first byte is 0. A proposer's transport goes to `proposer_handler` with the
 bytes received so far, which sets its own protocol; a client gets a session in a task of its own.
-Everything else is told so, logged in one line and closed: TLS without being asked (0x16), HTTP,
-silence. Nothing that a connection does harms another one.
+Every other connection gets a refusal, a line in the log, and is closed: direct TLS (0x16), HTTP,
+silence. No connection can harm another one.
 
-`serve` runs until it is cancelled; then clients get 57P01 and are waited for. What it cannot bind
-is Refused. Works on asyncio and on uvloop; knows nothing of either.
+`serve` runs until it is cancelled. Then clients get 57P01, and it waits for them. It raises Refused
+for an address that it cannot bind. It works on asyncio and on uvloop, and knows neither.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ async def serve(
     clients_max: int = CLIENTS_MAX,
     undecided_max: int = UNDECIDED_MAX,
 ) -> None:
-    """`now` is Unix time in seconds; `on_ready` gets the address and the real port."""
+    """Serve until cancelled; call `on_ready` with the address and the real port.
+
+    `now` is Unix time in seconds.
+    """
     server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max)
     listener = await _bind(server, host, port)
     try:
@@ -112,7 +115,7 @@ class _Server:
         self._is_stopping = False
 
     def start_session(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Hands the transport to a session of its own."""
+        """Hand the transport to a session of its own."""
         assert self.group is not None
         if len(self._clients) >= self._clients_max:
             logger.warning("refused client %s: too many clients", peer_name(transport))
@@ -144,7 +147,7 @@ class _Server:
         return not self._is_stopping and len(self.undecided) < self._undecided_max
 
     def close_undecided(self) -> None:
-        """Of a stopping server: nobody has been promised anything."""
+        """Close undecided connections of a stopping server, which have no promise yet."""
         self._is_stopping = True
         for connection in list(self.undecided):
             connection.close()
@@ -160,7 +163,7 @@ class _Undecided(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the time that it has for its first bytes."""
+        """Start the time limit for the first bytes."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
         if not self._server.takes_more:
@@ -176,7 +179,7 @@ class _Undecided(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_silence)
 
     def data_received(self, data: bytes) -> None:
-        """Decides, or waits for more of the preface."""
+        """Decide, or wait for more of the preface."""
         assert self._transport is not None
         self._received += data
         received, transport = self._received, self._transport
@@ -208,15 +211,15 @@ class _Undecided(asyncio.Protocol):
         refuse(transport, "08P01", f"this is a walkeeper safekeeper, and you are {said}")
 
     def eof_received(self) -> None:
-        """It left before it said anything: a port check, mostly."""
+        """Log a peer that left without a byte, mostly a port check."""
         logger.debug("%s closed after %r", peer_name(self._transport), self._received)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Only while it is still undecided."""
+        """Forget the connection, if it is still undecided."""
         self._leave()
 
     def close(self) -> None:
-        """Without a word."""
+        """Abort the connection without an answer."""
         self._leave()
         if self._transport is not None:
             self._transport.abort()
@@ -232,7 +235,7 @@ class _Undecided(asyncio.Protocol):
 
 
 def refuse(transport: asyncio.Transport, sqlstate: str, message: str) -> None:
-    """A PostgreSQL client shows the text; who sent something else can read it, too."""
+    """Send an error and close; a PostgreSQL client shows the text, and others can read it."""
     transport.write(error_response(SqlRefused(sqlstate, message), "FATAL"))
     transport.close()
 
@@ -243,7 +246,7 @@ def peer_name(transport: asyncio.BaseTransport | None) -> str:
 
 
 def _set_socket_options(transport: asyncio.Transport) -> None:
-    """A dead peer is found within two minutes also where nothing is sent."""
+    """Set keepalives that find a dead, silent peer within two minutes."""
     connection = transport.get_extra_info("socket")
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

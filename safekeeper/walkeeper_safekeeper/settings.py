@@ -1,4 +1,4 @@
-"""What `walkeeper safekeeper` was told."""
+"""The settings of `walkeeper safekeeper`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ArchiveSettings:
 
 @dataclass(frozen=True, slots=True)
 class SafekeeperSettings:
-    """One daemon's flags; sizes in bytes, addresses as (host, port), port 0: any free one."""
+    """One daemon's flags. Sizes are in bytes, addresses (host, port); port 0 is any free one."""
 
     acceptor_id: int
     data_dir: str

@@ -84,10 +84,10 @@ def test_what_slots_readers_and_members_need_is_kept(
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
-        ([line(1), line(2)], "safekeeper 3 is a member of 'main' and was not asked"),
+        ([line(1), line(2)], "safekeeper 3 of 'main' is not among --safekeepers"),
         (
             [line(1), line(2), line(3, id=None, flush_lsn=None, error="unreachable: refused")],
-            "what safekeeper h3:5454 still needs is unknown: unreachable: refused; start it, or",
+            "cannot know the WAL that safekeeper h3:5454 needs: unreachable: refused; start it, or",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_consumers_of_a_logical_log_need_is_a_position() -> None:
     found, given = kept(*lines)
     assert (found, given) == (Lsn(4 * MB), "a consumer of safekeeper 1")
     lines[1]["needed_lsn"] = None
-    with pytest.raises(Refused, match=r"safekeeper 2 has not looked yet .* try again"):
+    with pytest.raises(Refused, match=r"safekeeper 2 does not know yet .* try again"):
         needs(document(*lines), SYSTEM_ID)
 
 

@@ -71,7 +71,9 @@ def test_a_standby_that_asks_every_few_seconds_does_not_read_a_file_each_time(
 
 def test_a_base_backups_lsn_is_no_position_to_prune_by(archive: Archive) -> None:
     backup = KeepFrom("/backups/base", lsn=Lsn(9 * SEGMENT), of_backup=True)
-    with pytest.raises(ArchiveError, match=r"logical log, .* --keep /backups/base says nothing"):
+    with pytest.raises(
+        ArchiveError, match=r"--keep /backups/base is a base backup, .* is a logical log"
+    ):
         plan(archive, [KeepFrom("7d", seconds=7.0), backup], 0.0)
     assert plan(archive, [KeepFrom(WHOLE, segment=WHOLE)], 0.0).keep_lsn == START
 

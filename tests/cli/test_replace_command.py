@@ -32,4 +32,4 @@ def test_who_gives_no_answer_is_named_with_the_reason() -> None:
     said = asyncio.run(body())
     assert "127.0.0.1:STRANGE does not speak walkeeper's protocol: unknown message tag 0x7a" in said
     assert "safekeeper at 127.0.0.1:1 is unreachable: " in said
-    assert said.startswith("nothing has moved for 0.1 s: no safekeeper with this log answers (")
+    assert said.startswith("no progress for 0.1 s: no safekeeper with this log answers (")

@@ -136,4 +136,4 @@ def test_a_transaction_is_found_by_its_xid(
 def test_what_is_to_be_found_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history", "find", "--path", "/nowhere"]) == 2
     assert run(["history", "find", "drop", "--xid", "5", "--path", "/nowhere"]) == 2
-    assert "say what to find" in capsys.readouterr().err
+    assert "name the event" in capsys.readouterr().err

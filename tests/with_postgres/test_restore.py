@@ -270,7 +270,7 @@ def test_a_padded_part_is_no_archived_segment(lost: Lost) -> None:
         assert not lost.is_whole(server)  # what it was asked for
     with lost.server("standby.signal", lost.command(), **archive) as server:
         server.start()
-        wait_until(lambda: "It is left out" in server.log_text())
+        wait_until(lambda: "`restore` leaves it out" in server.log_text())
         assert server.sql("SELECT pg_is_in_recovery()")
         ready = (server.data / "pg_wal" / "archive_status").glob("*")
         restored = {path.name.partition(".")[0] for path in ready}

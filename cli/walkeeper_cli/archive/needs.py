@@ -37,7 +37,7 @@ def needs(document: dict[str, Any], system_id: int) -> list[KeepFrom]:
     for line in lines:
         if line["id"] is None or line["flush_lsn"] is None:
             raise Refused(
-                f"what safekeeper {line['address']} still needs is unknown: {line['error']}; "
+                f"cannot know the WAL that safekeeper {line['address']} needs: {line['error']}; "
                 + OTHERWISE
             )
     missing = sorted(
@@ -45,13 +45,13 @@ def needs(document: dict[str, Any], system_id: int) -> list[KeepFrom]:
     )
     if missing:
         raise Refused(
-            f"safekeeper {missing[0]} is a member of {cluster['name']!r} and was not asked: name "
-            f"every one in --safekeepers"
+            f"safekeeper {missing[0]} of {cluster['name']!r} is not among --safekeepers: name "
+            "every member"
         )
     if int(cluster["system_id"]) != system_id:
         raise Refused(
             f"the safekeepers hold the log of system {cluster['system_id']}, the archive is that "
-            f"of {system_id}: say which with --system-id, or leave out --safekeepers"
+            f"of {system_id}: choose with --system-id, or leave out --safekeepers"
         )
     return [need for line in lines for need in _of_one(line, cluster["segment_bytes"])]
 
@@ -80,8 +80,7 @@ def _of_consumers(name: str, needed_lsn: str | None) -> KeepFrom:
     """The safekeeper knows where their LSNs are in the log; it looks every few seconds."""
     if needed_lsn is None:
         raise Refused(
-            f"{name} has not looked yet for what the consumers of its log still need: try again "
-            "in 10 s"
+            f"{name} does not know yet which WAL the consumers of its log need: try again in 10 s"
         )
     return KeepFrom(f"a consumer of {name}", lsn=Lsn.parse(needed_lsn))
 

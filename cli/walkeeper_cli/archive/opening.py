@@ -24,7 +24,7 @@ def opened(url: str, cluster: str | None, system_id: int | None) -> list[Archive
         which += "" if system_id is None else f" with the system identifier {system_id}"
         raise ArchiveError(
             f"{store.url} has no archive{which}: an archive is URL/CLUSTER/SYSTEM_ID/TIMELINE/…, "
-            "and URL is what the safekeepers were given with --archive"
+            "and URL is the --archive of the safekeepers"
         )
     return found
 
@@ -34,7 +34,7 @@ def only(url: str, cluster: str | None, system_id: int | None) -> Archive:
     found = opened(url, cluster, system_id)
     if len(found) > 1:
         shown = ", ".join(f"{archive.cluster}/{archive.system_id}" for archive in found)
-        raise ArchiveError(f"{url} has {len(found)} archives ({shown}): say --cluster, --system-id")
+        raise ArchiveError(f"{url} has {len(found)} archives ({shown}): add --cluster, --system-id")
     return found[0]
 
 

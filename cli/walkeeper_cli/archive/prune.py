@@ -61,9 +61,9 @@ def _refuse_backups(archive: Archive, keeps: Sequence[KeepFrom]) -> None:
     backups = [keep.given for keep in keeps if keep.of_backup]
     if backups and holds_entries(archive):
         raise ArchiveError(
-            f"{archive.url} is of a logical log, which no base backup needs: --keep {backups[0]} "
-            "says nothing of it. Keep what its consumers may still ask for: a time (7d), a "
-            "segment, or a position of the log"
+            f"--keep {backups[0]} is a base backup, and {archive.url} is a logical log, which none "
+            "needs: name the WAL that its consumers may still need, as a time (7d), a segment or a "
+            "position of the log"
         )
 
 

@@ -84,7 +84,7 @@ def _ack_quorum(settings: CreateSettings) -> int:
     if quorum == 1 and members > 1 and not settings.allow_single_ack:
         raise Refused(
             "an ack quorum of 1 loses acknowledged commits with the one disk that has them; "
-            "if that is what you want, say --allow-single-ack"
+            "to accept that, add --allow-single-ack"
         )
     return quorum
 
@@ -127,7 +127,7 @@ async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Confi
         raise Refused(
             f"the log of cluster {settings.cluster!r} is in use (term {max(terms)}) and "
             f"safekeeper {wiped[0]} does not hold it: it was wiped and lost its promises. "
-            f"Nothing was initialised; run `walkeeper replace --member {wiped[0]} …`"
+            f"`create` changed no log; run `walkeeper replace --member {wiped[0]} …`"
         )
     newest = max(configurations, key=lambda configuration: configuration.generation)
     await _refuse_other_primary(settings, newest)
@@ -135,7 +135,7 @@ async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Confi
         return newest
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
-        "nothing was initialised. Another --cluster makes a new log beside it"
+        "`create` changed no log. Another --cluster makes a new log beside it"
     )
 
 

@@ -106,6 +106,6 @@ class _News:
         if self._timeout_s is not None and now_s - self._moved_s > self._timeout_s:
             why = f" ({'; '.join(silent)})" if silent else ""
             raise Refused(
-                f"nothing has moved for {self._timeout_s:g} s: {batch.text}{why}. What was done "
-                "stands; the same command goes on from there"
+                f"no progress for {self._timeout_s:g} s: {batch.text}{why}; the same command "
+                "resumes the replacement"
             )

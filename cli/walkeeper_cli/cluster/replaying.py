@@ -37,10 +37,11 @@ async def wait_replayed(
             state = f"the standby has replayed up to {replayed_lsn}, the log ends at {end_lsn}"
             if loop.time() > deadline:
                 raise Refused(
-                    f"{state}: not within {timeout_s:g} s. Promoted now it would be refused; see "
-                    "that its primary_conninfo names a safekeeper or its restore_command is "
-                    "`walkeeper restore`, and that its log has no error (one that was fed by a "
-                    "primary may have WAL that the log has not: pg_rewind); then run this again"
+                    f"{state}: it did not replay the rest within {timeout_s:g} s. A proposer would "
+                    "refuse it if you promoted it now. Its primary_conninfo has to name a "
+                    "safekeeper, or its restore_command to be `walkeeper restore`. If a primary "
+                    "fed it, it may have other WAL than the log: see its log, and use pg_rewind. "
+                    "Then run this again"
                 )
             if loop.time() > say_at:
                 say(f"waiting: {state} ({(end_lsn - replayed_lsn) >> 20} MB to go)")

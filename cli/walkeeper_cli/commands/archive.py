@@ -1,4 +1,4 @@
-"""`walkeeper archive`: list, verify and prune an archive; for fetching from it see `restore`."""
+"""`walkeeper archive`: list, verify and prune an archive. (`restore` fetches from it.)"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def _which(function: Function) -> Function:
     for add in (
         option("--system-id", type=click.IntRange(1), metavar="N", help="If there are several."),
-        option("--cluster", metavar="NAME", help="Which log.  [default: all that are there]"),
+        option("--cluster", metavar="NAME", help="The log.  [default: every log in the archive]"),
         click.argument("url", metavar="URL"),
     ):
         function = add(function)
@@ -27,7 +27,8 @@ def _which(function: Function) -> Function:
 
 @click.group("archive", short_help="List, verify and prune an archive of WAL.")
 def command() -> None:
-    """What `safekeeper --archive URL` has made of a directory or an object store's prefix:
+    """Read or prune an archive, which `safekeeper --archive URL` writes to a directory or an object
+    store. Its files are
     URL/CLUSTER/SYSTEM_ID/TIMELINE/SEGMENT, with a receipt (SEGMENT.sha256) beside each file.
 
     \b
@@ -40,12 +41,14 @@ def command() -> None:
     """
 
 
-@command.command("ls", short_help="What is there, by timeline.")
+@command.command("ls", short_help="List an archive by timeline.")
 @_which
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @config_option
 def ls(url: str, cluster: str | None, system_id: int | None, as_json: bool) -> int:
-    """What is archived: from which LSN to which on each timeline, gaps, the tail, its size.
+    """List what is archived: the range of LSNs of each timeline, gaps, the tail and sizes.
 
     \b
     Example:
@@ -62,20 +65,20 @@ def ls(url: str, cluster: str | None, system_id: int | None, as_json: bool) -> i
     return 0
 
 
-@command.command("verify", short_help="Read and compare everything; name what is wrong.")
+@command.command("verify", short_help="Read and compare every file; report problems.")
 @_which
 @option("--jobs", "-j", type=click.IntRange(1, 64), default=4, show_default=True, metavar="N",
-        help="Files read at once.")  # fmt: skip
-@option("--names-only", is_flag=True, help="Look for gaps by the names alone, and read nothing.")
-@option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+        help="The number of files to read at once.")  # fmt: skip
+@option("--names-only", is_flag=True, help="Look for gaps in the names; read no file.")
+@option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 @config_option
 def verify(
     url: str, cluster: str | None, system_id: int | None, jobs: int, names_only: bool, quiet: bool
 ) -> int:
     """Read every file and compare it with its receipt, its name and its neighbours.
 
-    Each problem is a line: a flipped byte, a missing segment, a missing .history, a gap between
-    timelines, WAL of another system. Exit code 1 if there are any. Nothing is changed.
+    Print a line for each problem: a flipped byte, a missing segment or .history file, a gap
+    between timelines, WAL of another system. Exit with 1 if there are any. Change nothing.
 
     \b
     Example:
@@ -103,18 +106,19 @@ def verify(
     return 1 if problems else 0
 
 
-@command.command("prune", short_help="Delete WAL that is older than what is to be kept.")
+@command.command("prune", short_help="Delete WAL that no base backup needs.")
 @_which
 @option("--keep", "keeps", multiple=True, required=True, metavar="WHAT",
-        help="May be repeated, the oldest decides: a base backup (its directory, backup_label, "
-        "backup_manifest or base.tar) or a directory of them, an LSN, a segment, a time (7d).",
+        help="A base backup (its directory, backup_label, backup_manifest or base.tar), a "
+        "directory of them, an LSN, a segment or a time (7d). Repeat it for several; the oldest "
+        "decides.",
 )  # fmt: skip
 @option("--safekeepers", type=HostPorts(), default=(), metavar="H:P,H:P,H:P",
-        help="Every safekeeper of the log: what its slots, readers and members still need stays, "
-        "too. Each must answer.",
+        help="Every safekeeper of the log; each must answer. WAL that its slots, readers and "
+        "members still need stays as well.",
 )  # fmt: skip
-@option("--dry-run", "-n", is_flag=True, help="Only say what would be deleted.")
-@option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@option("--dry-run", "-n", is_flag=True, help="Print the files to delete; delete none.")
+@option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
 @config_option
 def prune(
     url: str,
@@ -159,7 +163,7 @@ def prune(
     )
     if not safekeepers:
         click.echo(
-            "slots, standbys and members of the log were not asked: that is for --safekeepers",
+            "the WAL that slots, standbys and members need may be among it: add --safekeepers",
             err=True,
         )
     for found in pruning.objects if dry_run else ():

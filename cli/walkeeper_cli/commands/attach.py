@@ -11,12 +11,12 @@ from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import ApplicationName, Timeout, config_option, dsn_option, option
 
 
-@click.command("attach", short_help="Let commits wait for the quorum.")
+@click.command("attach", short_help="Make commits wait for the quorum.")
 @dsn_option
 @option(
     "--application-name",
     type=ApplicationName(),
-    help="Which proposer.  [default: the one called walkeeper or walkeeper_…]",
+    help="The proposer's name.  [default: the connected walkeeper or walkeeper_…]",
 )
 @option(
     "--timeout",

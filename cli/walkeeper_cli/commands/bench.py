@@ -1,4 +1,4 @@
-"""`walkeeper bench`: what commits cost with walkeeper, beside three pg_receivewal; the archive."""
+"""`walkeeper bench`: the cost of commits with walkeeper, three pg_receivewal and an archive."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ Command = Callable[..., int]
 SHARED = (
     option(
         "--rounds", type=click.IntRange(1, 100), default=3, show_default=True,
-        help="How often each side is measured; they take turns.",
+        help="How often to measure each side; the sides take turns.",
     ),
     option(
         "--scale", type=click.IntRange(1, 10_000), default=20, show_default=True,
-        help="Of pgbench's tables: 100 000 accounts, about 15 MB, each.",
+        help="The scale of pgbench's tables, with 100 000 accounts (about 15 MB) each.",
     ),
     option(
         "--dir", "directory", type=click.Path(file_okay=False, exists=True),
         envvar="WALKEEPER_DIR",
-        help="On the disk that is measured; not a tmpfs.  [default: the temporary directory]",
+        help="A directory on the disk to measure; not a tmpfs.  [default: the temporary directory]",
     ),
     option(
         "--bindir", type=click.Path(exists=True, file_okay=False),
-        help="PostgreSQL's programs.  [default: of PATH, of /usr/lib/postgresql]",
+        help="The folder of PostgreSQL's programs.  [default: of PATH, of /usr/lib/postgresql]",
     ),
-    option("--json", type=click.Path(dir_okay=False), help="The figures of every round."),
-    option("--plot", type=click.Path(dir_okay=False), help="A plot: FILE.svg, .png or .pdf."),
+    option("--json", type=click.Path(dir_okay=False), help="A file for each round's figures."),
+    option("--plot", type=click.Path(dir_okay=False), help="A file for a plot (.svg, .png, .pdf)."),
     config_option,
 )  # fmt: skip
 
 # Not from WALKEEPER_ARCHIVE: what a benchmark writes belongs to no archive that is in use.
 archive_option = click.option(
-    "--archive", metavar="URL", help="Where to.  [default: a directory on the same disk]"
+    "--archive", metavar="URL", help="The archive.  [default: a directory on the same disk]"
 )
 
 
 def shared(function: Command) -> Command:
-    """The options of all benchmarks."""
+    """Add the options of all benchmarks."""
     for decorate in reversed(SHARED):
         function = decorate(function)
     return function
@@ -51,20 +51,20 @@ def shared(function: Command) -> Command:
 def command() -> None:
     """Measure what commits cost with walkeeper, with three pg_receivewal, and with neither.
 
-    A PostgreSQL is made, and the sides take turns on it in each round, on the same disk: their
-    ratios say something, the figures themselves are this machine's. fsync and full_page_writes are
-    on. Let nothing else run meanwhile.
+    The benchmark makes a PostgreSQL server, and in each round the sides take turns on it, on the
+    same disk. The ratios are comparable; the figures are this machine's. fsync and
+    full_page_writes are on. Run nothing else meanwhile.
     """
 
 
 @command.command("commit")
 @option(
     "--seconds", type=click.IntRange(1, 3600), default=20, show_default=True,
-    help="For each side and number of clients in a round.",
+    help="The seconds for each side and number of clients in a round.",
 )  # fmt: skip
 @shared
 def commit(seconds: int, **flags: Any) -> int:
-    """Transactions a second and latency with 1, 8 and 32 clients (pgbench -N)."""
+    """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N)."""
     from walkeeper_cli.bench.commit import Commit
     from walkeeper_cli.bench.show import BenchSettings, run
 
@@ -74,11 +74,11 @@ def commit(seconds: int, **flags: Any) -> int:
 @command.command("bulk")
 @option(
     "--megabytes", type=click.IntRange(1, 100_000), default=500, show_default=True,
-    help="What each transaction writes.",
+    help="The bytes that each transaction writes.",
 )  # fmt: skip
 @shared
 def bulk(megabytes: int, **flags: Any) -> int:
-    """WAL MB/s of COPY and of pg_logical_emit_message."""
+    """Measure the MB/s of WAL of COPY and of pg_logical_emit_message."""
     from walkeeper_cli.bench.bulk import Bulk
     from walkeeper_cli.bench.show import BenchSettings, run
 
@@ -88,7 +88,7 @@ def bulk(megabytes: int, **flags: Any) -> int:
 @command.command("failover")
 @shared
 def failover(**flags: Any) -> int:
-    """The longest gap between commits when one of three receivers is killed."""
+    """Measure the longest gap between commits when one of three receivers is killed."""
     from walkeeper_cli.bench.failover import Failover
     from walkeeper_cli.bench.show import BenchSettings, run
 
@@ -98,16 +98,15 @@ def failover(**flags: Any) -> int:
 @command.command("archive")
 @option(
     "--seconds", type=click.IntRange(1, 3600), default=20, show_default=True,
-    help="For each side and number of clients in a round.",
+    help="The seconds for each side and number of clients in a round.",
 )  # fmt: skip
 @archive_option
 @shared
 def archive(seconds: int, archive: str | None, **flags: Any) -> int:
-    """Transactions a second without an archive, with one, and with a store that fails.
+    """Measure transactions per second without an archive, with one, and with a failing store.
 
     \b
-    The same safekeepers are started again for each side. What they archive at URL stays there,
-    as the log of a cluster bench_…:
+    Each side starts the same safekeepers. Their files stay at URL, as the log of a cluster bench_…:
       walkeeper bench archive
       walkeeper bench archive --archive s3://scratch/bench
     """
@@ -127,14 +126,14 @@ def archive(seconds: int, archive: str | None, **flags: Any) -> int:
 @archive_option
 @option(
     "--segments", type=click.IntRange(1, 10_000), default=24, show_default=True,
-    help="Of 16 MB, archived by each side in a round.",
+    help="The number of 16 MB segments that each side archives in a round.",
 )  # fmt: skip
 @shared
 def archive_put(archive: str | None, segments: int, **flags: Any) -> int:
-    """MB/s of archiving beside `cp` (file://) or a plain put of the same (s3://, gs://, az://).
+    """Measure the MB/s of archiving, and of `cp` (file://) or plain puts (s3://, gs://, az://).
 
     \b
-    No server is needed. What was written is removed.
+    It needs no server, and removes its files.
       walkeeper bench archive-put
       walkeeper bench archive-put --archive s3://scratch/bench
     """

@@ -19,28 +19,34 @@ from walkeeper_cli.options import (
 from walkeeper_common.addresses import Address
 
 
-@click.command("create", short_help="Make a log on its safekeepers.")
+@click.command("create", short_help="Create a log on its safekeepers.")
 @safekeepers_option
 @dsn_option
 @cluster_option
 @option(
     "--ack-quorum",
     type=click.IntRange(1, 32),
-    help="How many safekeepers must have a commit.  [default: a majority]",
+    help="The number of safekeepers that must have a commit.  [default: a majority]",
 )
-@option("--slot", type=SlotName(), help="Replication slot.  [default: walkeeper[_CLUSTER]]")
-@option("--timeout", type=Timeout(), default="10s", show_default=True, help="For each answer.")
+@option("--slot", type=SlotName(), help="The replication slot.  [default: walkeeper[_CLUSTER]]")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="10s",
+    show_default=True,
+    help="How long to wait for each answer.",
+)
 @option(
     "--allow-single-ack",
     is_flag=True,
-    help="Allow --ack-quorum 1 with several safekeepers: a commit is then on one disk.",
+    help="Allow --ack-quorum 1 with several safekeepers; a commit is then on one disk.",
 )
 @option("--if-not-exists", is_flag=True, help="Do not fail if the log exists and is in use.")
 @option(
     "--logical",
     is_flag=True,
-    help="Keep decoded changes instead of WAL: for `walkeeper proposer --logical`. The slot is a "
-    "logical one in the database of --dsn; needs wal_level = logical.",
+    help="Keep decoded changes instead of WAL, for `walkeeper proposer --logical`. The slot is a "
+    "logical one in the database of --dsn. Needs wal_level = logical.",
 )
 @config_option
 def command(
@@ -54,13 +60,13 @@ def command(
     if_not_exists: bool,
     logical: bool,
 ) -> None:
-    """Make the log on all its safekeepers, and the slot on the primary.
+    """Create the log on all its safekeepers, and the slot on the primary.
 
     \b
     Example:
       walkeeper create --safekeepers h1:5454,h2:5454,h3:5454 --dsn 'host=db1 user=walkeeper'
 
-    Needs every safekeeper. It may be repeated until a proposer has been elected.
+    It needs every safekeeper. You may repeat it until a proposer has been elected.
     """
     from walkeeper_cli.cluster.create import CreateSettings, create
     from walkeeper_common.quorum import member_id

@@ -7,20 +7,20 @@ import click
 from walkeeper_cli.options import config_option, option
 
 
-@click.command("demo", short_help="Show the promises on a PostgreSQL made for it.")
+@click.command("demo", short_help="Prove the guarantees on a temporary PostgreSQL.")
 @option(
     "--seconds",
     type=click.FloatRange(2, 3600),
     default=20,
     show_default=True,
-    help="How long load runs, all steps together; the steps themselves take about as long.",
+    help="How long the load runs in all steps together. The steps take about as long again.",
 )
 @option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False),
     envvar="WALKEEPER_DIR",
-    help="Where everything goes, and stays.  [default: a temporary directory]",
+    help="A directory for all files, which stays.  [default: a temporary directory]",
 )
 @option(
     "--bindir",
@@ -29,16 +29,16 @@ from walkeeper_cli.options import config_option, option
 )
 @config_option
 def command(seconds: float, directory: str | None, bindir: str | None) -> int:
-    """Make a PostgreSQL server, three safekeepers and a proposer, and prove what is promised.
+    """Make a PostgreSQL server, three safekeepers and a proposer, and prove the guarantees.
 
     \b
     Example:
       walkeeper demo --seconds 60
 
-    Under load, a safekeeper is killed, then the proposer; a standby streams from a safekeeper; at
-    last the primary is destroyed, and every acknowledged row is looked for in what is left. Each
-    claim is checked on the servers; one that does not hold ends it with 1. As root, PostgreSQL runs
-    as the user postgres, or nobody.
+    Under load, the demo kills a safekeeper and then the proposer. A standby streams from a
+    safekeeper. At last the demo destroys the primary, and looks for every acknowledged row on the
+    survivors. It checks each claim on the servers, and exits with 1 if one does not hold. Under
+    root, PostgreSQL runs as the user postgres or nobody.
     """
     from walkeeper_cli.demo.show import DemoSettings, run
 

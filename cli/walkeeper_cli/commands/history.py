@@ -21,16 +21,16 @@ from walkeeper_cli.options import Timeout, config_option, option
 _ENDLESS = "it begins at the end of the log or at --start-lsn, and goes on until Ctrl-C"
 
 
-@click.group("history", short_help="Read archived WAL: statistics, tables, a report.")
+@click.group("history", short_help="Read archived WAL as statistics, tables or a report.")
 def command() -> None:
-    """Read archived WAL of PostgreSQL 13 to 18, also one that was never attached to walkeeper.
+    """Read archived WAL of PostgreSQL 13 to 18, with or without walkeeper.
 
     \b
     --path is a directory or an object store's URL with segments, compressed or not, as they lie:
     walkeeper's archive, pg_wal, pg_receivewal's, Barman's, pgBackRest's or WAL-G's directory.
       walkeeper history stats  --path /var/lib/postgresql/15/main/pg_wal
       walkeeper history tables --path s3://backups/main/wals --output /data/wal --table xacts
-    or safekeepers, whose log is read up to where it is committed; one that is dead is survived:
+    --path may also name safekeepers: it reads their committed log, also when one of them is down.
       walkeeper history tail   --path walkeeper://10.0.0.1:5451,10.0.0.2:5451/main
     \b
     Small archives need no Spark. On a cluster whose machines have walkeeper's wheel:
@@ -39,14 +39,17 @@ def command() -> None:
     tell_who_waits()
 
 
-@command.command("stats", short_help="Records and bytes by resource manager.")
+@command.command("stats", short_help="Count records and bytes by resource manager.")
 @source_options
-@option("--per-record", is_flag=True, help="A line for each kind of record.")
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option("--per-record", is_flag=True, help="Print a line for each kind of record.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @config_option
 def stats(source: Source, per_record: bool, as_json: bool) -> int:
-    """Count records and their bytes, as pg_waldump --stats does (--stats=record with --per-record),
-    for all versions and for compressed archives, and faster.
+    """Count records and their bytes, as pg_waldump --stats does (--stats=record with --per-record).
+
+    It reads all versions and compressed archives, and is faster.
 
     \b
     Example:
@@ -74,16 +77,18 @@ def stats(source: Source, per_record: bool, as_json: bool) -> int:
     required=True,
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Where the tables go: DIR/TABLE/SEGMENT.parquet.",
+    help="The directory of the tables, for DIR/TABLE/SEGMENT.parquet.",
 )
 @option(
     "--table", "names", default="records", show_default=True, metavar="NAME,…",
     help="records, blocks, stats, xacts, checkpoints, locks, relations, messages, segments, "
     "problems; or all.",
 )  # fmt: skip
-@option("--columns", metavar="NAME,…", help="Only these, in this order; of one table.")
+@option(
+    "--columns", metavar="NAME,…", help="Write these columns only, in this order; for one table."
+)
 @names_options
-@option("--again", is_flag=True, help="Also segments whose file is there and complete.")
+@option("--again", is_flag=True, help="Write again segments whose file is complete.")
 @option("--quiet", is_flag=True, help="Show no progress.")
 @config_option
 def tables(
@@ -97,9 +102,10 @@ def tables(
 ) -> int:
     """Write tables as Parquet, one file a segment.
 
-    Run again over an archive that has grown, it writes what is new: a file is made once its
-    segment is complete, and appears whole or not at all. With names of relations, blocks and
-    relations have the columns database_name and relation_name.
+    A second run over an archive that has grown writes the new segments only. It writes a file
+    when the segment is complete, and the file appears whole or not at all. With names of relations
+    (--catalog, --dsn or --base), the tables blocks and relations get the columns database_name and
+    relation_name.
 
     \b
     Example:
@@ -113,20 +119,30 @@ def tables(
         return archive.exit_code
 
 
-@command.command("find", short_help="Where a DROP, TRUNCATE, DELETE or transaction is.")
+@command.command("find", short_help="Find a DROP, TRUNCATE, DELETE or transaction.")
 @click.argument("what", type=click.Choice(["drop", "truncate", "delete", "rewrite", "all"]),
                 required=False)  # fmt: skip
 @source_options
-@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@option(
+    "--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="Find this transaction."
+)
 @option(
     "--relation",
     metavar="[[TABLESPACE/]DATABASE/]RELFILENODE|NAME",
-    help="Only what was done to this file: as in pg_relation_filepath, or its last number; or to "
-    "the relation that --catalog, --dsn or --base has under this name.",
+    help="Find only changes of this relation: its path as of pg_relation_filepath, the last number "
+    "of that path, or its name with --catalog, --dsn or --base.",
 )
 @names_options
-@option("--min-rows", type=click.IntRange(1), default=1, metavar="N", help="Of deletes: from N on.")
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option(
+    "--min-rows",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Leave out deletes of fewer rows.",
+)
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @config_option
 def find(
     source: Source,
@@ -137,8 +153,7 @@ def find(
     min_rows: int,
     as_json: bool,
 ) -> int:
-    """Find where in the log something happened, and print the lines with which a recovery stops
-    just before it.
+    """Find an event in the log, and print the settings with which a recovery stops just before it.
 
     \b
     Examples:
@@ -146,16 +161,16 @@ def find(
       walkeeper history find delete --path /srv/wal --relation 16385 --min-rows 1000
       walkeeper history find        --path /srv/wal --xid 74113
 
-    What PostgreSQL keeps of a relation in WAL is the number of its file: SELECT
-    pg_relation_filenode('t') tells it in a backup that has the table still, and so does a file
-    that `walkeeper history catalog` wrote while the table was there. --base takes the names from
-    a base backup and the WAL since then.
+    WAL identifies a relation by the number of its file. SELECT pg_relation_filenode('t') returns
+    that number in a backup that still has the table. --catalog takes the names from a file that
+    `walkeeper history catalog` wrote before the change. --base takes them from a base backup and
+    the WAL since then.
     """
     from walkeeper_cli.history.find import document, lines, search
     from walkeeper_cli.history.reading import opened
 
     if (what is None) == (xid is None):
-        raise click.UsageError("say what to find (drop, truncate, delete, rewrite, all) or --xid")
+        raise click.UsageError("name the event (drop, truncate, delete, rewrite, all) or --xid")
     with opened(source) as archive:
         names = archive.names(named)
         found = search(archive, what, xid, relation, min_rows, names)
@@ -169,21 +184,23 @@ def find(
         return archive.exit_code
 
 
-@command.command("report", short_help="One HTML file about all of it.")
+@command.command("report", short_help="Write a report as one HTML file.")
 @source_options
 @option(
     "--output",
     required=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Where the report goes.",
+    help="The report's file.",
 )
 @names_options
 @config_option
 def report(source: Source, output: str, named: NameSource) -> int:
-    """Write one HTML file, which needs no network: the rate of WAL with its checkpoints, kinds of
-    records, the relations and transactions that made the most of it, gaps and damage, and what
-    other checkpoint spacings would have cost.
+    """Write a report as one HTML file, which needs no network.
+
+    It shows the rate of WAL with its checkpoints, kinds of records, and the relations and
+    transactions with the most WAL. It also shows gaps, damage, and the estimated cost of other
+    checkpoint spacings.
 
     \b
     Example:
@@ -198,18 +215,20 @@ def report(source: Source, output: str, named: NameSource) -> int:
 
 
 @command.command("catalog", short_help="Keep the names of a server's relations for later.")
-@option("--dsn", required=True, metavar="DSN", help="A server; all its databases are asked.")
+@option(
+    "--dsn", required=True, metavar="DSN", help="The server; the command reads all its databases."
+)
 @option(
     "--output", required=True, type=click.Path(dir_okay=False), metavar="FILE",
-    help="Where the names go; those that it has already are kept.",
+    help="The file of names; names that it already has stay.",
 )  # fmt: skip
 @config_option
 def catalog(dsn: str, output: str) -> None:
-    """Write the names of all relations with the numbers of their files, for --catalog of the other
-    commands and the option `catalog` in Spark, which then need no server.
+    """Write the names of all relations with the numbers of their files.
 
-    Run it now and then into the same file: it keeps the names of what has been dropped, truncated
-    or rewritten since, which is when they are wanted.
+    With this file as --catalog, or as the option `catalog` in Spark, the other commands need no
+    server. Run the command regularly into the same file. The file keeps the names of relations that
+    were dropped, truncated or rewritten since.
 
     \b
     Example:
@@ -221,18 +240,18 @@ def catalog(dsn: str, output: str) -> None:
     click.echo(f"{output}: names of {len(names)} files of relations")
 
 
-@command.command("index", short_help="Write what lets Spark pass over most segments.")
+@command.command("index", short_help="Write an index, with which Spark skips segments.")
 @source_options
 @option(
     "--output", required=True, type=click.Path(dir_okay=False), metavar="FILE",
-    help="Where the index is, or goes: one Parquet file.",
+    help="The index, one Parquet file.",
 )  # fmt: skip
 @config_option
 def index(source: Source, output: str) -> int:
-    """Write the xids, relations, times and resource managers of each complete segment, for the
-    option `index` in Spark: a filter for one of them then reads only the segments that have it.
+    """Write the xids, relations, times and resource managers of each complete segment.
 
-    Run again over an archive that has grown, it reads what is new.
+    With this file as the option `index` in Spark, a filter reads only the segments that may match.
+    A second run over an archive that has grown reads the new segments only.
 
     \b
     Example:
@@ -249,19 +268,31 @@ def index(source: Source, output: str) -> int:
         return archive.exit_code
 
 
-@command.command("tail", short_help="Show what is written, as it is written.")
+@command.command("tail", short_help="Show new records as the log grows.")
 @source_options_but(end_lsn=_ENDLESS, end_time=_ENDLESS, start_time=_ENDLESS, spark=_ENDLESS)
 @option(
     "--table", "name", default="xacts", show_default=True, metavar="NAME",
     type=click.Choice(["records", "blocks", "xacts", "checkpoints", "locks", "messages"]),
     help="records, blocks, xacts, checkpoints, locks or messages.",
 )  # fmt: skip
-@option("--columns", metavar="NAME,…", help="Only these, in this order.")
-@option("--interval", type=Timeout(), default="1s", show_default=True, help="Between two looks.")
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="One object a line.")
+@option("--columns", metavar="NAME,…", help="Show these columns only, in this order.")
+@option(
+    "--interval",
+    type=Timeout(),
+    default="1s",
+    show_default=True,
+    help="The time between two reads.",
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="WALKEEPER_JSON",
+    help="Print one JSON object per line.",
+)
 @config_option
 def tail(source: Source, name: str, columns: str | None, interval: float, as_json: bool) -> None:
-    """Show rows as they are written to a log, from its end on or from --start-lsn, until Ctrl-C.
+    """Show new rows of a log, from its end or from --start-lsn on, until Ctrl-C.
 
     \b
     Example:

@@ -25,19 +25,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
-    """Options of all three: where from beside the WAL, and where to."""
+    """Add the options that all three commands share, for input and output."""
 
     def add(function: Function) -> Callable[..., Any]:
         options = (
-            option("--database", metavar="NAME", help="Its name or OID, where there are several."),
+            option("--database", metavar="NAME", help="The name or OID, of several."),
             option(
                 "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
-                help="A base backup (plain format): for tables made before the WAL.",
+                help="A base backup (plain format), for tables made before the WAL.",
             ),
-            option("--output", "-o", metavar="FILE", help="Appears whole or not at all."),
+            option("--output", "-o", metavar="FILE", help="A file, whole or not at all."),
             option(
                 "--format", "format_", type=click.Choice(formats),
-                help="By the file's name, else CSV." if "csv" in formats else "The only one.",
+                help="The format.  [default: that of the file's name, or CSV]"
+                if "csv" in formats
+                else "The only format.",
             ),
         )  # fmt: skip
         made: Callable[..., Any] = function
@@ -48,16 +50,16 @@ def _written(*formats: str) -> Callable[[Function], Callable[..., Any]]:
     return add
 
 
-@click.command("table-at", short_help="A table's rows as of an LSN or a time.")
+@click.command("table-at", short_help="Write a table's rows as of an LSN or a time.")
 @click.argument("table")
 @source_options_but(end_lsn=_AS_OF, end_time=_AS_OF, start_time=_AS_OF, spark=_IN_SPARK)
-@option("--lsn", type=LsnText(), metavar="LSN", help="With everything that ends here or before.")
-@option("--time", type=Time(), metavar="TIME", help="With everything committed before.")
+@option("--lsn", type=LsnText(), metavar="LSN", help="Apply all records that end here or before.")
+@option("--time", type=Time(), metavar="TIME", help="Apply all transactions committed before.")
 @option(
     "--dsn",
     metavar="DSN",
-    help="Names and columns as this server has them now. (Of WALKEEPER_DSN: if the WAL does not "
-    "have them.)",
+    help="The server whose present names and columns to use. WALKEEPER_DSN counts only if the WAL "
+    "does not have them.",
 )
 @_written("parquet", "csv", "sql")
 @config_option
@@ -65,8 +67,8 @@ def table_at(
     source: Source, table: str, lsn: Lsn | None, time: datetime | None, dsn: str | None,
     database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
-    """Write a table's rows as they were, also of a table that was changed, truncated or dropped
-    since: what SELECT would give on a server recovered to that place, without a server.
+    """Write a table's rows as of an LSN or a time, also if it was changed, truncated or dropped
+    since. The rows are those of a SELECT on a server that was recovered to that point.
 
     \b
     Examples:
@@ -76,10 +78,10 @@ def table_at(
       walkeeper history find drop --path /srv/wal        (says the LSN to ask for)
 
     \b
-    Without --base only what was made or touched within the WAL is known; what is not is told on
-    stderr and in the column coverage of Parquet. With full_page_writes (the default), a block is
-    known from its first change behind a checkpoint on. A name without quotes is taken exactly as
-    written; quotes are PostgreSQL's.
+    Without --base, the command knows only tables and blocks that the WAL contains. It reports
+    missing ones on stderr and in the column coverage of Parquet. With full_page_writes (the
+    default), it knows a block from its first change after a checkpoint on. A name without quotes
+    counts exactly as written; quotes are PostgreSQL's.
     """
     from walkeeper_cli.history.past import Asked, ServerCatalogs
     from walkeeper_cli.history.past import table_at as write
@@ -93,29 +95,30 @@ _tables_option = option(
     "tables",
     multiple=True,
     metavar="NAME",
-    help="Only of this; may be repeated. Without quotes, taken exactly as written.",
+    help="The table; repeat it for several. A name without quotes counts exactly as written.",
 )
 
 
-@click.command("changes", short_help="Who changed which row when, old and new values.")
+@click.command("changes", short_help="Write the changes of rows, with old and new values.")
 @source_options_but(spark=_IN_SPARK)
 @_tables_option
 @option(
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="A row's history: only changes from or to a row with this value, as text.",
+    help="Write only changes from or to a row with this value, as text.",
 )
-@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="The transaction.")
 @_written("parquet", "csv", "json")
 @config_option
 def changes(
     source: Source, tables: tuple[str, ...], where: tuple[str, ...], xid: int | None,
     database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
-    """Write every committed insert, update, delete and truncate, in the order of commits, with the
-    row before and after. WAL of wal_level=replica is enough. A range of LSNs or times is one of
-    commits: each of its transactions is there with all that it did.
+    """Write every committed insert, update, delete and truncate, in the order of commits.
+
+    Each change has the row before and after. WAL of wal_level=replica is enough. A range of LSNs or
+    times selects commits, and each selected transaction is complete.
 
     \b
     Examples:
@@ -129,30 +132,30 @@ def changes(
     return write(source, Asked(database, base, output, format_), tables, where, xid)
 
 
-@click.command("undo", short_help="SQL that takes changes back.")
+@click.command("undo", short_help="Write SQL that reverts changes.")
 @source_options_but(spark=_IN_SPARK)
 @_tables_option
-@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
-@option("--all-tables", is_flag=True, help="Everything in the range.")
+@option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="The transaction.")
+@option("--all-tables", is_flag=True, help="Revert all changes in the range.")
 @_written("sql")
 @config_option
 def undo(
     source: Source, tables: tuple[str, ...], xid: int | None, all_tables: bool,
     database: str | None, base: str | None, output: str | None, format_: str | None,
 ) -> int:  # fmt: skip
-    """Write SQL that reverts what was committed in a range of LSNs or times (also what those
-    transactions did before it), or by one transaction, on the server as it is now. Read it before
-    you run it.
+    """Write SQL that reverts one transaction, or all that committed in a range of LSNs or times,
+    on the server as it is now. It reverts each transaction as a whole. Read the SQL before you run
+    it.
 
     \b
-    Example: a DELETE without WHERE, found and taken back
+    Example: find a DELETE without WHERE, and revert it
       walkeeper history find delete --path /srv/wal --min-rows 1000
       walkeeper history undo --path /srv/wal --xid 74113 --output undo.sql
       psql -v ON_ERROR_STOP=1 -f undo.sql
 
     \b
-    It is one transaction, and changes nothing if a row is no longer as it was left: undo what came
-    later first. Triggers and foreign keys of the server apply (session_replication_role).
+    The SQL is one transaction. It changes nothing if a row was changed again since; revert the
+    later change first. Triggers and foreign keys of the server apply (session_replication_role).
     """
     from walkeeper_cli.history.past import Asked
     from walkeeper_cli.history.past import undo as write

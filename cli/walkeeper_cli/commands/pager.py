@@ -28,13 +28,13 @@ AT_DEFAULT = "127.0.0.1:5460"
 
 
 @click.group("pager", invoke_without_command=True, short_help="Serve pages as of any recent LSN.")
-@option("--safekeepers", type=HostPorts(), metavar="H:P,H:P,H:P", help="Whom to follow.")
+@option("--safekeepers", type=HostPorts(), metavar="H:P,H:P,H:P", help="The safekeepers to follow.")
 @option(
     "--base",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="A base backup (plain format) of this cluster. It is read, never written, and needed for "
-    "as long as the pager runs.",
+    help="A base backup (plain format) of this cluster. The pager reads it for as long as it runs, "
+    "and never writes to it.",
 )
 @option("--data-dir", type=click.Path(file_okay=False), metavar="DIR", help="The pager's own.")
 @cluster_option
@@ -44,17 +44,17 @@ AT_DEFAULT = "127.0.0.1:5460"
     default="256MB",
     show_default=True,
     metavar="SIZE",
-    help="Pages can be had as of any LSN within the last SIZE of WAL.",
+    help="Serve pages as of any LSN within the last SIZE of WAL.",
 )
-@option("--archive", metavar="URL", help="Where WAL is that safekeepers no longer keep.")
+@option("--archive", metavar="URL", help="The archive with WAL that safekeepers no longer have.")
 @option(
     "--http",
     type=HostPort(port_min=0),
     default=AT_DEFAULT,
     show_default=True,
     metavar="HOST:PORT",
-    help="Serve /page, /status, /metrics, /health and /ready here. Whoever reaches it can read "
-    "every table.",
+    help="Serve /page, /status, /metrics, /health and /ready here. Every client that reaches this "
+    "port can read every table.",
 )
 @log_level_option
 @config_option
@@ -73,10 +73,10 @@ def command(
       walkeeper pager get base/5/16384 0 --lsn 0/5A3F2B8 -o page.bin
       walkeeper pager status
 
-    It brings the base backup's pages on by the records that safekeepers have committed, keeps what
-    the last --history of WAL changed, and starts again where it was. Heap pages, sequences and
-    whatever WAL has whole are replayed; a page that another kind of record has changed since
-    (most index pages) is refused by name (docs/pager.md).
+    The pager applies committed records of the safekeepers to the base backup's pages. It keeps the
+    changes of the last --history of WAL, and resumes where it stopped. It replays heap pages,
+    sequences and full-page images. It refuses, with the reason, a page that another kind of record
+    has changed since, such as most index pages (docs/pager.md).
     """
     if ctx.invoked_subcommand is not None:
         return None
@@ -96,11 +96,11 @@ def command(
 
 _at_option = option(
     "--at", type=HostPort(), default=AT_DEFAULT, show_default=True, metavar="HOST:PORT",
-    help="The pager's --http.",
+    help="The address of the pager's --http.",
 )  # fmt: skip
 
 
-@command.command("get", short_help="One page.")
+@command.command("get", short_help="Write one page.")
 @click.argument("relation")
 @click.argument("block", type=click.IntRange(0))
 @_at_option
@@ -111,15 +111,15 @@ _at_option = option(
     type=Timeout(),
     default="10s",
     show_default=True,
-    help="How long to wait for an LSN that is still to come.",
+    help="How long to wait for a future LSN.",
 )
-@option("--output", "-o", metavar="FILE", help="Its 8192 bytes go here.  [default: stdout]")
+@option("--output", "-o", metavar="FILE", help="The file for the 8192 bytes.  [default: stdout]")
 @config_option
 def get(
     relation: str, block: int, at: Address, fork: str | None, lsn: Lsn | None, timeout: float,
     output: str | None,
 ) -> int:  # fmt: skip
-    """Write one page as it was behind every record that ends at or before an LSN.
+    """Write one page as of an LSN, after every record that ends at or before it.
 
     RELATION is tablespace/database/relfilenode as pg_waldump prints it (1663/5/16384), or what
     pg_relation_filepath() says (base/5/16384).
@@ -143,13 +143,15 @@ def get(
     return 0
 
 
-@command.command("status", short_help="How far it is, and whom it follows.")
+@command.command("status", short_help="Show the pager's position and its safekeeper.")
 @_at_option
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @config_option
 def status(at: Address, as_json: bool) -> int:
-    """What the pager has received and applied, from which LSN on pages can be had, and from which
-    safekeeper it hears.
+    """Show the received and applied LSNs, the oldest LSN of a page, and the safekeeper that the
+    pager follows.
 
     \b
     Example:

@@ -37,23 +37,23 @@ from walkeeper_common.addresses import Address
     type=click.Choice(["quorum-flush", "standbys"]),
     default="quorum-flush",
     show_default=True,
-    help="What synchronous_commit = remote_apply waits for: a quorum's disks, or the standbys "
-    "behind the safekeepers as well.",
+    help="The condition of synchronous_commit = remote_apply: a quorum's disks, or also the "
+    "standbys that stream from safekeepers.",
 )
 @option("--take-over", is_flag=True, help="Do not wait for another proposer that seems alive.")
 @option(
     "--follow",
     is_flag=True,
-    help="While the server is a standby, or down, wait; start when it is promoted. For a proposer "
-    "beside every server.",
+    help="Wait while the server is a standby or down; start when it is promoted. Use it to run a "
+    "proposer beside every server.",
 )
-@option("--resume", is_flag=True, help="Lift the seal that `walkeeper settle --seal` put on.")
+@option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
 @option(
     "--logical",
     is_flag=True,
-    help="Bring decoded changes instead of WAL, to a log made by `walkeeper create --logical`.",
+    help="Send decoded changes instead of WAL, to a log made by `walkeeper create --logical`.",
 )
 @option(
     "--publication",
@@ -62,13 +62,13 @@ from walkeeper_common.addresses import Address
     type=Publications(),
     default="",
     metavar="NAME[,NAME]",
-    help="What --logical decodes: publications in the database of --dsn.",
+    help="The publications that --logical decodes, in the database of --dsn.",
 )
 @option(
     "--messages",
     is_flag=True,
-    help="With --logical: what pg_logical_emit_message writes, too, for consumers that ask for it. "
-    "A log that has them once goes on with them. PostgreSQL 14 or newer.",
+    help="With --logical: also send messages of pg_logical_emit_message, for consumers that "
+    "request them. A log that has messages once keeps them on. Needs PostgreSQL 14 or newer.",
 )
 @option(
     "--spool-size-max",
@@ -76,15 +76,15 @@ from walkeeper_common.addresses import Address
     default="4GB",
     show_default=True,
     metavar="SIZE",
-    help="With --logical: how much of transactions that are still open may lie here. PostgreSQL "
-    "streams large ones before they commit (logical_decoding_work_mem; 14 or newer), so that "
-    "their commit does not hold up the others for long. What exceeds it stays at the primary "
-    "until it commits, as everything does with 0, with --messages and beside replication origins.",
+    help="With --logical: the most bytes of open transactions to keep here. PostgreSQL 14 or newer "
+    "streams large ones before they commit (logical_decoding_work_mem), so that their commit does "
+    "not delay others for long. Beyond SIZE they stay at the primary until they commit. All of "
+    "them do so with 0, with --messages and where replication origins are in use.",
 )
 @option(
     "--spool-dir",
     type=click.Path(exists=True, file_okay=False, writable=True),
-    help="Where they lie: on a disk, not in memory.  [default: the system's for temporary files]",
+    help="The spool's folder, on a disk and not in memory.  [default: that of temporary files]",
 )
 @log_level_option
 @config_option
@@ -107,7 +107,7 @@ def command(
     http: Address | None,
     log_level: str,
 ) -> int:
-    """Bring a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
+    """Send a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
 
     \b
     Examples:
@@ -115,10 +115,10 @@ def command(
       walkeeper proposer --safekeepers h1:5454,h2:5454,h3:5454 --cluster changes \\
           --dsn 'host=db1 user=walkeeper dbname=shop' --logical --publication orders
 
-    The role needs REPLICATION. Commits wait for it only after `walkeeper attach`. It compares the
-    primary's WAL with the log before it changes anything, and says why if it will not go on. A
-    standby that was promoted takes over from where the log ends, on its new timeline; whatever it
-    has left out is said, and it is refused (docs/failover.md).
+    The role needs REPLICATION. Commits wait for the quorum only after `walkeeper attach`. The
+    proposer first compares the primary's WAL with the log. If it refuses the primary, it says why.
+    A promoted standby continues the log on its new timeline. If its promotion left out WAL, the
+    proposer refuses it and reports the missing bytes (docs/failover.md).
     """
     if logical != bool(publications):
         raise click.UsageError("--logical and --publication NAME go together")

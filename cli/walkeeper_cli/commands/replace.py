@@ -35,9 +35,15 @@ class Newcomer(ParamType):
         return int(number), HostPort().convert(address, param, ctx)
 
 
-@click.command("replace", short_help="Put another safekeeper in the place of a lost one.")
+@click.command("replace", short_help="Replace a lost safekeeper by another one.")
 @safekeepers_option
-@option("--member", type=click.IntRange(0), required=True, metavar="ID", help="Who goes.")
+@option(
+    "--member",
+    type=click.IntRange(0),
+    required=True,
+    metavar="ID",
+    help="The id of the member to replace.",
+)
 @option(
     "--with",
     "newcomer",
@@ -45,20 +51,20 @@ class Newcomer(ParamType):
     required=True,
     metavar="ID@H:P",
     envvar="WALKEEPER_WITH",
-    help="Who comes: a running safekeeper without this log, under a new id, or the same one on an "
-    "emptied directory.",
+    help="The newcomer: a running safekeeper without this log, under a new id, or the same one on "
+    "an emptied directory.",
 )
 @cluster_option
 @option(
     "--instead",
     is_flag=True,
-    help="A replacement of the same member is under way and its newcomer is lost: give that one "
-    "up for this one.",
+    help="Give up the newcomer of a replacement that is under way, because it is lost; take this "
+    "one instead.",
 )
 @option(
     "--timeout",
     type=Timeout(),
-    help="Give up when nothing has moved for so long.  [default: wait]",
+    help="Give up after this long without progress.  [default: wait]",
 )
 @config_option
 def command(
@@ -69,7 +75,7 @@ def command(
     instead: bool,
     timeout: float | None,
 ) -> None:
-    """Replace one member of a log: its disk is dead, its directory was wiped, or it has to go.
+    """Replace one member of a log, because its disk or its machine is lost or has to go.
 
     \b
     A machine is lost, another one takes its place:
@@ -80,11 +86,11 @@ def command(
     The same machine with a new disk (start it on the empty directory first):
       walkeeper replace --safekeepers … --member 3 --with 3@10.0.0.3:5454
 
-    Commits go on meanwhile: the proposer is elected anew twice, which takes about a second each,
-    and needs no restart. The newcomer is filled by the proposer; only then does the old member
-    stop to count. Interrupted at any point, the same command goes on; one member at a time.
-    Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md, "A dead
-    disk").
+    Commits go on meanwhile. The proposer needs no restart; it is elected anew twice, which takes
+    about a second each. The proposer sends the log to the newcomer, and the old member counts
+    until then. You may interrupt the command; the same command resumes. Replace one member at a
+    time. Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md,
+    "A dead disk").
     """
     from walkeeper_cli.cluster.archive_status import needed_for_the_archive
     from walkeeper_cli.cluster.replace import ReplaceSettings, replace

@@ -30,33 +30,33 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-@click.command("restore", short_help="Fetch one WAL file, for restore_command.")
+@click.command("restore", short_help="Fetch one WAL file for restore_command.")
 @option(
     "--safekeepers",
     type=HostPorts(),
     metavar="H:P,H:P,H:P",
-    help="Every safekeeper of the log. Without: what is in the archive, and that is the end.",
+    help="Every safekeeper of the log. Without this option the archive's end is the log's end.",
 )
-@option("--archive", metavar="URL", help="Look here too for what the safekeepers do not have.")
+@option("--archive", metavar="URL", help="An archive with WAL that the safekeepers do not have.")
 @cluster_option
 @option(
     "--wait",
     type=Duration(),
     default="5min",
     show_default=True,
-    help="How long to ask again while no answer can be known. A standby asks for ever.",
+    help="How long to retry while the answer is unknown. A standby retries for ever.",
 )
 @option(
     "--no-partial",
     is_flag=True,
-    help="Whole segments only, not the committed part of the current one. What is left out is "
-    "what was committed last.",
+    help="Fetch whole segments only, not the committed part of the current one. This leaves out "
+    "the last commits.",
 )
 @option(
     "--min-lsn",
     metavar="LSN",
     callback=_lsn,
-    help="Never say that there is no more WAL below this: the LSN that `walkeeper settle` printed.",
+    help="The LSN that `walkeeper settle` printed. Never report the end of WAL below it.",
 )
 @option(
     "--prefetch",
@@ -64,7 +64,7 @@ def _lsn(ctx: click.Context, param: click.Parameter, value: str | None) -> Lsn:
     default=8,
     show_default=True,
     metavar="N",
-    help="Segments to fetch ahead, into pg_wal/.walkeeper_prefetch. 0: none.",
+    help="Segments to fetch ahead, into pg_wal/.walkeeper_prefetch. 0 turns it off.",
 )
 @config_option
 @click.argument("name", metavar="%f")
@@ -80,34 +80,34 @@ def command(
     name: str,
     path: str,
 ) -> str:
-    """Place the WAL file %f at %p: what PostgreSQL's restore_command is for.
+    """Fetch the WAL file %f to %p, as a restore_command of PostgreSQL.
 
     \b
     In postgresql.conf of a standby, or of a backup that is to be recovered:
       restore_command = '/opt/walkeeper/bin/walkeeper restore
                          --safekeepers h1:5454,h2:5454,h3:5454 %f %p'     (one line)
 
-    It gives whole segments, .history files, and the committed part of the current segment padded
-    with zeros, so that a server without its primary comes to the last acknowledged commit. Run
+    It fetches whole segments, .history files, and the committed part of the current segment padded
+    with zeros. So a server without its primary reaches the last acknowledged commit. Run
     `walkeeper settle` before you promote.
 
     \b
-    Exit codes, which PostgreSQL takes for verdicts:
+    PostgreSQL acts on the exit code:
       0      the file is there
-      1      a quorum (and the archive) says that there is no such WAL: a recovery ends
+      1      a quorum (and the archive) has no such WAL: a recovery ends
       126    anything else: a recovery stops instead of ending early, and can be started again
-    What cannot be known, without a quorum say, is asked again and said every 10 s: by a standby
-    (standby.signal) without limit, else for --wait.
+    While the answer is unknown, for example without a quorum, it retries and reports every 10 s.
+    A standby (standby.signal) retries without limit, a recovery for --wait.
 
     \b
-    It runs as PostgreSQL's user, who must be able to read the installation. A home directory of
-    mode 0700 does not allow that; make one outside, for everybody:
+    It runs as PostgreSQL's user, which must be able to read the installation. An installation in
+    a home directory of mode 0700 does not allow that. Make one elsewhere:
       python3 -m venv /opt/walkeeper && /opt/walkeeper/bin/pip install walkeeper
       sudo -u postgres /opt/walkeeper/bin/walkeeper restore --help
 
-    When no quorum of safekeepers is left for good, --archive alone brings back what was archived.
+    If a quorum of safekeepers is lost for good, --archive alone restores the archived WAL.
 
-    With archive_mode = always a padded part would be archived as a whole segment: it is refused.
+    With archive_mode = always it refuses a padded part, as PostgreSQL would archive that as whole.
     """
     from walkeeper_cli.restore.archive_source import ArchiveAlone, archived
     from walkeeper_cli.restore.restoring import Restore, Settings
@@ -132,7 +132,7 @@ def command(
 
 
 def _options_before(name: str, path: str) -> list[str]:
-    """The command line as PostgreSQL repeats it for each file."""
+    """Return the command line as PostgreSQL repeats it for each file."""
     import sys
 
     words = sys.argv[1:]

@@ -23,55 +23,60 @@ from walkeeper_common.addresses import Address
     type=click.IntRange(1, 65535),
     required=True,
     envvar="WALKEEPER_ID",
-    help="This safekeeper's number: another one on each, and the same for ever.",
+    help="This safekeeper's number: unique in the log, and never changed.",
 )
-@option("--data-dir", type=click.Path(file_okay=False), required=True, help="Where the WAL goes.")
+@option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="The directory for WAL and state.",
+)
 @option(
     "--listen",
     type=HostPort(port_min=0),
     required=True,
     metavar="HOST:PORT",
-    help="For proposers, and for standbys and tools that speak PostgreSQL's protocol.",
+    help="The address for proposers, and for standbys and tools with PostgreSQL's protocol.",
 )
 @option(
     "--wal-keep-size",
     type=Size(),
     default="1GB",
     show_default=True,
-    help="WAL to keep although everybody has it.",
+    help="WAL to keep although every member and reader has it.",
 )
 @option(
     "--wal-size-max",
     type=Size(),
     metavar="SIZE",
-    help="Refuse appends when a log has so much WAL on disk that may not go; from 80 % of it on "
-    "--wal-keep-size gives way. Unlimited, unless told otherwise.",
+    help="The most WAL of one log on disk; a safekeeper that cannot remove enough refuses appends. "
+    "From 80 % on it ignores --wal-keep-size.  [default: unlimited]",
 )
 @option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Listen on more than loopback without authentication: on a network that you trust.",
+    help="Allow --listen beyond loopback without authentication, on a network that you trust.",
 )
 @http_option
 @option(
     "--archive",
     metavar="URL",
-    help="Put every committed segment there: file:///dir, s3://bucket/prefix, gs://…, az://…. The "
-    "same on every safekeeper. Local WAL then goes only when it is archived and compared.",
+    help="Archive every committed segment to file:///dir, s3://bucket/prefix, gs://… or az://…, "
+    "the same on every safekeeper. It removes local WAL only when that is archived and compared.",
 )
 @option(
     "--archive-compress",
     type=click.Choice(["none", "zstd"]),
     default="none",
     show_default=True,
-    help="How segments are kept in the archive.",
+    help="The compression of archived segments.",
 )
 @option(
     "--archive-tail-interval",
     type=Duration(),
     default="60s",
     show_default=True,
-    help="How often the committed part of the last segment is archived, if it has grown.",
+    help="How often to archive the committed part of the last segment, if it has grown.",
 )
 @log_level_option
 @config_option
@@ -88,13 +93,13 @@ def command(
     http: Address | None,
     log_level: str,
 ) -> int:
-    """Run one safekeeper: it stores WAL, votes, and serves what is committed.
+    """Run one safekeeper, which stores WAL, votes, and serves committed WAL.
 
     \b
     Example:
       walkeeper safekeeper --id 1 --data-dir /var/lib/walkeeper --listen 127.0.0.1:5454
 
-    Prints `ready: safekeeper 1 on 127.0.0.1:5454` when it listens; port 0 takes any free one.
+    It prints `ready: safekeeper 1 on 127.0.0.1:5454` when it listens; port 0 takes any free one.
     SIGTERM and SIGINT stop it cleanly.
     """
     from walkeeper_archive.layout import Packing

@@ -31,24 +31,26 @@ NO_STANDBY = (
 )
 
 
-@click.command("settle", short_help="Fence older proposers; print where the log ends.")
+@click.command("settle", short_help="Fence older proposers; print the end of the log.")
 @safekeepers_option
 @cluster_option
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
 @option("--seal", is_flag=True, help="Let no proposer write on this timeline without --resume.")
 @option(
     "--linger",
     type=Duration(),
     default="10s",
     show_default=True,
-    help="Wait so long for safekeepers that a quorum does not need, so that standbys behind them "
-    "get everything too.",
+    help="How long to wait for the safekeepers outside the quorum, so that their standbys get "
+    "everything too.",
 )
 @option(
     "--replayed-by",
     type=Dsn(),
     metavar="DSN",
-    help="Then wait until this standby has replayed all of it, so that it may be promoted.",
+    help="Then wait until this standby has replayed the whole log, so that you may promote it.",
 )
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
@@ -61,17 +63,17 @@ def command(
     replayed_by: str | None,
     timeout: float,
 ) -> None:
-    """Fence older proposers, bring the safekeepers to the log's end, and print where that is.
+    """Fence older proposers, bring the safekeepers to the log's end, and print its LSN.
 
     \b
     The first step of a failover:
       walkeeper settle --safekeepers h1:5454,h2:5454,h3:5454 --seal
 
-    From then on no commit of the old primary is acknowledged. Every commit that ever was is below
-    the LSN that it prints: a standby may be promoted once it has replayed up to there. A
-    safekeeper that does not have all of it in the end is named. Run it as often as you like: the
-    log ends where it ended. With --seal, the old primary is kept out until --resume; a promoted one
-    is not, and goes on (docs/failover.md).
+    From then on, the old primary gets no commit acknowledged. Every acknowledged commit is below
+    the LSN that `settle` prints. You may promote a standby once it has replayed up to there.
+    `settle` names each safekeeper that lacks WAL in the end. You may run it again: the end of the
+    log stays. --seal keeps the old primary out until --resume, and admits a promoted standby
+    (docs/failover.md).
 
     \b
     As Patroni's pre_promote, which keeps it from promoting too early (docs/patroni/):

@@ -20,14 +20,14 @@ from walkeeper_cli.options import (
 from walkeeper_common.addresses import Address
 
 
-@click.command("snapshot", short_help="Published tables as Parquet, joined to a logical log.")
+@click.command("snapshot", short_help="Copy published tables to Parquet, joined to a logical log.")
 @safekeepers_option
 @dsn_option
 @cluster_option
 @option("--slot", type=SlotName(), required=True, help="The consumer's, in the log; it is made.")
 @option(
     "--output", "-o", required=True, metavar="DIR", type=click.Path(file_okay=False),
-    help="A directory for the files; it is made, or empty.",
+    help="A directory for the files, new or empty.",
 )  # fmt: skip
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For the log.")
 @config_option
@@ -40,8 +40,8 @@ def command(
     timeout: float,
 ) -> None:
     """Copy the tables that a logical log publishes, as of one LSN, and make a slot in the log that
-    goes on from there: the files and then the slot's changes are the tables, without a gap and
-    without a repetition.
+    continues from that LSN. The files and the slot's changes together are the tables, without a
+    gap and without a repetition.
 
     \b
     Example:
@@ -51,8 +51,8 @@ def command(
           -o proto_version=1 -o publication_names=orders
 
     DIR gets SCHEMA.TABLE.parquet for each table, then snapshot.json with the LSN and the tables'
-    keys: a directory without it is not complete. The role needs REPLICATION and SELECT. The slot
-    keeps changes while tables are copied, up to ten times --wal-keep-size of the safekeepers.
+    keys. A directory without snapshot.json is not complete. The role needs REPLICATION and SELECT.
+    During the copy the slot retains changes, up to ten times --wal-keep-size of the safekeepers.
     """
     from walkeeper_cli.snapshot.published_tables import SnapshotSettings, take_snapshot
 

@@ -20,13 +20,25 @@ from walkeeper_common.addresses import Address
 WATCH_S = 2.0
 
 
-@click.command("status", short_help="Show who has what and who blocks.")
+@click.command("status", short_help="Show the positions of all members, and the blocking one.")
 @safekeepers_option
 @cluster_option
-@option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
-@option("--check", is_flag=True, help="One line; exit 0 if all is well, 1 if degraded, 2 without.")
-@option("--watch", is_flag=True, help="Again every 2 s, until Ctrl-C.")
-@option("--timeout", type=Timeout(), default="3s", show_default=True, help="For each answer.")
+@option(
+    "--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="Print JSON, for programs."
+)
+@option(
+    "--check",
+    is_flag=True,
+    help="Print one line; exit with 0 if all is well, 1 if degraded, 2 without a proposer.",
+)
+@option("--watch", is_flag=True, help="Repeat every 2 s, until Ctrl-C.")
+@option(
+    "--timeout",
+    type=Timeout(),
+    default="3s",
+    show_default=True,
+    help="How long to wait for each answer.",
+)
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
@@ -36,7 +48,7 @@ def command(
     watch: bool,
     timeout: float,
 ) -> int:
-    """Show one line a safekeeper and one for the cluster, saying who blocks.
+    """Show a line for each safekeeper, and one for the cluster that names a blocking member.
 
     \b
     Examples:

@@ -11,9 +11,12 @@ from walkeeper_cli.options import Timeout, config_option, dsn_option, option
 SAFEKEEPERS = 3
 
 
-@click.command("up", short_help="Everything on one machine, for an existing PostgreSQL.")
+@click.command("up", short_help="Run everything on one machine, for an existing PostgreSQL.")
 @option(
-    "--data-dir", type=click.Path(file_okay=False), required=True, help="Where everything goes."
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="The directory for all files.",
 )
 @dsn_option
 @option(
@@ -23,14 +26,18 @@ SAFEKEEPERS = 3
     show_default=True,
     help=f"The first safekeeper's port on 127.0.0.1; the others have the next {SAFEKEEPERS - 1}.",
 )
-@option("--stay-attached", is_flag=True, help="Do not detach at the end: commits hang until then.")
+@option(
+    "--stay-attached",
+    is_flag=True,
+    help="Do not detach at the end; commits hang until the next start.",
+)
 @option("--replace", is_flag=True, help="Replace a synchronous_standby_names that is not empty.")
 @option(
     "--timeout",
     type=Timeout(),
     default="60s",
     show_default=True,
-    help="How long each part may take to get ready.",
+    help="How long each daemon may take to get ready.",
 )
 @config_option
 def command(
@@ -42,9 +49,9 @@ def command(
     Example:
       walkeeper up --data-dir ~/walkeeper --dsn 'host=127.0.0.1 user=postgres'
 
-    Ctrl-C detaches, if it has attached, and stops. The same command resumes. A daemon that dies is
-    started again. One machine's disks are no quorum against the loss of that machine: it is for
-    trying walkeeper on a server of yours, and for development.
+    Ctrl-C detaches, if `up` has attached, and stops. The same command resumes. `up` restarts a
+    daemon that dies. Use it to try walkeeper on a server of yours, and for development. A quorum on
+    one machine does not survive the loss of that machine.
     """
     from walkeeper_cli.cluster.up import UpSettings, run
 

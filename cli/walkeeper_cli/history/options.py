@@ -18,14 +18,14 @@ from walkeeper_history.time_text import parse_time
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ON_ERROR = ("fail", "skip", "report")
-# numpy's threads for linear algebra, which nothing here does: they take memory, and where a limit
-# keeps them from starting they raise SIGINT, as if somebody had interrupted the command.
+# numpy's threads for linear algebra are of no use here, and take memory. If a limit keeps them from
+# starting, they raise SIGINT, as if an operator had interrupted the command.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What of which archive is read, and what happens where it is damaged."""
+    """The part of an archive to read, and the reaction to damage."""
 
     path: str
     start_lsn: Lsn | None
@@ -52,8 +52,11 @@ class NameSource:
 
 
 def is_asked_for(name: str) -> bool:
-    """Whether an option is on the command line. In the environment or the TOML file --dsn is there
-    for the commands that need the primary; history reads WAL when that is gone, and of others."""
+    """Return True if an option is on the command line.
+
+    In the environment or the TOML file, --dsn is meant for the commands that need the primary.
+    History also reads WAL of a primary that is gone, and of other servers.
+    """
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
@@ -106,42 +109,47 @@ _OPTIONS = (
         help="A directory, a segment, s3://…, gs://…, az://…, or a live log: "
         "walkeeper://HOST:PORT,HOST:PORT/CLUSTER.",
     ),
-    option("--start-lsn", type=LsnText(), metavar="LSN", help="Records that start here or later."),
-    option("--end-lsn", type=LsnText(), metavar="LSN", help="Records that start before this."),
+    option("--start-lsn", type=LsnText(), metavar="LSN", help="Read records from here on."),
+    option("--end-lsn", type=LsnText(), metavar="LSN", help="Read records up to here."),
     option(
         "--start-time", type=Time(), metavar="TIME",
-        help="From the first commit at this time or later.",
+        help="Begin with the first commit at this time or later.",
     ),
-    option("--end-time", type=Time(), metavar="TIME", help="Up to the last commit before this."),
-    option("--timeline", type=Timeline(), metavar="TLI", help="The newest, unless told otherwise."),
+    option("--end-time", type=Time(), metavar="TIME", help="End with the last commit before this."),
+    option("--timeline", type=Timeline(), metavar="TLI", help="The timeline.  [default: newest]"),
     option(
         "--on-error", type=click.Choice(ON_ERROR), default="fail", show_default=True,
-        help="Damaged or missing WAL: stop; read on with a warning; read on and exit 1 at the end.",
+        help="At damaged or missing WAL: stop, go on with a warning, or go on and exit with 1.",
     ),
     option(
         "--verify", type=click.Choice(["crc", "none"]), default="crc", show_default=True,
-        help="Whether every record's CRC is checked.",
+        help="Check every record's CRC, or none.",
     ),
     option(
         "--engine", type=click.Choice(["auto", "numba", "numpy"]), default="auto", hidden=True,
-        help="What walks over records.",
+        help="The engine that reads records.",
     ),
     option(
         "--spark", is_flag=True,
-        help="By Spark's executors: those of spark-submit, else local ones.",
+        help="Read with Spark's executors, those of spark-submit or local ones.",
     ),
-    option("--jobs", "-j", type=click.IntRange(1, 256), metavar="N", help="Threads; one a CPU."),
+    option(
+        "--jobs", "-j", type=click.IntRange(1, 256), metavar="N",
+        help="The number of threads.  [default: one per CPU]",
+    ),
 )  # fmt: skip
 
 
 def source_options(function: Function) -> Callable[..., Any]:
-    """All of them, handed over as one `source`."""
+    """Add all of these options to a command, which gets them as one `source`."""
     return source_options_but()(function)
 
 
 def source_options_but(**refused: str) -> Callable[[Function], Callable[..., Any]]:
-    """All but those by these names, which a command would pass over in silence: they are not in
-    its help, and a UsageError says what to do instead."""
+    """Add all of these options but the refused ones, which have no meaning for a command.
+
+    The help omits a refused option, and its use raises UsageError with the text given for it.
+    """
 
     def add_to(function: Function) -> Callable[..., Any]:
         fields = tuple(Source.__dataclass_fields__)
@@ -166,7 +174,7 @@ def source_options_but(**refused: str) -> Callable[[Function], Callable[..., Any
 
 
 def names_options(function: Function) -> Callable[..., Any]:
-    """--catalog, --dsn and --base, handed over as one `named`."""
+    """Add --catalog, --dsn and --base to a command, which gets them as one `named`."""
 
     @functools.wraps(function)
     def gathered(
@@ -178,16 +186,16 @@ def names_options(function: Function) -> Callable[..., Any]:
     catalog = option(
         "--catalog", "catalogs", multiple=True, metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="Names of relations that `history catalog` wrote; may be repeated.",
+        help="A file of `history catalog` with names of relations. Repeat it for several.",
     )  # fmt: skip
     dsn = option(
         "--dsn", metavar="DSN",
-        help="Names as this server has them now. (Of WALKEEPER_DSN: if it answers, and the WAL is "
-        "its own.)",
+        help="The server whose present names of relations to use. WALKEEPER_DSN is optional: it "
+        "counts only if that server answers and wrote the WAL.",
     )  # fmt: skip
     base = option(
         "--base", metavar="DIR", type=click.Path(exists=True, file_okay=False),
-        help="Names as a base backup (plain format) and the WAL since then have them; also of what "
-        "was dropped.",
+        help="A base backup (plain format). Names come from it and from the WAL since then, also "
+        "those of dropped relations.",
     )  # fmt: skip
     return catalog(dsn(base(gathered)))

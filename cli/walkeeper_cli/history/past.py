@@ -219,9 +219,9 @@ def _changes(
     if unnamed := reader.unnamed(start):
         shown = ", ".join("/".join(map(str, file)) for file in unnamed[:XIDS_SHOWN])
         click.echo(
-            f"walkeeper: {len(unnamed)} files were changed here of which this WAL does not say "
-            f"whose they are; if they are a table's, what was changed there is missing (give a "
-            f"base backup: --base): {shown}{', …' if unnamed[XIDS_SHOWN:] else ''}",
+            f"walkeeper: the relations of {len(unnamed)} changed files are unknown; the changes of "
+            "tables among them are missing. Name a base backup with --base. The files: "
+            f"{shown}{', …' if unnamed[XIDS_SHOWN:] else ''}",
             err=True,
         )
     return found, database

@@ -71,7 +71,7 @@ async def printed_line(settings: AttachSettings) -> str:
     async with connected(settings.dsn) as sql:
         proposers = _meant(await standbys(sql), None)
     if not proposers:
-        raise Refused("no walkeeper proposer is connected; start it, or say --application-name")
+        raise Refused("no walkeeper proposer is connected: start one, or add --application-name")
     return configuration_line(setting_for(*(p.application_name for p in proposers)))
 
 
@@ -162,8 +162,8 @@ async def _refuse_unchangeable(
     """A setting that is somebody else's, or that we may not change."""
     if before.source == "command line":
         raise Refused(
-            f"{PARAMETER} was given on the server's command line, which nothing overrides; "
-            f"restart it without, or with {configuration_line(setting_for(*names))}"
+            f"cannot change {PARAMETER}: it is on the server's command line, which overrides the "
+            f"configuration; restart without it, or with {configuration_line(setting_for(*names))}"
         )
     if before.setting and not settings.replace and not _is_part_of(before.setting, names):
         why = f": it {EXCEEDS}" if exceeds_its_names(before.setting) else ""
@@ -221,7 +221,7 @@ def _meant(rows: Sequence[Standby], application_name: str | None) -> list[Standb
         return found
     if len(found) > 1:
         names = ", ".join(sorted(r.application_name for r in found))
-        choice = "say which with --application-name"
+        choice = "choose with --application-name"
         if len({r.application_name.lower() for r in found}) == 1:
             choice = "commits would wait for either of them; give each its own --application-name"
         raise Refused(f"several proposers are connected: {names}; {choice}")

@@ -120,7 +120,7 @@ def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
     if before.setting and not before.replaced and not ours:
         raise Refused(
             f"{PARAMETER} is {before.setting!r}, which names no walkeeper proposer: left as it is. "
-            "If one of these is the proposer, say so with --application-name"
+            "If one of these is the proposer, name it with --application-name"
         )
     return ours or [DEFAULT_NAME]
 
@@ -185,8 +185,8 @@ async def _clear(
 def _refuse_command_line(before: StandbyNames) -> None:
     if before.source == "command line":
         raise Refused(
-            f"{PARAMETER} = {before.setting!r} was given on the server's command line, which "
-            "nothing overrides: restart the server without it"
+            f"cannot change {PARAMETER} = {before.setting!r}: it is on the server's command line, "
+            "which overrides the configuration; restart the server without it"
         )
 
 

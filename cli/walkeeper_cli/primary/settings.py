@@ -154,9 +154,9 @@ async def reload(sql: asyncpg.Connection) -> None:
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise Refused(
-            f"the server did not take over its configuration within {RELOAD_TIMEOUT_S:g} s. A "
-            "mistake in postgresql.conf makes it ignore every change: see its log, or SELECT * "
-            "FROM pg_file_settings WHERE error IS NOT NULL; mend it, then run this again"
+            f"the server did not reload its configuration within {RELOAD_TIMEOUT_S:g} s. With a "
+            "mistake in postgresql.conf it ignores every change. See its log, or SELECT * FROM "
+            "pg_file_settings WHERE error IS NOT NULL; mend the mistake, then run this again"
         ) from None
 
 

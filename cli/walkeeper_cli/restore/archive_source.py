@@ -179,7 +179,7 @@ def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
                 raise Misconfigured(
                     f"{name} is archived up to {end_lsn} only, and this server has archive_mode = "
                     "always: it would archive the padded part as a whole segment. Set "
-                    "archive_mode = on, or say --no-partial"
+                    "archive_mode = on, or add --no-partial"
                 )
         return end_lsn
     except _NotThere:

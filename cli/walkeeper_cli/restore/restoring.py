@@ -199,8 +199,8 @@ class Restore:
                 "archive_mode = always: it would archive the padded part as a whole segment. "
             )
             if not self._standby:
-                raise Misconfigured(text + "Set archive_mode = on, or say --no-partial")
-            say(text + "It is left out; stream it, and see --min-lsn before you promote")
+                raise Misconfigured(text + "Set archive_mode = on, or add --no-partial")
+            say(text + "`restore` leaves it out; stream it, and see --min-lsn before you promote")
             return "absent"
         self._fetch(path, found, round_, found.segment_bytes)
         return "found"

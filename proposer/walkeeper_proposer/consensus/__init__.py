@@ -1,1 +1,1 @@
-"""What decides for a proposer: step(event) -> effects. No I/O, no clock, no randomness."""
+"""The deciding core of a proposer: step(event) -> effects. No I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""What one run of a proposer is for, and how far it has come. Pure."""
+"""The purpose of one run of a proposer, and its phases. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 
 CAMPAIGN_TICKS_MAX = 10
 TERMS_MAX = 1000
-ABSENT_TICKS = 1  # a settle waits so long for members that are not heard of
+ABSENT_TICKS = 1  # how long a settle waits for absent members
 
 
 class Phase(Enum):
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 
 class Purpose(Enum):
-    """ATTACH streams from a primary; SETTLE elects without one; SEAL also ends the timeline."""
+    """ATTACH streams from a primary. SETTLE elects without one; SEAL also ends the timeline."""
 
     ATTACH = "attach"
     SETTLE = "settle"
@@ -49,15 +49,19 @@ class Campaign:
     kind: LogKind = LogKind.PHYSICAL
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need
-    addresses: frozenset[str] = frozenset()  # of the links; empty: no others can be added
+    addresses: frozenset[str] = frozenset()  # the links'; if empty, none can be added
 
     def lacks(self, address: str) -> bool:
-        """A member that joined since we were started is none of our links: its shell adds it."""
+        """Return True if no link leads to this address: the member joined after our start.
+
+        The shell then adds a link.
+        """
         return bool(self.addresses and address) and address not in self.addresses
 
     def lingers(self, missing: int, ticks: int) -> bool:
-        """`settle` waits for answers that its quorum does not need: what one safekeeper alone has
-        is nobody's commit, but it is not cut off for mere haste
+        """Return True while `settle` waits for answers that its quorum does not need.
+
+        WAL on one safekeeper alone is no commit, but haste is no reason to truncate it
         (scenarios/settle_keeps_the_longest_log.txt).
         """
         return missing > 0 and ticks < min(self.linger_ticks, ABSENT_TICKS)

@@ -1,9 +1,9 @@
 """Are the primary's bytes and the log's the same? (docs/steps.md#check-of-the-primary) Pure.
 
-Both sides arrive as streams at their own pace; what is kept of the one ahead is a digest a page,
-so the memory is bounded by 16 bytes for 8 KiB whatever the segment size. Equal bytes prove
-something only if no clone would have them by chance: after pg_switch_wal the last bytes are zeros
-on every clone, so the range must hold a commit or a checkpoint, whose times and CRCs differ.
+Both sides arrive as streams at their own pace. The comparison keeps one digest for each page of
+the side that is ahead, so it takes 16 bytes for 8 KiB of WAL. Equal bytes prove something only if
+no clone has them by chance. After pg_switch_wal the last bytes are zeros on every clone. So the
+range must hold a commit or a checkpoint, whose times and CRCs differ between clones.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Comparison:
     def __init__(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         assert begin_lsn <= end_lsn, f"{begin_lsn=} {end_lsn=}"
         self.begin_lsn, self.end_lsn = begin_lsn, end_lsn
-        self.is_telling = False  # whether a commit or a checkpoint was among the equal bytes
+        self.is_telling = False  # a commit or a checkpoint was among the equal bytes
         self._primary, self._log = _Side(begin_lsn), _Side(begin_lsn)
         self._ahead: dict[Lsn, bytes] = {}
 
@@ -65,12 +65,12 @@ class Comparison:
 
     @property
     def log_next_lsn(self) -> Lsn:
-        """What to read of the log next."""
+        """The LSN at which to go on reading the log."""
         return self._log.next_lsn
 
     @property
     def primary_next_lsn(self) -> Lsn:
-        """What comes next of the primary."""
+        """The LSN at which the primary's stream goes on."""
         return self._primary.next_lsn
 
     def feed_primary(self, begin_lsn: Lsn, wal: Buffer) -> None:

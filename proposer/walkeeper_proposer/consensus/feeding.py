@@ -1,4 +1,4 @@
-"""Which bytes go to which safekeeper next. Pure.
+"""The sending of WAL to each safekeeper. Pure.
 
 A safekeeper that keeps up is sent views into the window. A lagging safekeeper is fed from a donor
 by ballot-pinned reads. The primary's slot has moved on (docs/steps.md#appending).
@@ -40,7 +40,7 @@ class Feeder:
     last: AppendRequest | None = None
 
     def heartbeat(self, member: Member) -> Effect:
-        """An AppendRequest without payload, at the member's write position."""
+        """Send an AppendRequest without payload, at the member's write position."""
         return self._append(member, b"", 0)
 
     def _append(self, member: Member, payload: Buffer, crc: int) -> Effect:
@@ -73,7 +73,7 @@ class Feeder:
         return Send(member.link, request)
 
     def feed_all(self, members: Sequence[Member]) -> list[Effect]:
-        """All that may be sent now, to everybody. Those who keep up are sent the same."""
+        """Send all members what they may get now. Members that keep up get the same message."""
         effects: list[Effect] = []
         end_lsn, last = self.window.end_lsn, None
         for member in members:
@@ -93,7 +93,7 @@ class Feeder:
         return effects
 
     def feed(self, member: Member, members: Iterable[Member]) -> list[Effect]:
-        """All that may be sent to this member now, within its bound of bytes in flight."""
+        """Send all that this member may get now, within its bound of bytes in flight."""
         effects: list[Effect] = []
         window = self.window
         if member.next_lsn >= window.end_lsn:
@@ -135,7 +135,7 @@ class Feeder:
         return effects
 
     def on_donated(self, response: ReadResponse, members: Iterable[Member]) -> list[Effect]:
-        """A donor's answer: to the laggard that waits for it."""
+        """Send a donor's answer to the laggard that waits for it."""
         everyone = list(members)
         for member in everyone:
             waits = response.begin_lsn in member.donated
@@ -153,8 +153,9 @@ class Feeder:
         return []
 
     def trim(self, members: Iterable[Member]) -> bool:
-        """Forget what every attached safekeeper was sent and a quorum has. Whether the window is
-        full all the same."""
+        """Forget WAL that a quorum has and every attached safekeeper was sent.
+
+        Return True if the window is full nevertheless."""
         needed_lsn = self.window.end_lsn
         for member in members:
             if member.next_lsn < needed_lsn and member.stage is Stage.STREAMING:

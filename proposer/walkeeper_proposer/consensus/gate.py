@@ -1,8 +1,8 @@
 """May this primary write this log? The table of docs/steps.md#check-of-the-primary. Pure.
 
-Asked on the greetings, before any ballot is bumped; again on the votes; and again on every new
-connection to PostgreSQL, then with the end received so far in the place of C. Neon needs none of
-this because it starts PostgreSQL from a base backup at exactly the consensus LSN; a stock primary
+The core asks on the greetings, before it bumps any ballot, and again on the votes. It also asks on
+every new connection to PostgreSQL, with the end received so far in the place of C. Neon needs no
+gate, because it starts PostgreSQL from a base backup at exactly the consensus LSN. A stock primary
 brings a pg_wal of its own.
 """
 
@@ -18,8 +18,8 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 # The first minor releases that end an aborted record with OVERWRITE_CONTRECORD (commit ff9f111).
 OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}
-# Before PostgreSQL 16 pg_rewind takes the new primary's timeline from its control file, where it is
-# the old one until a checkpoint after the promotion is complete. No --write-recovery-conf: the new
+# Before PostgreSQL 16 pg_rewind takes the new primary's timeline from its control file, which
+# has the old one until the first checkpoint after the promotion. No --write-recovery-conf: the new
 # primary would feed this server, which could then be ahead of the log.
 REWIND = (
     "stop this server, run CHECKPOINT on the new primary, then pg_rewind "
@@ -50,7 +50,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Waivers:
-    """What the operator allowed explicitly: `--resume`, and unsafe settings for tests."""
+    """The explicit permissions of the operator: `--resume`, and unsafe settings for tests."""
 
     resume: bool = False
     unsafe_settings: bool = False
@@ -68,9 +68,9 @@ def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 
 
 def kept_out_by(live: Ballot, primary: PrimaryIdentity | None, log: LogEnd) -> str:
-    """Somebody else leads: by mistake, or because this server was deposed, which is worth saying.
+    """Return the refusal while another proposer leads; name the promotion that deposed this server.
 
-    Where its WAL ends is no matter: who leads may be carrying more at this moment.
+    The end of this server's WAL does not matter: the other leader may send more at this moment.
     """
     deposed = None
     if primary is not None and primary.system_id == log.configuration.system_id:
@@ -122,7 +122,7 @@ def _another_position(primary: PrimaryIdentity, log: LogEnd) -> str | None:
 
 
 def _another_branch(primary: PrimaryIdentity, log: LogEnd) -> str | None:
-    """Behind a promotion that the log has followed, or promoted from somewhere else."""
+    """Return the refusal of a server on a timeline that the log has left, or of another branch."""
     forks = Timelines(log.borne_out).ends()
     if primary.timeline < log.timeline:
         parted = dict(forks).get(primary.timeline)
@@ -148,7 +148,7 @@ def _another_branch(primary: PrimaryIdentity, log: LogEnd) -> str | None:
 
 
 def _left_out(primary: PrimaryIdentity, log: LogEnd) -> str | None:
-    """A promotion may leave out only what nobody can have been promised."""
+    """Return the refusal of a promotion that left out WAL below A, which may be acknowledged."""
     fork_lsn = dict(primary.timeline_ends)[log.timeline]
     if fork_lsn >= log.record_lsn:
         return None
@@ -162,7 +162,7 @@ def _left_out(primary: PrimaryIdentity, log: LogEnd) -> str | None:
 
 
 def successors(primary: PrimaryIdentity, timeline: int) -> Ends:
-    """(timeline, LSN where it ended) from the log's timeline L on, up to the primary's parent."""
+    """Return (timeline, LSN of its end) from the log's timeline on, up to the primary's parent."""
     ends = primary.timeline_ends
     numbers = [number for number, _ in ends]
     return ends[numbers.index(timeline) :] if timeline in numbers else []
@@ -179,7 +179,7 @@ def _sealed(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | No
 
 
 def warning(primary: PrimaryIdentity, log: LogEnd) -> str | None:
-    """What an operator should know although the primary is accepted."""
+    """Return a warning for the operator of an accepted primary, or None."""
     if primary.flush_lsn < log.flush_lsn:
         return (
             f"the primary's WAL ends at {primary.flush_lsn}, inside a record of which the "

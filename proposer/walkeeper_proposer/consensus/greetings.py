@@ -28,8 +28,11 @@ LEASE_WAIT_TICKS = 5
 def greeting_for(
     campaign: Campaign, primary: PrimaryIdentity | None, configuration: Configuration | None
 ) -> ProposerGreeting:
-    """For which log we come. `configuration` None: whatever lies at the address says what it holds,
-    as long as it is open which log is meant; it would refuse another one's uuid, unasked."""
+    """Return the greeting for our log.
+
+    With `configuration` None the log is still open, and each safekeeper says which log it holds.
+    A greeting with the uuid of another log would be refused.
+    """
     return ProposerGreeting(
         protocol_version=PROTOCOL_VERSION,
         cluster=campaign.cluster,
@@ -45,7 +48,7 @@ def greeting_for(
 
 
 def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuard[Configuration]:
-    """Whether `one` has a later generation of the same log's members.
+    """Return True if `one` has a later generation of the same log's members.
 
     A quorum of the older configuration has decided the newer one, so the older one is over. The
     proposer sends it to safekeepers that missed it (docs/steps.md, "Members change").
@@ -58,10 +61,12 @@ def is_newer(one: Configuration | None, other: Configuration | None) -> TypeGuar
 def replaces(
     theirs: Configuration | None, ours: Configuration | None, members: Sequence[Member]
 ) -> TypeGuard[Configuration]:
-    """Whether what one says of the log takes the place of what we know: it has later members, or
-    is the log of more safekeepers. Ours is that of who answered first as long as nothing else says
-    which one is meant, and one exchanged disk must not shut out a quorum
-    (scenarios/settle_goes_with_the_log_of_more.txt)."""
+    """Return True if a safekeeper's configuration replaces ours.
+
+    It does if it has later members, or is of a log that more safekeepers hold. Ours may only be of
+    the first one that answered. One exchanged disk must not shut out a quorum
+    (scenarios/settle_goes_with_the_log_of_more.txt).
+    """
     held = Counter(member.log_uuid for member in members)
     if theirs is None or ours is None or held[theirs.log_uuid] <= held[ours.log_uuid]:
         return is_newer(theirs, ours)
@@ -115,7 +120,7 @@ def live_elsewhere(
 ) -> Ballot | None:
     """Return the elected proposer that may still have an ack quorum, or None (R20: advice).
 
-    It may if those that heard it within its lease and those that we cannot reach are enough.
+    It may if enough safekeepers are in contact with it within its lease, or out of our reach.
     """
     unreachable = len(configuration.everyone) - len(greeted)
     heard = Counter(g.live for g in greeted if g.live is not None)

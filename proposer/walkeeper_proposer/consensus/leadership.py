@@ -1,4 +1,4 @@
-"""What an elected proposer does: tells voters where to cut, sends WAL, counts acks, commits. Pure.
+"""An elected proposer: it sends histories and WAL, counts acks and commits. Pure.
 
 Built once an election is won and the primary has passed the gate; lives until the proposer stops.
 `commit_lsn` moves in one place, `advance_commit`, and the report to PostgreSQL is made in one
@@ -51,8 +51,8 @@ from walkeeper_proposer.consensus.wal_window import WalWindow
 
 Counted: TypeAlias = Sequence[Sequence[Member]]
 
-NOBODY = Member(-1)  # in the place of one that has not attached
-DONOR_WAIT_TICKS = 5  # how long the donor of the election may be away before another is held
+NOBODY = Member(-1)  # stands for a member that has not attached
+DONOR_WAIT_TICKS = 5  # how long to wait for the donor of the election to come back
 
 
 class Forgotten(WalkeeperError):
@@ -111,9 +111,10 @@ class Leader:
         self.linger_ticks = campaign.linger_ticks
 
     def _shortened(self, donor: VoteResponse, campaign: Campaign) -> History:
-        """The donor's history, folded if it has become long. What the donor knows is of its own
-        last term: another voter may know of more that all had, and that a term it has not seen has
-        cut (scenarios/long_history_is_folded.txt)."""
+        """Return the donor's history, folded if it is long, up to the donor's own restart_lsn.
+
+        Another voter may know a greater one, of a term that the donor has not seen and whose
+        WAL was cut since (scenarios/long_history_is_folded.txt)."""
         is_kept = campaign.purpose is not Purpose.ATTACH or self.configuration.joining
         if is_kept or len(donor.history) <= campaign.terms_max:
             return donor.history
@@ -145,7 +146,7 @@ class Leader:
     # From the primary to the safekeepers
 
     def start_streaming(self) -> list[Effect]:
-        """From the end of what was received: the term's start at first."""
+        """Start at the end of the received WAL, which is the term's start at first."""
         if self.purpose is not Purpose.ATTACH or self.is_streaming:
             return []
         self.is_streaming, self.is_paused = True, False
@@ -155,8 +156,9 @@ class Leader:
         return [start, *self.report(), *self.bound_window()]
 
     def readable_log(self) -> tuple[LogEnd, Range] | None:
-        """With the end received so far as A and C, for a primary on a new connection; None while
-        nobody has attached who can be read."""
+        """Return the log's end and what to compare, for a primary on a new connection.
+
+        The end received so far is A and C. Return None while no readable member is attached."""
         end_lsn = self.window.end_lsn
         attached = [(m.flush_lsn, m.link, m.first_lsn) for m in self.members if m.attached]
         if not attached or max(attached)[0] < self.window.begin_lsn:
@@ -167,26 +169,26 @@ class Leader:
         return log, with_older(Range(first_lsn, end_lsn, link, self.ballot), others)
 
     def is_for(self, primary: PrimaryIdentity) -> bool:
-        """Whether this term's history says on which timeline this primary writes."""
+        """Return True if this primary writes on the timeline of this term's history."""
         return not self._knows_timelines or primary.timeline == self.history[-1].timeline
 
     def stop_streaming(self) -> None:
-        """The primary is gone; what it sent stays in the window."""
+        """Record that the primary is gone; its WAL stays in the window."""
         self.is_streaming = self.is_paused = False
 
     def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Effect]:
-        """Keep it once, send it to everybody who keeps up."""
+        """Keep WAL once, and send it to all members that keep up."""
         self.window.append(begin_lsn, wal)
         return self.feed_all() + self.bound_window()
 
     def feed_all(self) -> list[Effect]:
-        """All that may be sent now, to everybody."""
+        """Send all members what they may get now."""
         return self.feeder.feed_all(self.members)
 
     def lost_by_all(self) -> str | None:
-        """Once a tick: why we cannot go on although an election is possible, or None.
+        """Return why we cannot go on although an election is possible, or None; ask once a tick.
 
-        A vote quorum has attached, and all of it is behind the window, so nobody can be fed. Either
+        A vote quorum has attached, but lacks WAL below the window, so we cannot feed it. Either
         a quorum had it. Then a power cut took all of them back into one incomplete record (R9), and
         only the primary has its bytes
         (scenarios/half_a_record_that_all_lost_needs_an_election.txt). Or the donor of our election
@@ -212,7 +214,7 @@ class Leader:
         return [PauseStreaming() if is_full else ResumeStreaming()]
 
     def held_wal(self, begin_lsn: Lsn, size_max: int) -> memoryview | None:
-        """WAL that we hold ourselves, for a primary that is checked on a new connection."""
+        """Return WAL of our window, to check a primary on a new connection, or None."""
         if not self.window.begin_lsn <= begin_lsn < self.window.end_lsn:
             return None
         return self.window.slice(begin_lsn, size_max)[0]
@@ -235,11 +237,11 @@ class Leader:
         return effects
 
     def goes_on_behind(self, member: Member) -> bool:
-        """Whether its ack makes room for something, although no commit moves."""
+        """Return True if an ack of this member has effects although no commit moves."""
         return self.is_paused or member.next_lsn < self.window.end_lsn
 
     def go_on(self, member: Member, *, moves: bool, is_new: bool = False) -> list[Effect]:
-        """What an ack leads to, behind the report."""
+        """Return the effects of an ack that follow the report."""
         effects = self._announce_soon() if moves else []
         # The others may have waited for a donor: scenarios/laggard_waits_for_its_donor.txt
         fed = self.feed_all() if is_new else self.feeder.feed(member, self.members)
@@ -249,14 +251,14 @@ class Leader:
         return effects
 
     def on_lost(self, member: Member) -> list[Effect]:
-        """Forget it. Its standbys hold up nothing any more, whether or not WAL comes
+        """Forget a member. Its standbys no longer delay commits, with or without new WAL
         (scenarios/standbys_of_a_lost_safekeeper_hold_nothing.txt)."""
         news = member.feedback != NO_FEEDBACK
         member.lose()
         return self.report() if news else []
 
     def counted(self) -> Counted:
-        """Whose acks count towards commit, in each set of members that must have a quorum."""
+        """Return the members whose acks count, for each set of members that needs a quorum."""
         by_name = {m.name: m for m in self.members if m.attached}
         return [[by_name.get(name, NOBODY) for name in names] for names in self._member_sets]
 
@@ -287,13 +289,13 @@ class Leader:
         return [AnnounceSoon()]
 
     def announce(self) -> list[Effect]:
-        """To everybody whom no append has told of commit_lsn in the meantime."""
+        """Send commit_lsn to all members that no append has informed of it meanwhile."""
         self._is_announcing = False
         behind = (m for m in self.members if m.attached and m.told_commit_lsn < self.commit_lsn)
         return [self.feeder.heartbeat(m) for m in behind]
 
     def report(self) -> list[Effect]:
-        """What PostgreSQL is to be told."""
+        """Report to PostgreSQL, if there is an LSN to report."""
         lsn = self.told_lsn()
         return [] if lsn is None else [Report(lsn, self.feedback())]
 
@@ -303,11 +305,11 @@ class Leader:
         return lsn if self.is_streaming and lsn >= self.start_lsn else None
 
     def feedback(self) -> tuple[Feedback, ...]:
-        """Of the standbys behind each safekeeper."""
+        """Return the feedback of the standbys of each attached safekeeper."""
         return tuple([m.feedback for m in self.members if m.attached])
 
     def settled(self) -> Settled | None:
-        """`settle` is done when an ack quorum knows durably that the log ends at A."""
+        """Return the result of `settle` once an ack quorum knows durably that the log ends at A."""
         if self.purpose is Purpose.ATTACH or self.commit_lsn < self.start_lsn:
             return None
         knowing = [m for m in self.members if m.attached and m.durable_commit_lsn >= self.start_lsn]
@@ -322,9 +324,9 @@ class Leader:
         return Settled(*ends, last.timeline, self.ballot, last.sealed, tuple(behind))
 
     def _behind(self) -> list[tuple[str, Lsn | None]]:
-        """Members that do not know durably of A, the configured ones that are not here included.
+        """Return the members that do not know A durably, absent ones included.
 
-        A standby that is fed by one of them would wait for ever: nobody writes any more
+        A standby of such a member would wait for ever, because no primary writes any more
         (scenarios/settle_waits_for_who_is_behind.txt).
         """
         by_name = {m.name: m for m in self.members if m.stage is not Stage.ABSENT}
@@ -339,15 +341,16 @@ class Leader:
         return missing
 
     def linger(self) -> Settled | None:
-        """Once a tick, for a settle."""
+        """Count a tick of a settle, and return its result or None."""
         self._lingered_ticks += self.commit_lsn >= self.start_lsn
         return self.settled()
 
 
 def _seals(purpose: Purpose, *, promoted: bool, was_sealed: bool) -> bool:
-    """`settle` keeps a seal, `settle --seal` sets it, a primary accepted on this timeline lifts it.
+    """Return True if the term's entry is sealed.
 
-    A promoted one leaves it on its parent up to the fork: the old primary stays shut out.
+    `settle` keeps a seal, and `settle --seal` sets it. A primary accepted on this timeline lifts
+    it. A promoted primary leaves it on the parent timeline, so the old primary stays shut out.
     """
     keeps = purpose is Purpose.SETTLE or promoted
     return purpose is Purpose.SEAL or (keeps and was_sealed)

@@ -2,11 +2,11 @@
 
     start() -> effects, then feed it what comes; `verdict` is set when it is over
 
-The range is the segment before the end's and what the end's segment has; it grows backwards, a
-segment at a time, until it tells (see comparison.py) or the log was created there; WAL of an
-earlier timeline is asked for under that timeline. A primary that has
-recycled the earlier segment is compared from where its WAL begins, because a checkpoint may
-recycle it at any time; if that part does not tell, it is refused (58P01).
+The range is the end's segment, up to the end, and the segment before it. It grows backwards, one
+segment at a time, until it proves something (comparison.py) or reaches the log's creation. The
+check reads WAL of an earlier timeline under that timeline. A checkpoint of the primary may recycle
+the earlier segment at any time. The check then begins at the primary's oldest WAL, and refuses the
+primary (58P01) if that part proves nothing.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to compare: up to end_lsn, not below first_lsn; read from `donor` as `ballot`. `older`
-    has another donor, who is read below first_lsn: the log of a member that has just replaced
-    another one may hold too little to tell
+    """The WAL to compare: [first_lsn, end_lsn), read from `donor` as `ballot`.
+
+    `older` has another donor for WAL below first_lsn. The log of a member that has just replaced
+    another one may hold too little to prove anything
     (scenarios/newcomer_alone_shows_no_primary.txt)."""
 
     first_lsn: Lsn
@@ -65,12 +66,12 @@ class Range:
         return self.end_lsn <= self.first_lsn and self.older is None
 
     def asks(self, link: int) -> bool:
-        """Whether something is, or may still be, read there."""
+        """Return True if the check reads from this link, or may do so later."""
         return self.donor == link or (self.older is not None and self.older.asks(link))
 
 
 class Examination(Protocol):
-    """What the core asks of a comparison; a logical log has another one (logical_check.py)."""
+    """The core's port of a check; a logical log has another one (logical_check.py)."""
 
     @property
     def verdict(self) -> Verdict | None:
@@ -96,11 +97,12 @@ Examiner: TypeAlias = Callable[
 def scope_of_greetings(
     configuration: Configuration, greeted: Sequence[tuple[AcceptorGreeting, int]]
 ) -> tuple[gate.LogEnd, Range]:
-    """Before the votes: the end that they would elect, compared as far as it is committed.
+    """Return the log and the range before the votes: their likely end, as far as it is committed.
 
     Without a ballot only committed WAL may be read (R13). `greeted`: greeting and link. After a
-    power failure a newcomer that holds nothing yet may know of later commits than those who have
-    them (scenarios/newcomer_knows_of_commits_that_the_old_forgot.txt): then as far as they know.
+    power failure an empty newcomer may know later commits than the members that have them
+    (scenarios/newcomer_knows_of_commits_that_the_old_forgot.txt). Then their
+    commit_lsn counts.
     """
     best = max((g for g, _ in greeted), key=lambda g: (g.history[-1].ballot, g.flush_lsn))
     log = gate.LogEnd(configuration, best.history, best.record_lsn, best.flush_lsn)
@@ -125,8 +127,9 @@ def scope_of_votes(
     votes: Iterable[tuple[VoteResponse, int]],
     ballot: Ballot,
 ) -> tuple[gate.LogEnd, Range]:
-    """On the votes, each with its link: up to the donor's record end, where the new term will
-    start."""
+    """Return the log and the range on the votes: up to the donor's record end, the term's start.
+
+    `donor` and `votes` are each with their link."""
     vote, link = donor
     log = gate.LogEnd(configuration, vote.history, vote.record_lsn, vote.flush_lsn)
     others = [(v.first_lsn, other, _shared_lsn(vote, v)) for v, other in votes]
@@ -134,7 +137,7 @@ def scope_of_votes(
 
 
 def _shared_lsn(donor: VoteResponse, vote: VoteResponse) -> Lsn:
-    """Up to where its WAL is the donor's too."""
+    """Return the LSN up to which the voter's WAL is the donor's too."""
     try:
         return divergence(donor.history, vote.history, vote.flush_lsn)
     except Corrupt:
@@ -142,7 +145,7 @@ def _shared_lsn(donor: VoteResponse, vote: VoteResponse) -> Lsn:
 
 
 def with_older(scope: Range, others: Iterable[tuple[Lsn, int, Lsn]]) -> Range:
-    """`others`: the first LSN that one keeps, its link, and up to where its WAL is this log's."""
+    """Add a donor of older WAL. `others`: first_lsn, link, and the end of this log's WAL there."""
     able = [(first, link) for first, link, until in others if first < scope.first_lsn <= until]
     if not able:
         return scope
@@ -197,7 +200,7 @@ class PrimaryCheck:
         return [*self._read_primary(begin_lsn), *self._read_log()]
 
     def _read_primary(self, at_lsn: Lsn) -> list[Effect]:
-        """What one timeline's segment files hold of what is to be compared from `at_lsn` on."""
+        """Read the primary from `at_lsn` on, as far as one timeline's segment files go."""
         until_lsn = self._timelines.shown_until(at_lsn, self._segment_bytes)
         self._read_end_lsn = min(self._comparison.end_lsn, until_lsn)
         timeline = self._timelines.shown_by(at_lsn, self._segment_bytes)
@@ -216,7 +219,7 @@ class PrimaryCheck:
         return []
 
     def is_answered_by(self, link: int, response: ReadResponse) -> bool:
-        """Whether this is the read of the donor that is under way."""
+        """Return True if this is the answer to the read that is under way."""
         return (
             self.verdict is None
             and link == self.scope.donor
@@ -233,7 +236,7 @@ class PrimaryCheck:
         return self._feed(lambda: self._comparison.feed_log(at, wal), self._read_log)
 
     def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]:
-        """Pieces of an earlier read may still come in: of each only what is next is compared."""
+        """Compare the next bytes of a piece; pieces of an earlier read may still come in."""
         next_lsn, end_lsn = self._comparison.primary_next_lsn, self._comparison.end_lsn
         if self.verdict is not None or not begin_lsn <= next_lsn < begin_lsn + len(wal):
             return []

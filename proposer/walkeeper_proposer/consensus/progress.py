@@ -1,4 +1,4 @@
-"""What the proposer knows of each safekeeper, and what that safekeeper gets next. Pure.
+"""The proposer's knowledge of each safekeeper, and the next WAL for it. Pure.
 
     ABSENT -> CONNECTED -> GREETING -> GREETED -> VOTING -> STREAMING;  a lost link -> ABSENT
 
@@ -46,7 +46,7 @@ class Member:
     stage: Stage = Stage.ABSENT
     greeting: AcceptorGreeting | None = None
     name: str | None = None  # `id#incarnation` once it has greeted
-    log_uuid: bytes | None = None  # of the log that it said to hold when it greeted last
+    log_uuid: bytes | None = None  # the log in its last greeting
     vote: VoteResponse | None = None
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
@@ -63,18 +63,18 @@ class Member:
     donated: dict[Lsn, memoryview | None] = field(default_factory=dict)  # reads, by begin_lsn
 
     def greet(self, greeting: AcceptorGreeting) -> None:
-        """It has said who it is."""
+        """Record its greeting."""
         self.greeting, self.stage = greeting, Stage.GREETED
         self.name = member_name(greeting.acceptor_id, greeting.incarnation)
 
     def told(self, greeting: AcceptorGreeting) -> Configuration | None:
-        """Which log it holds, and who is a member of that."""
+        """Record the log that it holds, and return that log's configuration."""
         told = greeting.configuration
         self.log_uuid = None if told is None else told.log_uuid
         return told
 
     def forget(self) -> None:
-        """It has to say again who it is."""
+        """Forget its greeting; it has to greet again."""
         self.greeting = self.name = None
 
     @property
@@ -102,7 +102,7 @@ class Member:
                 self.donates_lsn = self.first_lsn
 
     def forget_reads(self) -> None:
-        """Reads under way may never be answered, or not whole; what came before them stays."""
+        """Forget reads under way, which may get no or a short answer; keep the WAL before them."""
         end_lsn, payload = self.next_lsn, self.donated.get(self.next_lsn)
         kept: dict[Lsn, memoryview | None] = {}
         while payload is not None:
@@ -112,7 +112,7 @@ class Member:
         self.donated, self.asked_lsn = kept, end_lsn
 
     def start_streaming(self, start_lsn: Lsn) -> None:
-        """ProposerElected was sent with this point of divergence."""
+        """Begin at the divergence point that ProposerElected carried."""
         assert self.vote is not None, f"{self.link=}"
         self.stage, self.attached = Stage.STREAMING, False
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
@@ -124,7 +124,7 @@ class Member:
 
 
 def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:
-    """Who can be read for `laggard`: attached in this term, keeps its next byte, fewest reads.
+    """Return an attached member that has the next byte for `laggard`, or None.
 
     Attached means that it has processed ProposerElected, so its log is a part of ours
     (Neon: UpdateDonorShmem).

@@ -9,11 +9,11 @@ The primary is compared with the log before any ballot is bumped, again on the v
 each new connection (docs/steps.md#check-of-the-primary). A position counts towards commit only
 when the acceptor has answered the heartbeat behind ProposerElected and has the term's start (R10).
 
-Invariants: what is reported to PostgreSQL never exceeds commit_lsn or what was received (P1); one
-ballot for the life of this object once it has been elected (P2); an acceptor is counted once (P3).
+Invariant P1: the LSN reported to PostgreSQL never exceeds commit_lsn or the received WAL. P2: once
+elected, this object has one ballot for its life. P3: each acceptor counts once.
 Spec: docs/protocol.md#rules, Raft 5.2-5.4 and figure 8, the seed's "Handshake" and "Recovery".
-Deviations from the seed: no feedback `else VCL`; the new term starts at the donor's record end
-(scenarios/half_a_record_is_cut_at_election.txt).
+Deviations from the seed: there is no feedback `else VCL`. The new term starts at the donor's
+record end (scenarios/half_a_record_is_cut_at_election.txt).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Proposer:
         self._attempt = self._phase_ticks = 0
 
     def step(self, event: Event) -> list[Effect]:
-        """One event's effects, to be performed in order."""
+        """Return the effects of one event, to perform in order."""
         if self.phase is Phase.STOPPED:
             return []
         match event:
@@ -178,7 +178,7 @@ class Proposer:
         return self._consider()
 
     def on_newer_members(self, configuration: Configuration) -> list[Effect]:
-        """What was asked of others before does not count; everybody greets again."""
+        """Begin anew with other members: earlier answers do not count, and all greet again."""
         self.configuration = configuration
         self._refusals.clear()
         if self.phase is Phase.LEADING or self.campaign.lacks(configuration.address):
@@ -187,7 +187,7 @@ class Proposer:
         return self.become_greeting() if self.phase is Phase.GREETING else self.become_backing_off()
 
     def _refused(self, member: Member, text: str) -> list[Effect]:
-        """Not with this safekeeper; and not at all when no vote quorum is left."""
+        """Exclude a safekeeper; stop if that leaves no vote quorum."""
         known = self._refusals.get(member.link) == text
         self._refusals[member.link] = text
         member.lose()
@@ -213,9 +213,9 @@ class Proposer:
         return self.become_checking() if attaches else self.become_candidate()
 
     def become_checking(self) -> list[Effect]:
-        """Compare before anything is disturbed: a refused primary must not bump a ballot. It is
-        asked anew where its WAL ends: an older proposer may have carried WAL to the safekeepers
-        since we asked, and the primary would seem to have lost it."""
+        """Compare before the campaign: a refused primary must not bump a ballot. Ask first for the
+        end of its WAL. An older proposer may have sent newer WAL to the safekeepers since the last
+        answer, and the primary would seem to have lost it."""
         self.phase, self._phase_ticks = Phase.CHECKING, 0
         return [IdentifyPrimary()]
 
@@ -329,7 +329,7 @@ class Proposer:
         return self._deposed(ballot) if self.phase is Phase.LEADING else self.become_backing_off()
 
     def become_backing_off(self) -> list[Effect]:
-        """A candidate that lost tries again, after a pause and a new round of greetings."""
+        """Pause before another try of the election, with a new round of greetings."""
         assert self.phase is not Phase.LEADING, f"{self.phase=}"
         if self.phase is Phase.BACKING_OFF:
             return []  # one lost try, one pause
@@ -406,12 +406,12 @@ class Proposer:
                 return effects
 
     def _check_again(self) -> list[Effect]:
-        """A new connection to the primary: with the end received so far in C's place."""
+        """Check the primary on a new connection, with the end received so far as C."""
         leader = self.leader
         assert leader is not None, f"{self.phase=}"
         log = leader.readable_log()
         if log is None:
-            return []  # nobody to read from yet; on_tick tries again
+            return []  # no member can be read yet; on_tick tries again
         if self.primary is not None and not leader.is_for(self.primary):
             return self._stop(Outcome.NEW_ELECTION, f"{leader.history[-1]}: another timeline now")
         return self._start_check(*log)
@@ -427,7 +427,7 @@ class Proposer:
         effects = self.leader.on_lost(member) if self.leader is not None else []
         member.lose()
         for other in self.members:
-            other.forget_reads()  # whatever was asked of the lost one is asked of another
+            other.forget_reads()  # repeat the requests to the lost one elsewhere
         if self.check is not None and self.check.scope.asks(member.link):
             self.check = None
             if self.phase is not Phase.LEADING:
@@ -454,7 +454,7 @@ class Proposer:
                 return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
 
     def _deposed(self, ballot: Ballot) -> list[Effect]:
-        """Stop for good (R20). What is in flight is neither committed nor failed: unknown."""
+        """Stop for good (R20). The outcome of commits in flight is unknown."""
         text = f"deposed: ballot {ballot} was promised to another proposer, ours is {self.ballot}"
         return self._stop(Outcome.DEPOSED, text)
 
@@ -477,7 +477,7 @@ class Proposer:
 
     def _on_phase_tick(self) -> list[Effect]:
         match self.phase:
-            case Phase.GREETING:  # again, so that what was said of another live proposer is fresh
+            case Phase.GREETING:  # again, to know another live proposer by now
                 greeted = [m for m in self.members if m.stage is Stage.GREETED]
                 return self._consider() or [e for m in greeted for e in self._greet(m)]
             case Phase.CAMPAIGNING:

@@ -1,4 +1,4 @@
-"""What happens to a proposer, and what it wants done: the words between core and driver.
+"""Events of a proposer and the effects that it returns, the language between core and driver.
 
 A link is one safekeeper's address; it comes up and is lost many times. There is one primary at
 a time. PrimaryIdentified announces each (re)connection. The core compares the primary with the log
@@ -21,9 +21,9 @@ from walkeeper_common.wire.messages import Buffer, Feedback
 
 @dataclass(frozen=True, slots=True)
 class PrimaryIdentity:
-    """What a primary says of itself on a new connection. flush_lsn: the end of its WAL.
+    """A primary's answers on a new connection. `flush_lsn` is the end of its WAL.
 
-    `timeline_file`: its `.history`, verbatim; empty on timeline 1.
+    `timeline_file` is its `.history` file, verbatim, or empty on timeline 1.
     """
 
     system_id: int
@@ -79,7 +79,7 @@ class PrimaryRead:
 
 @dataclass(frozen=True, slots=True)
 class PrimaryReadFailed:
-    """`removed`: the primary keeps that WAL no longer (58P01); else it may be asked again."""
+    """`removed`: the primary no longer has that WAL (58P01). Otherwise a retry may succeed."""
 
     text: str
     removed: bool
@@ -198,9 +198,9 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What `settle` prints: the consensus end A, the donor's flush C, timeline and ballot.
+    """The result of `settle`: the consensus end A, the donor's flush C, timeline and ballot.
 
-    `behind`: the members that do not have it, and how far they are; None: not reachable.
+    `behind`: the members that lack WAL, each with its flush_lsn, or None if it is not reachable.
     """
 
     consensus_lsn: Lsn

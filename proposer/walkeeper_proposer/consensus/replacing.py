@@ -1,9 +1,9 @@
-"""`walkeeper replace`: which question goes to whom next, until a member is replaced. Pure.
+"""`walkeeper replace`: the requests, batch by batch, until a member is replaced. Pure.
 
     replace_member(goal, places, draw)     a generator: it yields a Batch and is sent the answers
 
-It keeps nothing: each round asks everybody how things stand, and does what is next. So a run that
-was killed at any point is resumed by running it again, and two at once do each other no harm.
+It has no state: each round asks all safekeepers for theirs, and takes the next step. So a second
+run resumes one that was killed at any point, and two runs at once do each other no harm.
 
     1. prepare    the newcomer makes its incarnation durable
     2. decide     generation g + 1, joint: Paxos among the members of g
@@ -14,8 +14,8 @@ was killed at any point is resumed by running it again, and two at once do each 
     6. install    on the new members, and on the one that was replaced if it answers
 
 A final configuration is proposed only when a leader with the joint one has committed the start of
-its term (`has_committed`). That start is behind all that was committed before, and a quorum of the
-new members has it; without that, what the old members alone have could be left behind.
+its term (`has_committed`). All earlier commits are before that start, and a quorum of the new
+members has it. Otherwise WAL that only the old members have could be lost.
 docs/steps.md, "Members change", has the argument.
 """
 
@@ -64,20 +64,21 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Ask these, all at once, each at its place; no requests: wait a moment. `text` says for what,
-    `to_go` how many bytes the newcomer still lacks."""
+    """Requests to send at once, by place; if there are none, wait a moment.
+
+    `text` says for what, and `to_go` how many bytes the newcomer still lacks."""
 
     requests: Mapping[int, Message] = field(default_factory=dict)
     text: str = ""
     to_go: int | None = None
 
 
-Answers: TypeAlias = Mapping[int, Message]  # of those that answered
+Answers: TypeAlias = Mapping[int, Message]  # only from safekeepers that answered
 Steps: TypeAlias = Generator[Batch, Answers, Configuration]
 
 
 def replace_member(goal: Goal, places: Sequence[int], draw: Callable[[], bytes]) -> Steps:
-    """Returns the final configuration. Refused: it cannot be done, and the text says why.
+    """Return the final configuration; raise Refused, with the reason, if it is impossible.
 
     `places` are all that are known, the newcomer's among them; `draw` gives 16 random bytes.
     """
@@ -130,7 +131,7 @@ def _states(answers: Answers) -> dict[int, MembersState]:
 
 
 def _no_log(answers: Answers) -> str:
-    """With what those say who have another one, or none."""
+    """Return the text for no answer, with the refusals of safekeepers without this log."""
     said = [answer.text for _, answer in sorted(answers.items()) if isinstance(answer, Reject)]
     return "; ".join(["no safekeeper with this log answers", *said])
 
@@ -143,7 +144,7 @@ def _newest(states: Mapping[int, MembersState]) -> Configuration | None:
 
 
 def _check_ids(goal: Goal, current: Configuration) -> None:
-    """Refused at once, also when the newcomer does not answer yet."""
+    """Raise Refused for impossible ids at once, also if the newcomer does not answer yet."""
     if current.joining:
         return
     members = [member_id(member) for member in current.members]
@@ -159,7 +160,7 @@ def _no_member(goal: Goal, current: Configuration) -> Refused:
 
 
 def _newcomer(goal: Goal, current: Configuration, answers: Answers) -> LogState | None:
-    """What the newcomer holds. Refused if that is not for us to use."""
+    """Return the newcomer's log state, or None; raise Refused if it belongs to another log."""
     answer = answers.get(goal.at)
     if isinstance(answer, Reject):
         raise Refused(f"safekeeper at {goal.address}: {answer.text}")
@@ -184,8 +185,9 @@ def _is_done(goal: Goal, current: Configuration, newcomer: LogState) -> bool:
 
 
 def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Configuration | None:
-    """None: the joint configuration is ours already. Else what shall become the next one, without
-    the newcomer's name, which it gets when it is prepared."""
+    """Return the next joint configuration, or None if the present one is it already.
+
+    It lacks the newcomer's name, which prepare gives. Raise Refused if another one is under way."""
     name = member_name(newcomer.acceptor_id, newcomer.incarnation)
     if current.joining:
         same = (goal.leaving, goal.joining) == (
@@ -196,9 +198,8 @@ def _following(goal: Goal, current: Configuration, newcomer: LogState) -> Config
             return None
         if not same and not (goal.instead and goal.leaving == member_id(current.leaving)):
             raise Refused(
-                f"a replacement is under way, {shown_change(current)} at {current.address}: one at "
-                "a time. Repeat its command to finish it, or, if that newcomer is lost, say "
-                "--instead"
+                f"a replacement is under way, {shown_change(current)} at {current.address}: repeat "
+                "its command to finish it, or, if that newcomer is lost, add --instead"
             )
         return joint(current, leaving=current.leaving, joining="", address="")
     leaving = [member for member in current.members if member_id(member) == goal.leaving]
@@ -234,9 +235,10 @@ def _decide(
     states: Mapping[int, MembersState],
     draw: Callable[[], bytes],
 ) -> Generator[Batch, Answers, Configuration | None]:
-    """One round of Paxos for what follows `current`: what was decided, perhaps by somebody else;
-    None: nothing is known to be, another round may. While `current` is joint its old members
-    decide: a newcomer that is lost must not keep another one out."""
+    """Run one round of Paxos for the configuration after `current`.
+
+    Return the decided one, perhaps of another run, or None if another round is necessary. While
+    `current` is joint its old members decide: a lost newcomer must not keep another one out."""
     old = replace(current, leaving="", joining="")
     term = max(state.round.term for state in states.values()) + 1
     round_ = Ballot(term, draw())
@@ -271,8 +273,9 @@ def _holds_quorum(current: Configuration, at_work: Sequence[MembersState]) -> bo
 def _join(
     goal: Goal, current: Configuration, at_work: Sequence[MembersState]
 ) -> Generator[Batch, Answers, None]:
-    """The newcomer's log begins at the oldest WAL that is surely kept for it: while it is a member
-    without WAL, restart_lsn stands still."""
+    """Begin the newcomer's log at the oldest WAL that is surely kept for it.
+
+    While it is a member without WAL, restart_lsn does not move."""
     old = current.member_sets[0]
     serving = [state for state in at_work if state.member in old]
     if len(serving) < current.vote_quorum:
@@ -304,14 +307,14 @@ def _oldest_kept(current: Configuration, restart_lsn: Lsn, first_lsn: Lsn) -> Ls
 
 
 def _below(history: History, lsn: Lsn) -> History:
-    """Who wrote what is below: not who will write from there on, which may not be committed."""
+    """Return the history of the WAL below; a later entry may not be committed."""
     return (*history[:1], *(entry for entry in history[1:] if entry.start_lsn < lsn))
 
 
 def _filling(
     current: Configuration, at_work: Sequence[MembersState], known_lsn: Lsn
 ) -> tuple[bool, int | None]:
-    """Whether the newcomer has what was known to be committed a round ago; the bytes to go."""
+    """Return (newcomer has all that was committed a round ago, bytes that it lacks)."""
     newcomer = next((s for s in at_work if s.member == current.joining), None)
     if newcomer is None:
         return False, None

@@ -1,14 +1,14 @@
 """The steady state of a leader: WAL comes, safekeepers make it durable, and nothing else is new.
 
-Pure. Nearly every commit takes this way. WAL goes to all who have been sent what came before it, as
-one message; how acks of this term begin, byte for byte, is written down once, and no message and no
-event is made of them (walkeeper_safekeeper/consensus/steady.py: why).
+Pure. This is the fast path of nearly every commit. One frame of WAL goes to all members that have
+been sent the WAL before it. A `Steady` knows the first bytes of this term's acks, and makes no
+message and no event of them. walkeeper_safekeeper/consensus/steady.py gives the reason.
 
-    steady = steady_state(proposer)             None: every event has to be looked at
-    steady.on_wal(begin_lsn, wal)               the frame for `links`; None: `Leader.on_wal` sees it
-    steady.bound_window()                       what else there is to be done after that
-    steady.on_frames(link, memory, size)        what to report; None: they are not what is awaited
-    steady.go_on()                              what else there is to be done after that
+    steady = steady_state(proposer)             None if each event needs the slow path
+    steady.on_wal(begin_lsn, wal)               the frame for `links`, or None for `Leader.on_wal`
+    steady.bound_window()                       the effects that follow it
+    steady.on_frames(link, memory, size)        the LSN to report, or None for the slow path
+    steady.go_on()                              the effects that follow it
 
 Void with the next event but WAL from the primary and the announcement of commit_lsn.
 test_steady_leader.py holds it against `Leader.on_wal` and `Leader.on_append_response`.
@@ -40,8 +40,9 @@ from walkeeper_proposer.consensus.proposer_events import Effect
 
 
 class Steady:
-    """Of one leader, with those who have attached in this term. `feedback`: what `on_frames` has
-    for PostgreSQL beside the LSN; `goes_on`: whether its acks lead to more, see `go_on`."""
+    """The fast path of one leader, with the members that have attached in this term.
+
+    `feedback`: for PostgreSQL, beside the LSN of `on_frames`. `goes_on`: `go_on` has effects."""
 
     __slots__ = (
         "_ack_head",
@@ -70,12 +71,13 @@ class Steady:
         self._append_term = append_term(*term, timelines.last)
         self._ack_head = ack_fields(AppendResponse(*term, ZERO_LSN, ZERO_LSN, NO_FEEDBACK))[0]
         self.feedback = leader.feedback()
-        self._said: Member | None = None  # whose acks came last
+        self._said: Member | None = None  # the sender of the last acks
         self._moves = self.goes_on = False
 
     def on_wal(self, begin_lsn: Lsn, wal: memoryview) -> list[Buffer] | None:
-        """What the primary has sent: the frame for everybody, APPEND_FRAME_BYTES longer. It is in
-        the window then."""
+        """Put WAL of the primary into the window, and return its frame for all members.
+
+        Return None, with no effect, if a member or the window needs the slow path."""
         leader, size, members = self._leader, len(wal), self._members
         feeder, window, commit_lsn = leader.feeder, leader.window, leader.commit_lsn
         if not self._takes_wal or size > APPEND_BYTES_MAX or not window.is_trimmed(commit_lsn):
@@ -92,13 +94,14 @@ class Steady:
         return [APPEND_FRAME.pack(APPEND_REST_BYTES + size, self._append_term, *lsns, crc), wal]
 
     def bound_window(self) -> list[Effect]:
-        """Behind what `on_wal` gave."""
+        """Return the effects that follow the frame of `on_wal`."""
         leader = self._leader
         return leader.bound_window() if leader.window.is_full else []
 
     def on_frames(self, link: int, memory: bytearray, size: int) -> Lsn | None:
-        """If what is in the first `size` bytes are acks, each of at least as much as before: what
-        PostgreSQL is to be told; zero: nothing."""
+        """Take the acks in `memory[:size]`; return the LSN to report, or zero.
+
+        Return None, with no effect, if the bytes are not acks of as much WAL as before or more."""
         member = self._by_link.get(link)
         if member is None or not size or size % ACK_BYTES:
             return None
@@ -124,7 +127,7 @@ class Steady:
         return (leader.told_lsn() or ZERO_LSN) if moves or news else ZERO_LSN
 
     def go_on(self) -> list[Effect]:
-        """What the acks that `on_frames` was shown lead to, once PostgreSQL has been told."""
+        """Return the effects of the acks that `on_frames` took, after the report to PostgreSQL."""
         if not self.goes_on or self._said is None:
             return []
         self.goes_on = False
@@ -132,7 +135,7 @@ class Steady:
 
 
 def steady_state(proposer: Proposer) -> Steady | None:
-    """If it leads for a primary: then acks mean nothing but that the commit may move."""
+    """Return the fast path of a proposer that leads for a primary, or None."""
     leader = proposer.leader
     if leader is None or leader.purpose is not Purpose.ATTACH:
         return None

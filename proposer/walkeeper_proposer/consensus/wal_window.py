@@ -1,10 +1,10 @@
 """The bounded window of WAL that was received and is not on every safekeeper yet.
 
 Chunks are kept as they came from the primary, never copied, never joined; a safekeeper's next
-range is a view into one of them. What falls out of the window is read back from a safekeeper
-that has it, so a laggard costs no memory (the seed's stated limitation; Neon #1012).
+range is a view into one of them. WAL that has left the window is read from a safekeeper that has
+it. So a laggard costs no memory (the seed's stated limitation; Neon #1012).
 
-Invariants: chunks are contiguous from begin_lsn to end_lsn; what is not committed stays.
+Invariants: chunks are contiguous from begin_lsn to end_lsn. Uncommitted WAL stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import crc_of
 
 WINDOW_BYTES_MAX = 48 << 20
-CHUNK_OVERHEAD_BYTES = 512  # what a chunk costs beside its WAL: many small commits count as well
+CHUNK_OVERHEAD_BYTES = 512  # a chunk's cost beside its WAL; many small commits count as well
 
 
 @dataclass(slots=True)
@@ -40,23 +40,23 @@ class WalWindow:
 
     @property
     def is_full(self) -> bool:
-        """Whether the primary should wait."""
+        """True if the primary should wait."""
         overhead = len(self._chunks) * CHUNK_OVERHEAD_BYTES
         return int(self.end_lsn) - self.begin_lsn + overhead >= self.bytes_max
 
     def is_trimmed(self, commit_lsn: Lsn) -> bool:
-        """Whether `trim` would find nothing, if all that it holds has been sent."""
+        """Return True if `trim` would forget no chunk, even if all of them have been sent."""
         return not self._chunks or self._chunks[0].end_lsn > commit_lsn
 
     def append(self, begin_lsn: Lsn, wal: memoryview, crc: int | None = None) -> Lsn:
-        """Contiguous WAL of the primary. The window's end then."""
+        """Append contiguous WAL of the primary; return the window's new end."""
         assert begin_lsn == self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
         self.end_lsn = end_lsn = Lsn(int(begin_lsn) + len(wal))
         self._chunks.append(Chunk(begin_lsn, end_lsn, wal, crc))
         return end_lsn
 
     def slice(self, begin_lsn: Lsn, size_max: int) -> tuple[memoryview, int]:
-        """WAL at begin_lsn, out of one chunk, and its CRC-32C."""
+        """Return WAL at begin_lsn, from one chunk, and its CRC-32C."""
         assert self.begin_lsn <= begin_lsn < self.end_lsn, f"{begin_lsn=} {self.end_lsn=}"
         last = self._chunks[-1]
         if last.begin_lsn <= begin_lsn:  # nearly always: a safekeeper that keeps up
@@ -73,8 +73,9 @@ class WalWindow:
         return view, crc_of(view)
 
     def trim(self, *, needed_lsn: Lsn, commit_lsn: Lsn) -> bool:
-        """Forget what nobody waits for; beyond bytes_max also what laggards still want. Whether it
-        is full then."""
+        """Forget committed chunks below needed_lsn, and beyond bytes_max those of laggards too.
+
+        Return True if the window is full then."""
         chunks = self._chunks
         while chunks:
             end_lsn = chunks[0].end_lsn

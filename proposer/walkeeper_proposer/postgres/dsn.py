@@ -20,7 +20,10 @@ CONNECT_TIMEOUT_S_MIN = 2.0  # as in libpq
 
 
 def libpq_parameters(dsn: str) -> dict[str, str]:
-    """Every parameter that has a value: of the DSN, its service, the environment, the defaults."""
+    """Return all parameters of the DSN, its service, the environment and the defaults.
+
+    Raise Refused if libpq does not understand the DSN.
+    """
     stopped = _stopped(dsn)
     try:
         found = {option.keyword.decode(): option.val for option in stopped.info}
@@ -35,7 +38,10 @@ def libpq_parameters(dsn: str) -> dict[str, str]:
 
 
 def password_of(dsn: str, server: Mapping[str, str]) -> str | None:
-    """What is said there: of the DSN, the environment, .pgpass. `server`: its own parameters."""
+    """Return the password from the DSN, the environment or .pgpass, or None.
+
+    `server`: the parameters of one server.
+    """
     stopped = _stopped(dsn, **server)
     try:
         return stopped.password.decode() or None
@@ -44,7 +50,7 @@ def password_of(dsn: str, server: Mapping[str, str]) -> str | None:
 
 
 def no_password(dsn: str, database: str) -> str:
-    """Why there is none for a server that wants one. libpq ignores a file that others may read."""
+    """Return why there is no password; libpq ignores a file that others may read."""
     file = libpq_parameters(dsn).get("passfile") or os.path.expanduser("~/.pgpass")
     try:
         mode = os.stat(file).st_mode
@@ -56,8 +62,10 @@ def no_password(dsn: str, database: str) -> str:
 
 
 def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:
-    """libpq fills parameters in before it looks at them, and a value that it does not know makes it
-    stop there: nothing is resolved and nobody is connected to."""
+    """Return a connection that libpq has stopped before any look-up and connect.
+
+    libpq fills all parameters in before it checks them, and stops at a value that it does not know.
+    Raise Refused for an invalid DSN."""
     try:
         text = conninfo.make_conninfo(dsn, **parameters, channel_binding="do-not-connect")
     except pg_errors.ProgrammingError as error:
@@ -66,7 +74,7 @@ def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:
 
 
 def servers_of(parameters: Mapping[str, str]) -> list[dict[str, str]]:
-    """host, hostaddr and port of each server, as far as they are given."""
+    """Return host, hostaddr and port of each server, as far as they are given."""
     lists = {n: parameters[n].split(",") for n in ("host", "hostaddr", "port") if n in parameters}
     count = max(map(len, lists.values()), default=1)
     return [
@@ -75,7 +83,7 @@ def servers_of(parameters: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _check_places(parameters: Mapping[str, str]) -> None:
-    """What libpq would find out with each connection anew."""
+    """Raise Refused for flaws that libpq would find again with each connection."""
     ports = parameters.get("port", "").split(",")
     hosts = (parameters.get("hostaddr") or parameters.get("host", "")).split(",")
     for host in parameters.get("host", "").split(","):
@@ -94,6 +102,6 @@ def _is_port(text: str) -> bool:
 
 
 def time_limit_s(parameters: Mapping[str, str]) -> float:
-    """For each server that is tried: connect_timeout, or ours where there is none."""
+    """Return the time limit for each server: connect_timeout, or ours by default."""
     timeout_s = float(parameters.get("connect_timeout", 0))
     return max(timeout_s, CONNECT_TIMEOUT_S_MIN) if timeout_s > 0 else CONNECT_TIMEOUT_S

@@ -20,10 +20,10 @@ RETRY_S = 0.5
 
 
 async def wait_promoted(dsn: str, application_name: str, *, on_waiting: Callable[[], None]) -> None:
-    """Returns when the server at `dsn` is up and not in recovery; at once if it is so already.
+    """Wait until the server at `dsn` is up and not in recovery.
 
-    `on_waiting` is called once, when there is something to wait for. Refused: the connection is
-    refused for good, and the text says why.
+    Call `on_waiting` once, before a wait. Raise Refused, with the reason, if the server refuses
+    the connection for good.
     """
     told = ""
     while True:
@@ -39,7 +39,7 @@ async def wait_promoted(dsn: str, application_name: str, *, on_waiting: Callable
 
 
 async def _watch(dsn: str, application_name: str, on_waiting: Callable[[], None]) -> None:
-    """Over one connection. Unavailable: it was lost, or there is none."""
+    """Wait over one connection; raise Unavailable if it is lost, or impossible."""
     connection = await ReplicationConnection.open(dsn, f"{application_name}_follow")
     try:
         told = False

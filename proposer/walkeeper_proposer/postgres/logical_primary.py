@@ -1,8 +1,8 @@
 """The primary as the consumer of its logical stream: the driver's PrimaryPort. An asyncio shell.
 
-The connection, its retries and the status updates are those of the physical one (primary.py);
-this one speaks of positions in the log to the core and of LSNs to PostgreSQL. What is in the
-messages, and which position is which LSN, is change_stream.py's.
+The connection, its retries and the status updates are those of the physical one (primary.py).
+This one uses positions of the log with the core, and LSNs with PostgreSQL. change_stream.py knows
+the messages, and maps positions to LSNs.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from walkeeper_proposer.postgres.replication_connection import (
 logger = logging.getLogger("walkeeper.primary")
 
 BATCH_BYTES_MAX = 128 << 10
-SPOOL_MEMORY_BYTES = 1 << 20  # of one transaction
+SPOOL_MEMORY_BYTES = 1 << 20  # for one transaction
 PLUGIN = "pgoutput"
 TABLES_S = 5.0  # at least, between two questions to the catalogs
-# Values are kept as text, so it must not depend on the server's, the role's or the database's
-# settings, nor change with them in the middle of a log: as a subscription asks, and times in UTC.
-# Without a search_path names in values (regclass) have their schema. lc_monetary stays: money is
-# read with the reader's, and there is no form that all of them read.
+# Values are kept as text. It must not depend on settings of the server, the role or the database,
+# nor change with them in the middle of a log. The forms are those of a subscription, times in UTC.
+# Without a search_path names in values (regclass) have their schema. lc_monetary stays: readers
+# parse money with their own, and no form suits all of them.
 TEXT_FORMS = (
     "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; "
     "SET timezone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'; "
     "SET search_path = ''"
 )
-# What pg_publication_tables says, without its locks: since 16 that view opens every table, and one
-# that a session has altered stays locked while the session's commit waits for this very proposer.
+# The rows of pg_publication_tables, without its locks: since 16 that view opens every table. A
+# table that a session has altered stays locked while its commit waits for this very proposer.
 PUBLISHED = """
 WITH RECURSIVE listed AS (
   SELECT p.oid AS publication, p.pubviaroot, c.oid, c.relkind
@@ -74,13 +74,13 @@ OF_SCHEMAS = """
 
 
 def published_query(publications: Sequence[str], version: int) -> str:
-    """For (schema, table) of all that they publish now; waits for no lock on a table."""
+    """Return the query for (schema, table) of all published tables; it takes no table's lock."""
     names = ", ".join(quote_literal(name) for name in publications)
     return PUBLISHED.format(names=names, of_schemas=OF_SCHEMAS if version >= 150000 else "")
 
 
 def create_slot_command(slot: str, version: int) -> str:
-    """A logical slot that survives a failover where the server has such slots."""
+    """Return the command for a logical slot, a failover slot if the server has these."""
     if version >= 170000:
         options = "(SNAPSHOT 'nothing', FAILOVER true)"
     elif version >= 150000:
@@ -93,8 +93,9 @@ def create_slot_command(slot: str, version: int) -> str:
 def plugin_options(
     publications: Sequence[str], version: int, *, messages: bool = False
 ) -> dict[str, str]:
-    """The newest protocol of the server; the log has whole transactions, so readers may ask for
-    any."""
+    """Return pgoutput's options, with the newest protocol of the server.
+
+    The log has whole transactions, so readers may use any protocol."""
     newest = next(n for since, n in ((16, 4), (15, 3), (14, 2), (0, 1)) if version >= since * 10000)
     quoted = ",".join(quote_identifier(name) for name in publications)
     options = {"proto_version": str(newest), "publication_names": quoted}
@@ -114,7 +115,7 @@ def quote_literal(text: str) -> str:
 async def identify_logical(
     connection: ReplicationConnection, slot: str, publications: Sequence[str]
 ) -> LogicalIdentity:
-    """What logical_check asks about. SQL is allowed on such a connection."""
+    """Return the facts for logical_check. Such a connection allows SQL."""
     plain = await identify(connection)
     with understood("identifying the primary"):
         return await _identify_slot(connection, plain, slot, publications)
@@ -123,7 +124,7 @@ async def identify_logical(
 async def published(
     connection: ReplicationConnection, publications: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """(schema, table) of all that they publish now."""
+    """Return (schema, table) of all tables that are published now."""
     query = published_query(publications, connection.server_version[1])
     return tuple((row[0] or "", row[1] or "") for row in await connection.query(query))
 
@@ -201,9 +202,9 @@ class LogicalPrimary(Primary):
     """One proposer's life; `end` is shared with its core's examinations."""
 
     _streamed = "changes"
-    # Before 16 a server neither speaks nor hears while it decodes a transaction of which nothing
-    # is published, such as a REFRESH MATERIALIZED VIEW, and on the next connection it starts anew:
-    # twice as long each time, until a transaction has come. (Keepalives come before it each time.)
+    # Before 16 a server neither sends nor receives while it decodes a transaction without published
+    # changes, such as a REFRESH MATERIALIZED VIEW. On the next connection it starts again. So the
+    # limit doubles each time, until a transaction arrives. (Keepalives arrive before it each time.)
     _silent_statuses_first = 300
 
     def __init__(
@@ -225,7 +226,7 @@ class LogicalPrimary(Primary):
         self._may_stream = True  # open transactions, on the next connection
         self._streams = False  # on this one
         self._is_replay_due = False
-        self._differed_lsn: Lsn | None = None  # what the slot had confirmed when it differed last
+        self._differed_lsn: Lsn | None = None  # the slot's confirmed LSN at the last difference
         self._identity: LogicalIdentity
 
     @property
@@ -258,7 +259,7 @@ class LogicalPrimary(Primary):
     async def _start_stream(
         self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int
     ) -> None:
-        """`start_lsn` is the position where the log goes on."""
+        """Start the stream; `start_lsn` is the position where the log goes on."""
         try:
             with understood("what the log was made with"):
                 stream = await self._stream_at(connection, start_lsn)
@@ -286,14 +287,15 @@ class LogicalPrimary(Primary):
         self._group.create_task(following, name="published tables")
 
     def _confirmed_lsn(self, stream: ChangeStream) -> Lsn:
-        """A slot that we have just made begins where the log does."""
+        """Return the slot's confirmed LSN; a new slot begins where the log does."""
         confirmed_lsn = self._identity.confirmed_lsn
         return stream.end_lsn if confirmed_lsn is None else confirmed_lsn
 
     async def _follow_tables(self, connection: ReplicationConnection, stream: ChangeStream) -> None:
-        """Renamed and dropped tables are not in the stream. So the catalogs are asked again, while
-        this connection lives, whenever something was committed; without holding a connection, for
-        which `pg_ctl stop -m smart` would wait."""
+        """Query the catalogs after commits, while this connection lives.
+
+        The stream does not show renamed and dropped tables. No SQL connection stays open, since
+        `pg_ctl stop -m smart` would wait for it."""
         asked_lsn, told = stream.end_lsn, ""
         while True:
             await asyncio.sleep(TABLES_S)
@@ -307,7 +309,7 @@ class LogicalPrimary(Primary):
             except WalkeeperError as error:
                 if str(error) != told:
                     told = str(error)
-                    logger.warning("which tables are published cannot be asked: %s", error)
+                    logger.warning("cannot read which tables are published: %s", error)
                 continue
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:
@@ -330,7 +332,7 @@ class LogicalPrimary(Primary):
             return stream
         assert found is not None and found.position == position, f"{found=} {position=}"
         if _has_messages(found.settings):
-            self._messages = True  # what has them goes on with them, or some would be missing
+            self._messages = True  # a log with messages keeps them, or some would be missing
         end_lsn = found.end_lsn
         if end_lsn == ZERO_LSN:
             end_lsn = identity.confirmed_lsn or await self._create_slot(connection)
@@ -360,9 +362,11 @@ class LogicalPrimary(Primary):
         return plugin_options(self._publications, version, messages=self._messages)
 
     def _can_stream(self) -> bool:
-        """Not with messages: those inside a stream are said to be of the transaction, whichever
-        subtransaction wrote them, and one that is rolled back would stay (pgoutput_message). Nor
-        with origins (`ChangeStream._on_message`)."""
+        """Return True if the server may stream open transactions.
+
+        With messages it may not. A stream does not name a message's subtransaction, so that one of
+        a rolled back subtransaction would stay (pgoutput_message). With origins it may not either
+        (`ChangeStream._on_message`)."""
         has_spools = self._identity.server_version_num >= 140000 and self._spooling.bytes_max > 0
         return has_spools and not self._messages and not self._identity.has_origins
 
@@ -403,8 +407,10 @@ class LogicalPrimary(Primary):
             self._send_status()
 
     def _on_other_branch(self, error: DiffersFromLog, stream: ChangeStream) -> WalkeeperError:
-        """What a connection that was just ending confirmed after we had asked is not sent to the
-        next. So it counts when it is found again, with the slot where it was."""
+        """Return the error for a slot that differs from the log.
+
+        An ending connection may confirm an LSN after our question. So the difference counts only
+        if it is there again, with the slot at the same LSN."""
         confirmed_lsn = self._confirmed_lsn(stream)
         if self._differed_lsn != confirmed_lsn:
             self._differed_lsn = confirmed_lsn
@@ -421,15 +427,16 @@ class LogicalPrimary(Primary):
         return f"{said}; it may be decoding, the next connection is given {self._silent_s_max:g} s"
 
     def _without_streaming(self, error: WalkeeperError) -> WalkeeperError:
-        """One connection long PostgreSQL keeps open transactions itself, if they cannot be taken or
-        it fails to decode what is still open: XX000, "could not map filenumber" (15 to 18)."""
+        """Turn streaming off for one connection, if open transactions cannot be streamed.
+
+        PostgreSQL 15 to 18 may fail to decode them: XX000, "could not map filenumber"."""
         if not self._streams or not isinstance(error, CannotStream | InternalError):
             return error
         self._may_stream = False
         return Unavailable(f"{error}; PostgreSQL is to keep open transactions until they commit")
 
     def _receive(self, connection: ReplicationConnection, stream: ChangeStream) -> bool:
-        """What the socket has; whether the primary asks for a status now."""
+        """Receive from the socket; return True if the primary requests a status."""
         wants_status = False
         connection.consume()
         while not stream.is_replaying and (payload := connection.receive()) is not None:
@@ -439,12 +446,12 @@ class LogicalPrimary(Primary):
         return wants_status
 
     def _replay_on(self, connection: ReplicationConnection) -> None:
-        """A piece a turn of the loop, so that acks are heard in between."""
+        """Replay one piece per turn of the loop, so that acks arrive in between."""
         self._is_replay_due = False
         self._read_on(connection)
 
     def _hand_over(self) -> None:
-        """What the stream has made goes to the core; what was received may be reported."""
+        """Pass the stream's entries to the core; the received LSN may be reported then."""
         stream = self._end.stream
         assert stream is not None
         position, data = stream.take()
@@ -453,14 +460,14 @@ class LogicalPrimary(Primary):
             self._post(WalArrived(position, data))
 
     def on_consumer_slots(self, message: ConsumerSlots) -> None:
-        """From a safekeeper: its consumers' slots are made, moved or dropped."""
+        """Take news of a safekeeper: its consumers' slots were made, moved or dropped."""
         stream = self._end.stream
-        if stream is not None and self._is_streaming:  # else it is said again
+        if stream is not None and self._is_streaming:  # otherwise the news comes again
             stream.on_consumer_slots(message.news)
             self._hand_over()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
-        """`commit_lsn` is a position: PostgreSQL is told the end LSN of the last whole entry."""
+        """Report the end LSN of the last whole entry below the position `commit_lsn`."""
         stream = self._end.stream
         if stream is None:
             return
@@ -470,7 +477,7 @@ class LogicalPrimary(Primary):
         self._hand_over()  # a progress entry may have waited for this one
 
     def _send_xmins(self) -> None:
-        """Consumers of changes hold back no rows; and it would move the logical slot's horizon."""
+        """Send no xmin: consumers of changes need no rows, and it would move the slot's horizon."""
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
         raise AssertionError("a logical log is not compared byte by byte")

@@ -1,12 +1,12 @@
 """The primary, as its synchronous standby sees it: the driver's PrimaryPort. An asyncio shell.
 
-Keepalives are answered at once and a status goes out every second whatever the safekeepers do, so
-the walsender neither times out nor holds up `pg_ctl stop -m fast` while a quorum lives.
+It answers keepalives at once and sends a status every second, whatever the safekeepers do. So the
+walsender neither times out nor delays `pg_ctl stop -m fast` while a quorum lives.
 
-What is reported is clamped, twice: the core never reports more than a quorum has, and here never
-more than this connection has received. One status update that is too high releases commits that
-nobody has until the primary is restarted, even under a later, honest proposer
-(reference: SyncRepReleaseWaiters; measured).
+The report is clamped twice: the core never reports more than a quorum has, and the shell never more
+than this connection has received. One status that is too high releases commits without a quorum
+until the primary is restarted, even under a later, honest proposer.
+(Reference, and measured: SyncRepReleaseWaiters.)
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ async def _identify(connection: ReplicationConnection) -> PrimaryIdentity:
 
 
 async def is_in_recovery(connection: ReplicationConnection) -> bool:
-    """Whether it is a standby. 13 has no in_hot_standby; there a standby's transactions are all
-    read-only."""
+    """Return True if the server is a standby. PostgreSQL 13 has no in_hot_standby, but all
+    transactions of a standby are read-only."""
     _, number = connection.server_version
     name = "in_hot_standby" if number >= 140000 else "transaction_read_only"
     with understood(f"SHOW {name}"):
@@ -101,7 +101,7 @@ async def is_in_recovery(connection: ReplicationConnection) -> bool:
 
 
 async def _timeline_file(connection: ReplicationConnection, timeline: int) -> bytes:
-    """`0000000N.history` as the server has it; none for timeline 1, whose history is empty."""
+    """Return the server's `0000000N.history`; it is empty for timeline 1."""
     if timeline == 1:
         return b""
     _, content, *_ = (await connection.query(f"TIMELINE_HISTORY {timeline}"))[0]
@@ -114,13 +114,13 @@ async def _timeline_file(connection: ReplicationConnection, timeline: int) -> by
 
 
 def parse_size(text: str) -> int:
-    """PostgreSQL's `16MB` in bytes."""
+    """Return PostgreSQL's `16MB` in bytes."""
     digits = text.rstrip("BkMG")
     return int(digits) * SIZE_UNITS[text[len(digits) :] or "B"]
 
 
 class Primary:
-    """`run` keeps one connection up and says so to the core; the rest is asked by the core."""
+    """The primary's shell. `run` keeps one connection up; the core requests all the rest."""
 
     _streamed = "WAL"
     _silent_statuses_first = 60  # as wal_receiver_timeout
@@ -148,7 +148,7 @@ class Primary:
         self._lost: asyncio.Future[WalkeeperError]
         self._reading: asyncio.Task[None] | None = None
         self._is_streaming = self._is_paused = False
-        self._identifying: ReplicationConnection | None = None  # it is asked once more
+        self._identifying: ReplicationConnection | None = None  # it identifies now
         self._is_asked_again = False
         self._received_lsn = self._flush_lsn = self._apply_lsn = ZERO_LSN
         self._gathered: list[memoryview] = []  # WAL up to _received_lsn, not posted yet
@@ -156,11 +156,11 @@ class Primary:
 
     @property
     def spooled_bytes(self) -> int:
-        """Of transactions that are open at the primary. WAL is no part of one."""
+        """The bytes of transactions that are open at the primary; a physical log spools none."""
         return 0
 
     async def run(self, post: Callable[[Event], None]) -> None:
-        """Until it is cancelled, or raises Refused: something must be changed first."""
+        """Run until cancelled; raise Refused if the operator must change something first."""
         self._post = post
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._send_statuses(), name="status updates")
@@ -210,9 +210,9 @@ class Primary:
             self._connection.stop_reading()
 
     def identify(self) -> None:
-        """Once more, on the connection that is not streaming yet. Asked while it is under way (a
-        slow primary outlasts a candidate), it is done anew behind that, and what it finds first
-        is older than the question."""
+        """Identify the primary again, on the connection that does not stream yet. If that is under
+        way (a slow primary outlasts a candidate), repeat it afterwards: the first answer is older
+        than this request."""
         connection = self._connection
         if connection is None:
             return
@@ -243,7 +243,7 @@ class Primary:
     # The stream
 
     def stream(self, start_lsn: Lsn, timeline: int) -> None:
-        """START_REPLICATION; WalArrived follows, or PrimaryLost."""
+        """Send START_REPLICATION; WalArrived follows, or PrimaryLost."""
         connection, self._is_paused = self._connection, False
         if connection is not None:
             starting = self._start_stream(connection, start_lsn, timeline)
@@ -258,7 +258,7 @@ class Primary:
             self._started(connection, start_lsn, timeline)
 
     async def _start_copy(self, connection: ReplicationConnection, command: str) -> bool:
-        """Whether it streams now, on the connection that is still the one in use."""
+        """Start streaming; return True if it streams on the connection still in use."""
         try:
             while connection is self._connection:
                 try:
@@ -275,7 +275,7 @@ class Primary:
                 except Unavailable as error:
                     if error.sqlstate != SLOT_IN_USE:
                         raise
-                    # We were elected, so whoever holds the slot is deposed; its walsender may
+                    # We were elected, so the slot's holder is deposed; its walsender may
                     # not know for wal_sender_timeout when its host vanished without a FIN.
                     logger.warning("%s; ending that connection", error)
                     await self._free_slot()
@@ -287,8 +287,8 @@ class Primary:
         return connection is self._connection
 
     async def _drop_if_lost(self, connection: ReplicationConnection, error: SlotUnusable) -> None:
-        """18 refuses a slot that max_slot_wal_keep_size has invalidated, before it streamed with
-        it. It keeps nothing. Raises `error` if that is not why."""
+        """Drop a slot that max_slot_wal_keep_size has invalidated, and that retains no WAL;
+        PostgreSQL 18 refuses it. Raise `error` for any other reason."""
         try:
             found = await connection.query(f'READ_REPLICATION_SLOT "{self._slot}"')
         except Refused:  # a logical one
@@ -299,8 +299,8 @@ class Primary:
         logger.warning("dropped the replication slot %s, which was lost: %s", self._slot, error)
 
     def _started(self, connection: ReplicationConnection, start_lsn: Lsn, timeline: int) -> None:
-        # Kept as far as it is this stream's: a commit may wait for just what was reported while
-        # there was no connection, and nothing new may come.
+        # Kept as far as it is this stream's. A commit may wait for an LSN that was reported while
+        # there was no connection, and no new WAL may come.
         self._flush_lsn = min(self._flush_lsn, start_lsn)
         self._apply_lsn = min(self._apply_lsn, start_lsn)
         self._is_streaming = True
@@ -316,7 +316,7 @@ class Primary:
             self._on_readable()  # libpq may have read the first bytes already
 
     async def _free_slot(self) -> None:
-        """If this role may: REPLICATION alone does, and then wal_sender_timeout frees the slot."""
+        """End the slot's connection if this role may; else wal_sender_timeout frees the slot."""
         try:
             await terminate_slot_user(self._dsn, self._slot)
         except WalkeeperError as error:
@@ -348,14 +348,14 @@ class Primary:
                 f"the primary sent WAL at {Lsn(start_lsn)}, expected {self._received_lsn}"
             )
         if self._gathered_bytes + len(wal) > GATHERED_BYTES_MAX:
-            self._deliver()  # what a walsender sends in bulk is that long, and never copied
+            self._deliver()  # a walsender's bulk messages are that long, and never copied
         self._received_lsn = Lsn(start_lsn + len(wal))
         self._gathered.append(wal)
         self._gathered_bytes += len(wal)
 
     def _deliver(self) -> None:
-        """What the socket had, in one piece: to copy a few small messages costs far less than to
-        send each of them to every safekeeper."""
+        """Post the gathered WAL in one piece: a copy of a few small messages costs far less than
+        sending each to every safekeeper."""
         gathered, size = self._gathered, self._gathered_bytes
         if not gathered:
             return
@@ -409,8 +409,8 @@ class Primary:
             self._send_xmins()
 
     def _count_silence(self) -> None:
-        """TCP alone does not tell: a proxy answers for a server that is gone. While we do not read,
-        the silence is ours."""
+        """Count status updates without an answer, since a proxy may answer TCP for a server that
+        is gone. While we do not read, the silence is ours."""
         connection = self._connection
         if connection is None or not (self._is_streaming and connection.is_reading):
             self._silent_statuses = 0
@@ -420,7 +420,7 @@ class Primary:
             self._lose(Unavailable(self._on_silence()))
 
     def _on_silence(self) -> str:
-        """It has lasted too long; what to say of it."""
+        """Return the text for a silence that lasted too long."""
         return f"nothing came from the primary for {self._silent_s_max:g} s"
 
     @property
@@ -428,7 +428,7 @@ class Primary:
         return self._silent_statuses_max * STATUS_S
 
     def _send_xmins(self) -> None:
-        """hot_standby_feedback of the standbys behind the safekeepers, when it has changed."""
+        """Send changed hot_standby_feedback of the standbys of the safekeepers."""
         if self._connection is None or not self._is_streaming or self._xmins == self._sent_xmins:
             return
         if self._sent_xmins is None and self._xmins == (0, 0) and self._silent_xmins:
@@ -448,13 +448,13 @@ class Primary:
     # Reading a range, to compare it
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
-        """PrimaryRead pieces follow, or PrimaryReadFailed. A read before this one is given up."""
+        """Read a range; PrimaryRead pieces follow, or PrimaryReadFailed. End an earlier read."""
         self._stop_reading_range()
         reading = self._read(begin_lsn, end_lsn, timeline)
         self._reading = self._group.create_task(reading, name="read the primary's WAL")
 
     def _stop_reading_range(self) -> None:
-        """Its pieces would be taken for those of the next read, perhaps of another server."""
+        """Cancel the read; the core would take its pieces for those of the next one."""
         if self._reading is not None:
             self._reading.cancel()
 
@@ -492,5 +492,5 @@ class Primary:
 
 
 def _now_us() -> int:
-    """PostgreSQL's clock: microseconds since 2000-01-01 UTC."""
+    """Return the time of PostgreSQL's clock, in microseconds since 2000-01-01 UTC."""
     return int((time() - POSTGRES_EPOCH_S) * 1e6)

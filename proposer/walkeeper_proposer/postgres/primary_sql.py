@@ -3,8 +3,8 @@
 The DSN is libpq's, and asyncpg gets its parts; what asyncpg does not know (GSSAPI, channel binding)
 is left out.
 
-Nothing here may wait for synchronous replication: `detach` runs while nobody acknowledges. A
-session says synchronous_commit = local first, so that not even a write would wait.
+No statement may wait for synchronous replication, since `detach` runs while commits hang. A
+session sets synchronous_commit = local first, so that not even a write would wait.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from walkeeper_proposer.postgres.dsn import (
 )
 
 STATEMENT_TIMEOUT_S = 10.0
-# What asyncpg takes only from a DSN of its own, under libpq's names.
+# Parameters that asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
 TLS_VERSIONS = ("ssl_min_protocol_version", "ssl_max_protocol_version")
 TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 NOWHERE = f"{os.devnull}/none"
-SYSTEM = "system"  # as sslrootcert: whoever the operating system trusts
+SYSTEM = "system"  # as sslrootcert: the operating system's authorities
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
 NO_CONNECTION = "no SQL connection to the primary"
@@ -43,15 +43,15 @@ LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientErr
 
 
 def connection_arguments(dsn: str) -> dict[str, Any]:
-    """libpq's view of a DSN as asyncpg's arguments; "host", "port" and "password" are lists of one
-    length."""
+    """Return libpq's view of a DSN as asyncpg's arguments.
+
+    "host", "port" and "password" are lists of one length."""
     value = libpq_parameters(dsn)
-    # libpq's default, a database named after the user, is rarely there; for what is asked here
-    # any database does.
+    # libpq's default, a database named after the user, is rarely there; any database does here.
     named = value.get("dbname", "postgres")
     database = "postgres" if named == value.get("user") else named
     servers = servers_of(value)
-    # What asyncpg connects to is what it wants to see in the certificate: not an address then.
+    # asyncpg wants its "host" in the certificate, so that must not be an address then.
     verifies = value.get("sslmode") == "verify-full" or value.get("sslrootcert") == SYSTEM
     places = ("host", "hostaddr") if verifies else ("hostaddr", "host")
     directory = next((d for d in SOCKET_DIRECTORIES if os.path.isdir(d)), "localhost")
@@ -72,11 +72,11 @@ def connection_arguments(dsn: str) -> dict[str, Any]:
 
 
 def _tls(value: Mapping[str, str]) -> dict[str, Any]:
-    """asyncpg's arguments for it. Refused: a file that cannot be read."""
+    """Return asyncpg's arguments for TLS; raise Refused for an unreadable file."""
     for name in TLS_FILES:
         if name in value and value[name] != SYSTEM:
             _check_readable(name, value[name])
-    if value.get("sslrootcert") == SYSTEM:  # which asyncpg would look for as a file
+    if value.get("sslrootcert") == SYSTEM:  # asyncpg would look for a file of this name
         context = ssl.create_default_context()
         if "sslcert" in value:
             files = value["sslcert"], value.get("sslkey")
@@ -101,7 +101,7 @@ def _check_readable(name: str, path: str) -> None:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
-    """One SQL connection. Refused with the server's text: without one, and for failed queries."""
+    """Open one SQL connection; raise Refused, with the server's text, for a failure on it."""
     arguments = connection_arguments(dsn)
     try:
         connection = await _connect(dsn, arguments)
@@ -125,8 +125,10 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def _connect(dsn: str, arguments: dict[str, Any]) -> asyncpg.Connection:
-    """To the first server that takes us; each has the whole time limit, which asyncpg shares out
-    among all that it is given. Refused names them all: they may be from a service file."""
+    """Connect to the first server that accepts; each has the whole time limit.
+
+    (asyncpg divides the limit among its hosts.) Raise Refused with the reasons of all servers,
+    which may be from a service file."""
     lists = (arguments["host"], arguments["port"], arguments["password"])
     reasons: list[str] = []
     for host, port, password in zip(*lists, strict=True):

@@ -1,1 +1,1 @@
-"""What decides for a safekeeper: step(event) -> effects. No I/O, no clock, no randomness."""
+"""The deciding core of a safekeeper: step(event) -> effects. No I/O, no clock, no randomness."""

@@ -2,16 +2,16 @@
 
     step(event) -> effects          no I/O, no clock, no randomness
 
-What must be durable stands in the list before what tells somebody of it, and an acknowledgement
-is born in one place, `acknowledge`, from a flush_lsn that only a finished fdatasync can move.
+In an effect list, Persist always precedes the Send that depends on it. Only `acknowledge` makes
+an acknowledgement, from a flush_lsn that only a finished fdatasync moves.
 
-Invariants: the promised ballot never decreases (I1); record_lsn <= flush_lsn <= write_lsn (I2);
-commit_lsn <= flush_lsn (I3); only `appender` may write, and it was elected with the promised
-ballot on that very connection (I4).
+Invariant I1: the promised ballot never decreases. I2: record_lsn <= flush_lsn <= write_lsn.
+I3: commit_lsn <= flush_lsn. I4: only `appender` may write, and it was elected with the promised
+ballot on that very connection.
 Spec: docs/protocol.md#rules, Raft 5.2 and 5.4.2, the seed's "Voting" and "Recovery".
 Deviations from the seed: the end of the log travels in the vote, because an older proposer may
-append after the greeting (scenarios/vote_reports_the_end_of_the_log.txt); a term history instead
-of an epoch (scenarios/divergent_tail_is_cut_once.txt).
+append after the greeting (scenarios/vote_reports_the_end_of_the_log.txt). A term history takes
+the place of an epoch (scenarios/divergent_tail_is_cut_once.txt).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Acceptor:
         self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
     ) -> None:
         self.durable, self.first_lsn = durable, first_lsn
-        self.member = member_name(durable.acceptor_id, durable.incarnation)  # who promises
+        self.member = member_name(durable.acceptor_id, durable.incarnation)  # signs its promises
         self.write_lsn = self.flush_lsn = flush_lsn
         self.commit_lsn = min(durable.commit_lsn, flush_lsn)
         self.told_commit_lsn = self.commit_lsn
@@ -101,17 +101,17 @@ class Acceptor:
         self.refusal: str | None = None  # why appends are refused for now (R16)
         self.feedback = NO_FEEDBACK
         self._record_end: tuple[Lsn, Lsn] | None = (flush_lsn, record_lsn)
-        self.acked_lsn: Lsn | None = None  # the flush_lsn that `appender` was told last
+        self.acked_lsn: Lsn | None = None  # the newest flush_lsn acknowledged to `appender`
         self.waiting: list[Waiting] = []
         self._asked: set[Lsn] = set()
         self.truncations = self._ticks = self.silent_ticks = 0
         self.unreached_lsn = unreached_start(durable)
         self.timelines = Timelines(durable.history)
-        self.term_start_lsn = LSN_MAX  # of the promised ballot, once it is elected here
-        self.heard_commit_lsn = ZERO_LSN  # what the elected leader told last, not what we knew
+        self.term_start_lsn = LSN_MAX  # the promised ballot's, once it is elected here
+        self.heard_commit_lsn = ZERO_LSN  # the newest of the elected leader, not our own
 
     def step(self, event: Event) -> list[Effect]:
-        """One event's effects, to be performed in order."""
+        """Return the effects of one event, to perform in order."""
         match event:
             case Received(connection, message):
                 return self.on_message(connection, message)
@@ -176,7 +176,7 @@ class Acceptor:
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
             return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
-        # Equal: the same proposer again (R1). Nothing to persist, but its older connection
+        # Equal: the same proposer again (R1). No Persist is due, but its older connection
         # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
         self.appender = None
@@ -200,7 +200,7 @@ class Acceptor:
     def on_record_end(self, asked: FindRecordEnd, record_lsn: Lsn) -> list[Effect]:
         assert record_lsn <= asked.flush_lsn, f"{record_lsn=} {asked=}"
         if asked.truncations != self.truncations:
-            return []  # of bytes that were cut: scenarios/stale_record_end_is_not_a_vote.txt
+            return []  # the bytes were cut: scenarios/stale_record_end_is_not_a_vote.txt
         self._asked.discard(asked.flush_lsn)
         self._record_end = (asked.flush_lsn, record_lsn)
         return self._answer_waiting()
@@ -224,7 +224,7 @@ class Acceptor:
         return effects + [e for w in self.waiting for e in self._ask_record_end(w)]
 
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
-        """A drained log's record end is asked for once; an undrained one is waited for."""
+        """Look once for the record end of a drained log; wait until the log is drained."""
         at = min(request.flush_lsn, self.flush_lsn)  # scenarios/greeting_outlives_a_cut.txt
         if not isinstance(request.message, ProposerGreeting):
             if self.flush_lsn < self.write_lsn:
@@ -315,7 +315,7 @@ class Acceptor:
         self.write_lsn = self.flush_lsn = start
         self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)
         self.term_start_lsn = term_start(elected.history, elected.ballot)
-        self.restart_lsn = min(self.restart_lsn, self.term_start_lsn)  # who has more is cut there
+        self.restart_lsn = min(self.restart_lsn, self.term_start_lsn)  # others truncate to it
         self.durable = replace(
             self.durable,
             history=elected.history,
@@ -415,7 +415,7 @@ class Acceptor:
         return [*effects, Send(connection, state)]
 
     def _leave_generation(self) -> list[Effect]:
-        """Nothing that was asked for in the one before is done or acknowledged any more
+        """Drop all requests of the old generation, and acknowledge none of them
         (scenarios/members_change_ends_a_generation.txt)."""
         assert self.durable.configuration is not None, f"{self.member=}"
         text = f"the members have changed: generation {self.durable.configuration.generation}"
@@ -442,7 +442,7 @@ class Acceptor:
         return [Persist(self.durable)]
 
     def on_standbys_reported(self, feedback: Feedback) -> list[Effect]:
-        """At once: a commit of the primary may wait for what a standby has applied."""
+        """Acknowledge at once: a commit of the primary may wait for a standby's apply_lsn."""
         news, self.feedback = feedback != self.feedback, feedback
         return self.acknowledge() if news else []
 
@@ -479,7 +479,7 @@ class Acceptor:
     # Refusals
 
     def _not_ours(self, connection: int, generation: int) -> Effect | None:
-        """The refusals that every message of the consensus shares."""
+        """Return the refusal that all messages of the consensus share, or None."""
         configuration = self.durable.configuration
         if self.failure is not None:
             return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)

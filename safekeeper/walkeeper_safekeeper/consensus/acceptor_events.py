@@ -1,7 +1,7 @@
-"""What happens to an acceptor, and what it wants done: the words between core and driver.
+"""Events of an acceptor and the effects that it returns, the language between core and driver.
 
-Effects are a program. The driver performs them in order; `Persist` and `TruncateWal` are finished
-before the next effect and the next event, everything else overlaps and comes back as an event.
+Effects are a program, which the driver performs in order. `Persist` and `TruncateWal` finish
+before the next effect and the next event. All other effects overlap, and return as events.
 """
 
 from __future__ import annotations

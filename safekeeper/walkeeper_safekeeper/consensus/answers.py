@@ -34,7 +34,10 @@ class Speaker(Protocol):
 
 
 def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> AcceptorGreeting:
-    """As of `flush_lsn`, where the greeting found us; the log may have grown since."""
+    """Make a greeting as of `flush_lsn`, where the proposer's greeting found us.
+
+    The log may have grown since.
+    """
     durable = acceptor.durable
     live = acceptor.appender is not None and acceptor.silent_ticks < LEASE_TICKS
     return AcceptorGreeting(

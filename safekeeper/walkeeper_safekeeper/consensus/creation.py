@@ -21,7 +21,10 @@ from walkeeper_safekeeper.consensus.durable import Durable
 def prepared(
     existing: Durable | None, ask: PrepareLog, *, acceptor_id: int, incarnation: bytes
 ) -> Durable:
-    """The control file after phase 1; `existing` itself if it says so already."""
+    """Return the control file after phase 1, `existing` itself if it is that already.
+
+    Raise Refused if it is another log's.
+    """
     check_cluster_name(ask.cluster)
     if existing is None:
         return Durable(acceptor_id=acceptor_id, incarnation=incarnation, log_uuid=ask.log_uuid)
@@ -34,7 +37,10 @@ def prepared(
 
 
 def configured(existing: Durable, configuration: Configuration) -> Durable:
-    """The control file after phase 2; `existing` itself if it says so already."""
+    """Return the control file after phase 2, `existing` itself if it is that already.
+
+    Raise Refused if the configuration is another one than before, or is flawed.
+    """
     name = member_name(existing.acceptor_id, existing.incarnation)
     if existing.configuration is not None:
         if existing.configuration == configuration:
@@ -61,7 +67,7 @@ def configured(existing: Durable, configuration: Configuration) -> Durable:
 
 
 def state_of(acceptor_id: int, durable: Durable | None) -> LogState:
-    """The answer to LogQuery, PrepareLog and ConfigureLog."""
+    """Return the answer to LogQuery, PrepareLog and ConfigureLog."""
     if durable is None:
         return LogState(acceptor_id, bytes(16), bytes(16), NO_BALLOT, None)
     return LogState(

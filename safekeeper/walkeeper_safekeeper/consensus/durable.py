@@ -1,4 +1,4 @@
-"""What one safekeeper has promised and must still know after a power cut.
+"""The promises of one safekeeper, which it must still know after a power cut.
 
 Replaced as a whole, never edited in place; `control_file` turns it into bytes and back. The WAL
 itself is not here: flush_lsn is found by scanning it (docs/protocol.md R9).
@@ -17,7 +17,7 @@ from walkeeper_common.quorum import Configuration
 class Durable:
     """One log's control file.
 
-    acceptor_id, incarnation   who promised; the incarnation is random, made at prepare
+    acceptor_id, incarnation   our name; the incarnation is random, made at prepare
     log_uuid                   the log's, from the prepare phase of creation on (R17)
     configuration              None between the two phases: no vote before it is known
     ballot                     the greatest ballot promised to (R1)
@@ -57,11 +57,11 @@ class Durable:
 
     @property
     def has_change(self) -> bool:
-        """Whether there is anything that only a changed set of members brings."""
+        """True if a change of members has left a trace here."""
         return bool(self.base_lsn) or self.change_round != NO_BALLOT
 
 
 def unreached_start(durable: Durable) -> Lsn:
-    """The first start in the history that our WAL is not marked to have reached."""
+    """Return the first start in the history that our WAL is not marked to have reached."""
     later = (e.start_lsn for e in durable.history if e.start_lsn > durable.reached_lsn)
     return min(later, default=LSN_MAX)

@@ -13,7 +13,10 @@ _KINDS = {
 
 
 def other_log(greeting: ProposerGreeting, durable: Durable) -> str | None:
-    """Why it is about another log, or None. What it leaves open (uuid, system_id) is not asked."""
+    """Return why a greeting is about another log, or None.
+
+    A greeting may leave uuid and system_id open.
+    """
     configuration = durable.configuration
     if greeting.protocol_version != PROTOCOL_VERSION:
         return f"protocol version {greeting.protocol_version} is not spoken here"

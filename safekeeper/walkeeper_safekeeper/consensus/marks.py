@@ -23,11 +23,11 @@ class MarkedLog(Protocol):
 
 
 def due_marks(log: MarkedLog) -> Durable:
-    """The same object if nothing new must be durable.
+    """Return the control file with the marks that are due, the same object if there are none.
 
-    commit_lsn where it first reaches the term's start, because `settle` waits for that; and where
-    it first passes a fork: from then on readers are told of the new timeline, and after a restart
-    of this safekeeper a standby that follows it must not be told that there is none
+    commit_lsn becomes durable where it first reaches the term's start, since `settle` waits for it.
+    It also does where it first passes a fork. From then on readers know the new timeline, and it
+    must still exist for a standby after a restart of this safekeeper
     (scenarios/timeline_is_served_when_it_is_committed.txt).
     """
     marks = log.durable

@@ -1,8 +1,8 @@
-"""Which configuration follows ours: an acceptor's part in a change of members. Pure.
+"""The register of the next configuration: an acceptor's part in a change of members. Pure.
 
-A register that is written once for each generation: single decree Paxos, whose acceptors are the
-members of that generation. `installed` leaves the generation, and what was promised in it with it;
-from then on messages of the old one are refused. docs/steps.md, "Members change".
+Each generation writes the register once, by single decree Paxos. Its acceptors are the members of
+that generation. `_installed` ends the generation and its promises; from then on the acceptor
+refuses messages of the old generation. docs/steps.md, "Members change".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MembersRequest: TypeAlias = MembersQuery | PromiseMembers | AcceptMembers | Inst
 
 
 class Member(Protocol):
-    """The part of the acceptor that is spoken of."""
+    """The part of the acceptor that its state consists of."""
 
     durable: Durable
     member: str
@@ -42,7 +42,10 @@ class Member(Protocol):
 
 
 def changed(durable: Durable, ask: MembersRequest) -> Durable | None:
-    """What must be durable before it is granted: the same object if nothing; None: refused."""
+    """Return the control file that must be durable before the grant, or None for a refusal.
+
+    It is the same object if no Persist is due.
+    """
     match ask:
         case MembersQuery():
             return durable
@@ -68,12 +71,12 @@ def _accepted(durable: Durable, ask: AcceptMembers) -> Durable | None:
     if ours is None or flaw_of(following) is not None or not is_successor(ours, following):
         return None
     if ask.round < durable.change_round:
-        return None  # a greater round has asked what was accepted, and may not have been told
+        return None  # a greater round has read the accepted value before this one
     return replace(durable, change_round=ask.round, accepted_round=ask.round, accepted=following)
 
 
 def _installed(durable: Durable, configuration: Configuration) -> Durable | None:
-    """Generations never decrease; one may be left out by who was away meanwhile."""
+    """Install a later generation; a member that was down may skip generations."""
     ours = durable.configuration
     if ours is None or configuration.log_uuid != ours.log_uuid:
         return None
@@ -91,7 +94,7 @@ def _installed(durable: Durable, configuration: Configuration) -> Durable | None
 
 
 def members_state(acceptor: Member, *, granted: bool) -> MembersState:
-    """What is known here, as of now."""
+    """Return the state of this member as of now."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return MembersState(
@@ -101,8 +104,8 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
         round=durable.change_round,
         accepted_round=durable.accepted_round,
         accepted=durable.accepted,
-        # Of this generation: leaving one ends `elected`. A leader tells of no commit_lsn before
-        # it has committed its term's start, so what this one told counts, not what we knew.
+        # `elected` is of this generation, since leaving one ends it. A leader sends no commit_lsn
+        # before it has committed its term's start, so its own commit_lsn counts, not ours.
         has_committed=acceptor.elected and acceptor.heard_commit_lsn >= acceptor.term_start_lsn,
         flush_lsn=acceptor.flush_lsn,
         commit_lsn=acceptor.commit_lsn,
@@ -113,10 +116,10 @@ def members_state(acceptor: Member, *, granted: bool) -> MembersState:
 
 
 def joined(existing: Durable, ask: JoinLog) -> Durable | str:
-    """A newcomer's control file; `existing` itself if it has joined already; or what is wrong.
+    """Return a newcomer's control file, `existing` itself if it has joined already, or the flaw.
 
-    Its log is empty: it claims nothing but what is committed everywhere, and so it votes and
-    acknowledges truthfully from the start.
+    Its log is empty, and begins at WAL that every member has committed. So its votes and
+    acknowledgements are true from the start.
     """
     name = member_name(existing.acceptor_id, existing.incarnation)
     configuration, base_lsn, history = ask.configuration, ask.base_lsn, ask.history

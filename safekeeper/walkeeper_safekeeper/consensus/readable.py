@@ -15,7 +15,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 
 
 class ReadableLog(Speaker, Protocol):
-    """What the answer depends on; the acceptor has it all."""
+    """The part of the acceptor that an answer depends on."""
 
     durable: Durable
     elected: bool
@@ -24,7 +24,7 @@ class ReadableLog(Speaker, Protocol):
 
 
 def answer_read(log: ReadableLog, connection: int, ask: ReadRequest) -> list[Effect]:
-    """What may be read of it now, or why nothing may."""
+    """Read the part of the request that may be read now, or answer why none may."""
     limit = readable_end(log, ask.ballot)
     if limit is None:
         text = f"{ask.ballot} has not been elected here (promised: {log.durable.ballot})"
@@ -54,11 +54,11 @@ def answer_wal_read(log: ReadableLog, read: WalRead) -> list[Effect]:
 
 
 def readable_end(log: ReadableLog, ballot: Ballot) -> Lsn | None:
-    """The LSN up to which a reader that names `ballot` may read, or None: nothing, now.
+    """Return the LSN up to which a reader that names `ballot` may read, or None.
 
-    NO_BALLOT: committed WAL only. The promised ballot: flush_lsn once its leader was heard of
-    here, because only then is our log known to be a part of its log; before that up to the
-    record_lsn of our vote, which is what the election itself reads of its donor.
+    A reader with NO_BALLOT may read committed WAL. A reader with the promised ballot may read up
+    to flush_lsn once its leader is elected here. Only then is our log a part of its log.
+    Before that it may read up to the record_lsn of our vote, as the election does of its donor.
     """
     if ballot == NO_BALLOT:
         return log.commit_lsn

@@ -1,13 +1,12 @@
 """The steady state of an elected term: the next WAL, and nothing else to decide. Pure.
 
-Nearly every commit takes this way. How its appends and the answers to them look, byte for byte, is
-written down once, when nothing is under way; from then on no message, event or effect is made of
-them, and one function has all of it. What a commit waits for here is not so much the work as the
-code and the objects that it touches, which the processor's caches have lost since the commit
-before: each call from one function to the next is one more of them.
+This is the fast path of nearly every commit. A `Steady` knows the bytes of the next append's head
+and of the ack to it. So one function handles them, without messages, events and effects. The cost
+of a commit here is less the work than the code and the objects that it touches. The processor's
+caches have lost them since the commit before, and each call of another function adds to them.
 
-    steady = steady_state(acceptor, …)      None: what comes next has to be decided
-    steady.take(memory, size)               0: not what is awaited, `Acceptor.on_append` sees it
+    steady = steady_state(acceptor, …)      None if the next event needs a decision
+    steady.take(memory, size)               0 if `Acceptor.on_append` has to handle the bytes
 
 Void with the next event that the acceptor sees.
 test_steady_append.py holds it against `on_append` and `on_wal_flushed`, message by message.
@@ -40,7 +39,7 @@ Answer: TypeAlias = Callable[[list[Buffer], int], object]
 
 
 class Steady:
-    """Of one leader's connection. `limit_lsn`: where another file or a mark is needed."""
+    """The fast path of one leader's connection. At `limit_lsn` another file or a mark is due."""
 
     __slots__ = (
         "_acceptor",
@@ -77,9 +76,10 @@ class Steady:
         self._ack_head, _, *self._ack_rest = ack_fields(ack_of(acceptor))
 
     def take(self, memory: bytearray, size: int) -> int:
-        """The whole frames in the first `size` bytes of `memory`: checked, written, acknowledged
-        and counted, in this order. How many bytes they are; 0, and nothing done: somebody has to
-        decide. WalkeeperError: a write failed, which was of the first `taken` bytes."""
+        """Check, write, acknowledge and count the whole frames in `memory[:size]`, in this order.
+
+        Return their number of bytes. Return 0, with no effect, if the acceptor has to decide.
+        Raise WalkeeperError if the write of the first `taken` bytes failed."""
         acceptor, at = self._acceptor, 0
         end_lsn, told_lsn, restart_lsn = self._end_lsn, acceptor.told_commit_lsn, 0
         begin_lsn, pieces, view = end_lsn, list[memoryview](), memoryview(memory)
@@ -109,7 +109,7 @@ class Steady:
             self.taken = at
             if not self._write(begin_lsn, pieces[0] if len(pieces) == 1 else b"".join(pieces)):
                 return 0
-            # R9. What a commit waits for leaves before all that can wait.
+            # R9. The ack leaves before all work that can wait.
             self._answer([ACK_FRAME.pack(self._ack_head, end_lsn, *self._ack_rest)], ACK_BYTES)
             self.groups_written += 1
             self._end_lsn = end_lsn
@@ -135,9 +135,9 @@ def steady_state(
     answer: Answer,
     commit_moved: Callable[[Lsn], object],
 ) -> Steady | None:
-    """Return the short way of the next append, if the log is durable to its end and nothing waits.
+    """Return the fast path of the next append, if the log is durable to its end and nothing waits.
 
-    The next WAL of the elected leader (R8) then needs an ack and nothing else. The short way ends
+    The next WAL of the elected leader (R8) then needs an ack and nothing else. The fast path ends
     before the points that have marks of their own (R9, R11). `segment_end_lsn`: where `write` would
     need another file.
     """

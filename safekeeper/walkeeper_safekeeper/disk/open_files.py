@@ -5,25 +5,25 @@
     opening                   room is made once for a file that cannot be opened otherwise
     opening_at_any_rate       and a reserve of descriptors is given up for it
 
-Contract: safe to use from several threads; its lock is held for bookkeeping only, never while a
-disk is waited for. Beyond `files_max` the least recently used are closed that nobody uses at the
-moment, whichever log they are of: a busy log's tail and what its readers are at stay open.
+Contract: safe to use from several threads. Its lock is for bookkeeping only; no thread holds it
+while it waits for a disk. Beyond `files_max` it closes the least recently used files without a
+user, of any log. A busy log's tail and the segments of its readers stay open.
 
 A descriptor that is in use is never closed. Its number would go to the next file that is opened,
 and WAL would be written, or an fdatasync done, in the wrong file. So:
   1. A number is given out under the lock only, with `users` counted up, and by the table only.
-  2. It is taken for closing under the lock only, when it has no users, and it leaves the table in
-     that same moment: after that nobody can be given it. Only then it is closed.
+  2. It is taken for closing under the lock only, when it has no users. It leaves the table in that
+     same moment, so that no further user can get it. Only then it is closed.
   3. A file that is forgotten leaves the table at once, and is closed when its last user is done.
-Nor is a file closed between a write to it and its sync, because what a disk has to say of a
-failed write it says on the descriptors that were open then: `is_unsynced`.
+Nor is a file closed between a write to it and its sync (`is_unsynced`). The kernel reports a failed
+write only on the descriptors that were open then.
 
 A log's tail is in use as long as nothing but WAL comes, a second at the most. Such logs have a
 proposer each, of which fewer may be connected than files may be kept.
 
-WAL can wait for a descriptor; a control file or a look at the log cannot, a log whose control file
-is not written has failed for good. So a few descriptors are kept in reserve for them, as space is
-on the disk: votes go on.
+WAL can wait for a descriptor. A control file or a look at the log cannot, since a log whose control
+file is not written has failed for good. So a few descriptors are in reserve for them, like space on
+the disk. Votes go on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Opened = TypeVar("Opened")
 
 
 class OpenFile:
-    """Who holds it may set `is_unsynced`; the rest is OpenFiles' own, under its lock."""
+    """One descriptor. Its holder may set `is_unsynced`; OpenFiles owns the rest, under its lock."""
 
     __slots__ = ("descriptor", "is_forgotten", "is_unsynced", "users")
 
@@ -56,7 +56,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """Of one process. More than `files_max` are open only while so many are in use."""
+    """The open files of one process, at most `files_max` unless more are in use."""
 
     def __init__(self, files_max: int) -> None:
         self._files_max = files_max
@@ -68,14 +68,14 @@ class OpenFiles:
 
     def __del__(self) -> None:
         self._give_up_reserve()
-        for file in self._files.values():  # nobody uses them: who does holds this object too
+        for file in self._files.values():  # they have no users, which would hold this object too
             os.close(file.descriptor)
 
     def __len__(self) -> int:
         return len(self._files)
 
     def hold(self, key: Key) -> OpenFile | None:
-        """Not closed until `give_back`. None: it is not open."""
+        """Return an open file, held until `give_back`, or None if it is not open."""
         with self._lock:
             file = self._files.get(key)
             if file is not None:
@@ -84,7 +84,7 @@ class OpenFiles:
         return file
 
     def add(self, key: Key, descriptor: int) -> OpenFile:
-        """Now open, which it was not, and held; others may be closed for it."""
+        """Add a newly opened file, held; close others for it if necessary."""
         with self._lock:
             assert key not in self._files, f"{key=}"
             file = self._files[key] = OpenFile(descriptor)
@@ -101,7 +101,7 @@ class OpenFiles:
         _close(unused)
 
     def forget(self, *keys: Key) -> None:
-        """Nobody is given these any more. Those in use are closed with their last user."""
+        """Forget these files; those in use are closed after their last user."""
         with self._lock:
             unused = self._forget(keys)
         _close(unused)
@@ -112,14 +112,14 @@ class OpenFiles:
         _close(unused)
 
     def _forget(self, keys: Iterable[Key]) -> list[OpenFile]:
-        """Those that are to be closed at once. Under the lock."""
+        """Forget files, under the lock; return those to close at once."""
         found = [file for key in keys if (file := self._files.pop(key, None)) is not None]
         for file in found:
             file.is_forgotten = True
         return [file for file in found if file.users == 0]
 
     def _take_idle(self, count: int) -> list[OpenFile]:
-        """Out of the table, so many at most, the least recently used first. Under the lock."""
+        """Take up to `count` idle files out of the table, oldest use first, under the lock."""
         taken = list[OpenFile]()
         if count > 0:
             for key, file in list(self._files.items()):
@@ -130,9 +130,9 @@ class OpenFiles:
         return taken
 
     def opening(self, open_it: Callable[[], Opened]) -> Opened:
-        """What `open_it` returns, which opens a file before it does anything else.
+        """Call `open_it`, which opens a file before it does anything else; return its result.
 
-        Without a descriptor for it, all that nobody uses are closed and it is tried once more.
+        Without a free descriptor, close all files without a user and call it once more.
         """
         try:
             return open_it()
@@ -155,7 +155,7 @@ class OpenFiles:
             raise
 
     def opening_at_any_rate(self, open_it: Callable[[], Opened]) -> Opened:
-        """`opening`, for what cannot wait. The reserve is made whole again as soon as it can be."""
+        """Do as `opening`, with the reserve, which is refilled as soon as possible."""
         try:
             opened = self.opening(open_it)
         except OSError as error:
@@ -174,7 +174,7 @@ class OpenFiles:
                 self._fill_reserve()
 
     def _fill_reserve(self) -> None:
-        """As far as it goes."""
+        """Refill the reserve as far as possible."""
         with suppress(OSError):
             while len(self._reserve) < RESERVED:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY))
@@ -185,12 +185,13 @@ class OpenFiles:
 
 
 def _close(files: Iterable[OpenFile]) -> None:
-    """They are in no table and have no users."""
+    """Close files that are in no table and have no users."""
     for file in files:
         os.close(file.descriptor)
 
 
 def is_no_descriptor(error: BaseException | None) -> bool:
-    """The process, or the machine, has too many open files. Only opening says so, so nothing of
-    what was to be done with the file has happened."""
+    """Return True if the process, or the machine, has too many open files.
+
+    Only an open fails in this way, so the work on the file has not begun."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

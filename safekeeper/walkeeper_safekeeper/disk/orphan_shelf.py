@@ -1,8 +1,8 @@
 """`orphans/` on a real file system: the `Shelf` port of orphans, for real.
 
-Contract: what `orphans.Shelf` says. A directory gets its name when all in it is durable; one that
-ends in HALF_MADE is left over from a crash and is removed at the next `put`. Files are sparse, so
-segments of full size take what their tail takes. Modes are 0700 and 0600.
+Contract: that of `orphans.Shelf`. A directory gets its name when all in it is durable. A name that
+ends in HALF_MADE is left over from a crash; the next `put` removes it. Files are sparse, so
+segments of full size take no more space than their tail. Modes are 0700 and 0600.
 """
 
 from __future__ import annotations

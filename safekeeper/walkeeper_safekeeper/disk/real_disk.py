@@ -3,16 +3,16 @@
     RealDisk(path)            one directory: segments, or the control file and slots
     claim_data_directory      DIR is ours, for this process and for this acceptor id
 
-Contract: what `wal_store.Disk` says. ENOSPC and EDQUOT are NoSpace in `allocate` only, EMFILE and
-ENFILE also where something is to be written and its file cannot be opened; every other OSError is
-a StorageError with path and errno, and the caller never retries. Safe to use from several threads;
-a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
-Descriptors are kept open, for all directories of the process as many as `OpenFiles` keeps.
+Contract: that of `wal_store.Disk`. ENOSPC and EDQUOT are NoSpace in `allocate` only. EMFILE and
+ENFILE are NoSpace there, and where a write cannot open its file. Every other OSError is a
+StorageError with path and errno, and the caller never retries. It is safe to use from several
+threads; a file may be unlinked or replaced while another thread reads it. Modes are 0700 and 0600.
+Descriptors stay open, for all directories of the process as many as `OpenFiles` allows.
 
-A full disk must not keep the control file from being written (docs/protocol.md R16): votes go on.
-So each directory keeps a reserve, a file of real blocks (and an inode) that `replace` gives up
-when the new file finds no space, and makes again, if need be smaller, when it is done. No segment
-is allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.
+A full disk must not prevent the write of the control file (docs/protocol.md R16), so that votes go
+on. So each directory has a reserve, a file of real blocks (and an inode). `replace` gives it up
+when the new file finds no space, and makes it again afterwards, smaller if necessary. No segment is
+allocated while the reserve cannot be made whole, so the reserve never feeds the WAL.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from walkeeper_common.shell.sync_path import sync_path
 from walkeeper_safekeeper.disk.open_files import OpenFile, OpenFiles, is_no_descriptor
 from walkeeper_safekeeper.storage.wal_store import HALF_MADE, Buffer
 
-DESCRIPTORS_MAX = 64  # of a directory that shares its OpenFiles with no other
+DESCRIPTORS_MAX = 64  # for a directory with OpenFiles of its own
 RESERVE = "reserve"
 RESERVE_BYTES = 1 << 20
 IDENTITY = "safekeeper"
 
 _SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
-# The page cache keeps what is written at once as one folio, and ext4 looks at all of its blocks for
-# each small write and sync into it: with 1 MB they need 1.1 to 1.2 times the CPU.
+# The page cache keeps the bytes of one write as one folio. ext4 looks at all blocks of a folio for
+# each small write and sync into it. With 1 MB they need 1.1 to 1.2 times the CPU.
 _ZEROS = bytes(256 << 10)
 _BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -57,7 +57,7 @@ class RealDisk:
         reserve_bytes: int = RESERVE_BYTES,
         bytes_max: int | None = None,
     ) -> None:
-        """`bytes_max`: a quota on what is allocated here (--wal-size-max)."""
+        """Open a directory; `bytes_max` is a quota on its segments (--wal-size-max)."""
         self.path, self._bytes_max = os.path.abspath(path), bytes_max
         self._reserve_bytes = reserve_bytes
         self._files = OpenFiles(DESCRIPTORS_MAX) if files is None else files
@@ -68,7 +68,7 @@ class RealDisk:
         self._make_reserve()
 
     def close(self) -> None:
-        """Closes every descriptor. The disk can be used again; it opens what it needs."""
+        """Close every descriptor. The disk remains usable and opens files again."""
         with self._lock:
             self._files.forget_all(self._owner)
 
@@ -145,7 +145,7 @@ class RealDisk:
             raise
 
     def _keep_quota(self, size: int) -> None:
-        """As a file system's quota would: no space is an answer, never a failure."""
+        """Raise NoSpace beyond the quota, as a file system's quota does; it is never a failure."""
         if self._bytes_max is None:
             return
         used = 0
@@ -182,8 +182,8 @@ class RealDisk:
             os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def rename(self, old: str, new: str) -> None:
-        # Under the lock, and forgotten first: nobody may get hold of the file that a name meant
-        # before, or later writes to that name would go to a file that is gone.
+        # Under the lock, and forgotten first. Otherwise a user could hold the old file of a name,
+        # and later writes to that name would go to a file that is gone.
         with self._failures("renaming", old), self._lock:
             self._files.forget(self._key(old), self._key(new))
             os.rename(self._path(old), self._path(new))
@@ -194,10 +194,10 @@ class RealDisk:
             os.unlink(self._path(name))
 
     def replace(self, name: str, data: bytes) -> None:
-        """Gives up the reserve if there is no space otherwise. Any failure is a StorageError.
+        """Replace a file; give up the reserve if there is no space. Raise StorageError.
 
-        One at a time: the reserve is for one file, and another thread that makes it anew would take
-        the space that it has just left.
+        Only one thread replaces at a time, since the reserve is for one file. Another one that
+        makes it again would take the space that it has just left.
         """
         half_made = name + HALF_MADE
         with self._reserve_lock, self._failures("replacing", name):
@@ -236,8 +236,9 @@ class RealDisk:
             os.close(descriptor)
 
     def _make_reserve(self) -> bool:
-        """Whole, or as much of it as there is room for; whether it is whole. NoSpace if it is not
-        and cannot be opened."""
+        """Make the reserve as large as there is room for; return True if it is whole.
+
+        Raise NoSpace if it is not, and its file cannot be opened."""
         path, wanted = self._path(RESERVE), self._reserve_bytes
         if wanted == 0:
             return True
@@ -284,7 +285,7 @@ class RealDisk:
 
     @contextmanager
     def _held(self, name: str) -> Iterator[OpenFile]:
-        """An existing file, open until the block ends. OSError."""
+        """Hold an existing file open until the block ends; raise OSError."""
         opening = self._files.opening_at_any_rate
         file = self._files.hold(self._key(name)) or self._opened(name, opening)
         try:
@@ -293,8 +294,9 @@ class RealDisk:
             self._files.give_back(file)
 
     def _hold_to_write(self, name: str) -> OpenFile:
-        """An existing file, to be given back. NoSpace if there is no descriptor for it: nothing of
-        it has been written then, so it may be tried again."""
+        """Hold an existing file; the caller gives it back.
+
+        Raise NoSpace if there is no descriptor. No write has begun then, so a retry may work."""
         try:
             return self._files.hold(self._key(name)) or self._opened(name, self._files.opening)
         except OSError as error:
@@ -302,7 +304,7 @@ class RealDisk:
             raise (NoSpace(str(failure)) if is_no_descriptor(error) else failure) from error
 
     def _opened(self, name: str, opening: Callable[[Callable[[], int]], int]) -> OpenFile:
-        """Held. What another thread has opened meanwhile is as good."""
+        """Open a file and hold it, or hold the one that another thread has opened meanwhile."""
         with self._lock:
             file = self._files.hold(self._key(name))
             if file is None:
@@ -313,7 +315,7 @@ class RealDisk:
 
 
 class _Writer:
-    """One held file. What was written is synced at once, so the file is never unsynced."""
+    """One held file. Each write is synced at once, so the file is never unsynced."""
 
     __slots__ = ("_file", "_files", "_path", "sync", "write")
 
@@ -330,7 +332,7 @@ class _Writer:
         return _cut_short(self._path, offset, written, size)
 
     def close(self) -> None:
-        """Once: the descriptor may be another file's after that."""
+        """Close the writer, once: the descriptor may be another file's after that."""
         assert self._file is not None, f"{self._path} is closed"
         self._files.give_back(self._file)
         self._file = None
@@ -346,7 +348,7 @@ def _cut_short(path: str, offset: int, written: int, size: int) -> StorageError:
 
 
 def make_directory(path: str) -> None:
-    """With its parents, mode 0700, durable in the directory above."""
+    """Make a directory with its parents, mode 0700, durable in the directory above."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
@@ -361,7 +363,7 @@ def make_directory(path: str) -> None:
 
 
 def is_no_space(error: BaseException | None) -> bool:
-    """No room, or a quota."""
+    """Return True if the error means no room, or a quota."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -376,7 +378,7 @@ class ClaimedDirectory:
 
 
 def claim_data_directory(path: str, acceptor_id: int) -> ClaimedDirectory:
-    """Makes DIR if needed, locks it, and writes or checks whose it is. Refused if not ours.
+    """Make DIR if necessary, lock it, and write or check its owner; raise Refused if not ours.
 
     The lock is a flock on the directory itself: it dies with the process and cannot go stale. Only
     after that the identity is read, so two first starts with different ids cannot both win.

@@ -225,8 +225,8 @@ class LogicalLog:
             "57P03",
             f'no proposer has streamed into cluster "{self.log.cluster}" yet, as far as this '
             f"safekeeper knows after {REPLICATE_S:g} s",
-            hint="Start walkeeper proposer --logical --publication NAME. If one runs, a quorum of "
-            "safekeepers, this one among them, has to hear it.",
+            hint="Start walkeeper proposer --logical --publication NAME. If one runs, it has to "
+            "reach a quorum of safekeepers with this one among them.",
         )
 
     async def _header(self, segment: Lsn) -> SegmentHeader | None:

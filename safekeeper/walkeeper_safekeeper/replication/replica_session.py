@@ -154,7 +154,7 @@ class ReplicaSession:
                     return None
                 case _:
                     self._client.send(b"N")
-        raise RemoteProtocolError("the same encryption is asked for again and again")
+        raise RemoteProtocolError("too many requests for encryption")
 
     def _greet(self, startup: Startup, login: Login, log: ServedLog) -> None:
         unknown = startup.protocol_options

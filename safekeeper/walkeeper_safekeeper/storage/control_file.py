@@ -1,8 +1,8 @@
 """The control file: one log's promises (`Durable`) as bytes, and back. Pure.
 
 A sealed file (see sealed_file) of explicit fields in the order below; the codec of its ballot,
-history and configuration is the wire's. Written whole, under another name, and renamed: a torn
-control file cannot be found after a power cut, so a bad one means a bad disk or a foreign hand.
+history and configuration is the wire's. It is written whole, under another name, and
+renamed. So no power cut leaves a torn file, and a bad one means a bad disk or a foreign hand.
 
 Contract: `decode(encode(durable), name) == durable`, or CorruptWal whose text names the file, what
 is wrong and the remedy. A safekeeper that has lost its control file has lost its promises, and
@@ -30,7 +30,7 @@ _REMEDY = (
 
 
 def encode(durable: Durable) -> bytes:
-    """The whole file's bytes."""
+    """Return the bytes of the whole file."""
     fields = Writer()
     fields.u64(durable.acceptor_id)
     fields.blob(durable.incarnation)
@@ -54,7 +54,7 @@ def encode(durable: Durable) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Durable:
-    """What `encode` was given. `name` is the path for the error text."""
+    """Return the argument of `encode`. `name` is the path for the error text."""
     try:
         version, body = unseal(MAGIC, {VERSION, VERSION_CHANGED}, data, name)
         return _decode_body(body, version)

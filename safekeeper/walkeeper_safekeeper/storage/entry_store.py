@@ -1,8 +1,8 @@
 """A logical log on disk: WalStore's files and order of operations, with entries for records.
 
-Frames vouch for themselves by position and CRC, also at the start of the log, so neither of the
-two marks of wal_store (the barrier before a page that cuts off a record, and the log's head) is
-needed. Everything else (allocation, appends, cuts, recovery, retention) is WalStore's.
+Frames vouch for themselves by position and CRC, also at the start of the log. So this store needs
+neither mark of wal_store: no barrier before a page that cuts off a record, and no log's head.
+Allocation, appends, cuts, recovery and retention are WalStore's.
 """
 
 from __future__ import annotations

@@ -30,8 +30,10 @@ ARCHIVED_MAGIC = b"WKARCHIV"
 
 @dataclass(frozen=True, slots=True)
 class OpenedWal:
-    """What a start found: everything below flush_lsn is durable. Its last record ends there, or is
-    a switch that ends at record_lsn, with what pads its segment behind it."""
+    """The log as a start found it, durable up to flush_lsn.
+
+    Its last record ends at flush_lsn. Or it is a switch that ends at record_lsn, and the rest of
+    its segment is padding."""
 
     durable: Durable
     store: WalStore
@@ -48,7 +50,10 @@ class LogFolder:
         self.timeline_files: dict[int, bytes] = {}  # that are stored; replaced as a whole
 
     def load_control(self) -> Durable | None:
-        """None: no log was prepared here. CorruptWal names the file and the remedy."""
+        """Return the control file, or None if no log was prepared here.
+
+        Raise CorruptWal with the file and the remedy.
+        """
         if CONTROL not in self._folder.names():
             return None
         data = self._folder.read_at(CONTROL, 0, self._folder.size(CONTROL))
@@ -70,7 +75,7 @@ class LogFolder:
         self.timeline_files = wanted
 
     def load_slots(self) -> bytes | None:
-        """The slots file as it was saved, or None."""
+        """Return the bytes of the slots file, or None."""
         if SLOTS not in self._folder.names():
             return None
         return self._folder.read_at(SLOTS, 0, self._folder.size(SLOTS))
@@ -79,8 +84,10 @@ class LogFolder:
         self._folder.replace(SLOTS, data)
 
     def load_archived(self, url: str) -> Lsn | None:
-        """archived_lsn as it was saved for this archive, or None. No promise hangs on it: damaged,
-        it is as good as lost, and WAL is compared with the archive again."""
+        """Return the archived_lsn that was saved for this archive, or None.
+
+        No promise depends on it. A damaged file counts as lost, and the offload compares the WAL
+        with the archive again."""
         if ARCHIVED not in self._folder.names():
             return None
         data = self._folder.read_at(ARCHIVED, 0, self._folder.size(ARCHIVED))
@@ -95,11 +102,11 @@ class LogFolder:
         self._folder.replace(ARCHIVED, seal(ARCHIVED_MAGIC, 1, body))
 
     def create_wal(self, durable: Durable) -> None:
-        """The first segment, before the configuration that promises it is saved.
+        """Make the first segment, before the configuration that promises it is saved.
 
-        Refused if there is WAL already: its control file is gone, so nobody knows whose it is, and
-        it would be taken for this log's. A crash between the two may have left a segment of zeros,
-        perhaps of another beginning.
+        Raise Refused if there is WAL already. Its control file is gone, so its log is unknown, and
+        it would count as this log's. A crash between the two steps may have left a segment of
+        zeros, perhaps at another beginning.
         """
         store = self._store(durable)
         files = store.found_files()

@@ -3,15 +3,16 @@
     keep(store, history, begin_lsn)     copy the whole records from `begin_lsn` on, durably
 
 A log is cut where it parts from its leader's, or from the timeline that a standby was promoted to.
-What lies behind was never acknowledged, but a deposed primary may show it to somebody, so it is
-kept before it is zeroed: as a directory of segment files, whose name says timeline, range and the
-ballot that wrote it. Half a record is worth nothing and is not kept; most cuts take no more.
+The WAL to truncate was never acknowledged, but a deposed primary may have shown it to a client. So
+`keep` copies it before it is zeroed, to a directory of segment files. The directory's name holds
+the timeline, the range and the ballot that wrote it. `keep` leaves out an incomplete record, and
+most truncations remove no more than that.
 
-Contract: a courtesy, never a promise. `keep` raises nothing, whatever the disk does, and says what
-it did. It is called before the mark "truncating to" (R7). A crash before the mark leaves the log as
-it was, and the copy is made again. With the mark, the copy is durable. Nothing here is ever served,
-counted or read back. Never more than TAIL_BYTES_MAX of one tail and KEPT_BYTES_MAX in all, of the
-oldest terms less; and only while the disk has room for more WAL beside it.
+Contract: a courtesy, never a promise. `keep` never raises, and returns a text on its result. The
+driver calls it before the mark "truncating to" (R7). A crash before the mark leaves the log as
+it was, and the copy is made again. With the mark, the copy is durable. No part of this program
+serves, counts or reads the copies. They take at most TAIL_BYTES_MAX for one truncation and
+KEPT_BYTES_MAX in all; those of the oldest terms go first. The disk must have room for more WAL.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from walkeeper_safekeeper.storage.wal_store import CHUNK_BYTES, WalStore
 
 TAIL_BYTES_MAX = 64 << 20
 KEPT_BYTES_MAX = 256 << 20
-SEGMENTS_LEFT_MIN = 4  # of room for WAL
+SEGMENTS_LEFT_MIN = 4  # free space left for WAL
 
 File: TypeAlias = tuple[str, int, Iterable[tuple[int, bytes]]]  # name, size, (offset, bytes)
 
@@ -42,20 +43,21 @@ class Shelf(Protocol):
 
     def names(self) -> list[str]: ...
     def size(self, name: str) -> int:
-        """What it takes on disk."""
+        """Return its size on disk."""
 
     def room_bytes(self) -> int:
-        """What could still be written."""
+        """Return the free bytes of the disk."""
 
     def put(self, name: str, files: Iterable[File]) -> None:
-        """Durable when it returns, with zeros where nothing was given; never half of it under
-        this name. What has the name already is replaced."""
+        """Write a directory, durably, with zeros in the gaps; replace one of the same name.
+
+        The name never shows an incomplete directory."""
 
     def remove(self, name: str) -> None: ...
 
 
 class Orphans:
-    """Of one log."""
+    """The orphans of one log."""
 
     def __init__(
         self,
@@ -68,9 +70,10 @@ class Orphans:
         self._tail_bytes_max, self._kept_bytes_max = tail_bytes_max, kept_bytes_max
 
     def keep(self, store: WalStore, history: History, begin_lsn: Lsn) -> str | None:
-        """Before a cut at `begin_lsn`. A text for the operator, or None: nothing is worth it.
+        """Copy the WAL that a truncation to `begin_lsn` removes; return a text for the operator.
 
-        Blocks for as long as it takes to copy that much; nothing else is going on at a cut.
+        Return None if there is no whole record to copy. Block for the time of the copy; no other
+        work of the log is under way then.
         """
         try:
             return self._keep(store, history, begin_lsn)
@@ -100,7 +103,7 @@ class Orphans:
         )
 
     def _make_way(self, size: int) -> None:
-        """The tails of the oldest terms go first. Names that are not ours are left alone."""
+        """Remove the oldest terms' copies until `size` fits; leave foreign names alone."""
         ours = sorted((name for name in self._shelf.names() if _NAME.fullmatch(name)), key=_age)
         sizes = {name: self._shelf.size(name) for name in ours}
         while ours and sum(sizes.values()) + size > self._kept_bytes_max:
@@ -110,7 +113,7 @@ class Orphans:
 
 
 def orphan_name(history: History, begin_lsn: Lsn, end_lsn: Lsn) -> str:
-    """Of [begin_lsn, end_lsn), whose last byte was written by the last ballot below its end."""
+    """Return the name for [begin_lsn, end_lsn), with the ballot that wrote its last byte."""
     last = cut(history, end_lsn)[-1].ballot
     begin, end = (str(lsn).replace("/", "-") for lsn in (begin_lsn, end_lsn))
     timeline = Timelines(history).before(end_lsn)
@@ -118,14 +121,14 @@ def orphan_name(history: History, begin_lsn: Lsn, end_lsn: Lsn) -> str:
 
 
 def _age(name: str) -> tuple[int, Lsn]:
-    """Term and begin: what is less is older."""
+    """Return (term, begin), by which a copy is older than another."""
     found = _NAME.fullmatch(name)
     assert found is not None, f"{name=}"
     return int(found[6]), Lsn((int(found[2], 16) << 32) + int(found[3], 16))
 
 
 def _files(store: WalStore, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[File]:
-    """Full-size segments; of what is in front of the tail the pages that pg_waldump looks at."""
+    """Yield full-size segments; before the tail, only the pages that pg_waldump reads."""
     lsn = begin_lsn
     while lsn < end_lsn:
         start, file_end = store.segment_start(lsn), min(store.file_end(lsn), end_lsn)

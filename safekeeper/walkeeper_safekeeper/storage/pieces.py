@@ -1,4 +1,4 @@
-"""What of an append is written and synced together. Pure; nothing is copied."""
+"""The pieces of an append that are written and synced together. Pure; it copies no WAL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from walkeeper_common.postgres.walpages import overwriting_pages
 def pieces(
     begin: Lsn, views: Sequence[memoryview], segment_bytes: int, barriers: Iterable[Lsn] = ()
 ) -> Iterator[tuple[Lsn, list[memoryview]]]:
-    """(end, slices) of what is written and synced together.
+    """Yield (end, slices) of each piece that is written and synced together.
 
-    Cut at segment ends and at barriers: forks, and pages that cut off the record before them
-    (wal_store.py, point 2).
+    Pieces end at segment ends and at barriers. Barriers are forks, and pages that cut off the
+    record before them (wal_store.py, point 2).
     """
     cuts = {*barriers}
     end = begin + sum(map(len, views))
@@ -34,7 +34,7 @@ def pieces(
 
 
 def pages_that_cut_off(begin: Lsn, views: Sequence[memoryview]) -> Iterator[Lsn]:
-    """The pages that start behind `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
+    """Yield the pages after `begin` with XLP_FIRST_IS_OVERWRITE_CONTRECORD set."""
     lsn = begin
     for view in views:
         for offset in overwriting_pages(lsn, view):

@@ -2,9 +2,9 @@
 
     magic (8 bytes) | version u32 | body length u32 | body | CRC-32C u32 of everything before it
 
-Used for the control file, the WAL store's mark and replication slots. `unseal` raises CorruptWal
-with a text that names the file and what is wrong with it; the caller adds what to do about it,
-because only it knows what was promised in the file. No I/O: `Disk.replace` makes it durable.
+The control file, the WAL store's mark and replication slots use it. `unseal` raises CorruptWal with
+the file and its flaw. The caller adds the remedy, because only it knows the promises in the file.
+There is no I/O here; `Disk.replace` makes a file durable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CRC = Struct("!I")
 
 
 def seal(magic: bytes, version: int, body: bytes) -> bytes:
-    """The bytes of a file of this kind."""
+    """Return the bytes of a file of this kind."""
     assert len(magic) == MAGIC_BYTES, f"{magic=}"
     front = _FRONT.pack(magic, version, len(body))
     return front + body + _CRC.pack(crc32c(body, crc32c(front)))
@@ -31,7 +31,7 @@ def seal(magic: bytes, version: int, body: bytes) -> bytes:
 def unseal(
     magic: bytes, versions: Collection[int], data: bytes | memoryview, name: str
 ) -> tuple[int, bytes]:
-    """(version, body) of a file's bytes. CorruptWal if they are not exactly what was sealed."""
+    """Return (version, body) of a file; raise CorruptWal if its bytes are not as sealed."""
     data = bytes(data)
     if len(data) < _FRONT.size + _CRC.size:
         raise CorruptWal(f"{name} is {len(data)} bytes long, too short for its own header")

@@ -1,16 +1,17 @@
 """Finds the end of a log after a start, and makes the disk agree with it (R9, R15, R18).
 
-Contract: looks first and changes nothing while it can still refuse. A log that is damaged below
-what its control file remembers raises CorruptWal with file and LSN, and its files stay as they
-are, for whoever has to find out why. Otherwise, when `recover` returns, every byte below flush_lsn
-is durable, nothing follows it in its segment but zeros, and no later segment exists. It may be
-cut short by a power cut at any point and run again: each run finds the same end.
+Contract: recovery reads first, and makes no change while it can still refuse. It raises CorruptWal
+with file and LSN for a log that is damaged below the marks of its control file. The files then
+stay as they are, for the operator's investigation. Otherwise, when `recover` returns, every byte
+below flush_lsn is durable, only zeros follow it in its segment, and no later segment exists. A
+power cut may interrupt it at any point; a second run finds the same end.
 
-The end is that of the last whole record, with what pads its segment if that was durable for sure.
-It is below the first thing that is not valid WAL. It is below an interrupted truncation's target,
-which is finished that way (R7), and the LSN from which a failed write makes bytes suspect (R15).
-Falling back behind what was acknowledged is legal only inside one incomplete record; that is so
-when everything up to the durable commit_lsn is one, and the last term start reached is not lost.
+The end is that of the last whole record. The padding of its segment counts if it was surely
+durable. The end is below the first thing that is not valid WAL. It is below an interrupted
+truncation's target, which is finished that way (R7), and the LSN from which a failed write makes
+bytes suspect (R15). An end below acknowledged WAL is legal only inside one incomplete record. That
+is so if the WAL up to the durable commit_lsn is one record, and the last term start reached is not
+lost.
 
 If the end is below the durable commit_lsn, the bytes that prove that this is legal are about to be
 zeroed. A recovery after a power cut in between would find zeros below commit_lsn and call the log
@@ -30,7 +31,7 @@ from walkeeper_safekeeper.storage.wal_store import CHUNK_BYTES, HALF_MADE, File,
 
 @dataclass(frozen=True, slots=True)
 class DurableFacts:
-    """What the control file says about the WAL; the fields of `Durable` of the same names."""
+    """The marks of the control file; `Durable` has fields of the same names."""
 
     creation_lsn: Lsn
     commit_lsn: Lsn
@@ -40,7 +41,7 @@ class DurableFacts:
     clean_stop: bool = False
 
     def clamped(self, lsn: Lsn) -> Lsn:
-        """A position that was durable before the truncation that was going on."""
+        """Return the part of a position that an unfinished truncation leaves."""
         return lsn if self.truncating_to is None else min(lsn, self.truncating_to)
 
 
@@ -54,12 +55,12 @@ class Recovered:
 
 
 def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], None]) -> Recovered:
-    """Reads the WAL from the record at the durable commit_lsn on; rewrites it unless it was clean.
+    """Read the WAL from the record at the durable commit_lsn on; rewrite it unless it was clean.
 
-    `mark_cut(lsn)` is called, if at all, before anything is changed: it makes `truncating_to = lsn`
-    durable in the control file, or raises. After recovery, before anything is appended, the caller
-    persists truncating_to and suspect_from as None, clean_stop as False, and commit_lsn and
-    reached_lsn that are not above flush_lsn.
+    It calls `mark_cut(lsn)`, if at all, before any change. That makes `truncating_to = lsn` durable
+    in the control file, or raises. After recovery, and before an append, the caller persists new
+    facts. They have no truncating_to, suspect_from and clean_stop, and no commit_lsn or reached_lsn
+    above flush_lsn.
     """
     commit_lsn = max(facts.clamped(facts.commit_lsn), facts.creation_lsn)
     files = _removal_finished(store, _found(store), commit_lsn)
@@ -72,7 +73,7 @@ def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], N
     committed = _committed_record(store, commit_lsn, limit_lsn, facts)
     record, reason = _last_record(store, committed, commit_lsn, limit_lsn)
     durable_lsn = min(max(commit_lsn, facts.clamped(facts.reached_lsn)), limit_lsn)
-    flush_lsn = max(record.end_lsn, min(record.next_lsn, durable_lsn))  # what pads a segment
+    flush_lsn = max(record.end_lsn, min(record.next_lsn, durable_lsn))  # the padding of a segment
     _refuse_loss(store, flush_lsn, reason, committed, facts, limit_lsn)
     if flush_lsn < commit_lsn:
         mark_cut(flush_lsn)
@@ -81,7 +82,7 @@ def recover(store: WalStore, facts: DurableFacts, *, mark_cut: Callable[[Lsn], N
 
 
 def _found(store: WalStore) -> set[File]:
-    """The files of the log's timelines; each must be of full size."""
+    """Return the files of the log's timelines, each of full size; raise CorruptWal if not."""
     found = store.found_files()
     for start, timeline in sorted(found):
         name = segment_name(timeline, start, store.segment_bytes)
@@ -94,8 +95,10 @@ def _found(store: WalStore) -> set[File]:
 
 
 def _removal_finished(store: WalStore, files: set[File], commit_lsn: Lsn) -> set[File]:
-    """Retention unlinks a segment's files one by one, the oldest timeline's first; what a crash has
-    left of the first segment follows. Only WAL below the durable commit_lsn is ever removed."""
+    """Finish the removal of the first segment, if a crash interrupted retention; return the rest.
+
+    Retention unlinks a segment's files one by one, the oldest timeline's first. It removes only
+    WAL below the durable commit_lsn."""
     start = min((start for start, _ in files), default=commit_lsn)
     left = {file for file in files if file[0] == start}
     is_whole = (start, store.timelines.at(start)) in left
@@ -106,9 +109,9 @@ def _removal_finished(store: WalStore, files: set[File], commit_lsn: Lsn) -> set
 
 
 def _contiguous_end(store: WalStore, files: set[File], commit_lsn: Lsn, facts: DurableFacts) -> Lsn:
-    """Up to where there are files without a gap: the durable commit_lsn at least.
+    """Return the LSN up to which there are files without a gap, at least the durable commit_lsn.
 
-    A timeline whose fork the WAL has not passed has no file yet, though the segment behind may be
+    A timeline whose fork the WAL has not passed has no file yet, though the next segment may be
     prepared for it. Any other gap is damage.
     """
     lsn = Lsn(min(store.first_lsn, store.segment_start(max(facts.creation_lsn, commit_lsn - 1))))
@@ -147,7 +150,7 @@ def _committed_record(
 def _last_record(
     store: WalStore, committed: RecordEnd, commit_lsn: Lsn, limit_lsn: Lsn
 ) -> tuple[RecordEnd, str]:
-    """Scans on from the committed record, unless the log's first bytes cannot be trusted."""
+    """Scan from the committed record on, unless the log's first bytes are not to be trusted."""
     first_lsn = store.first_lsn
     if committed.start_lsn is None:
         head_end, marked = store.head_end(), store.marked_head()
@@ -183,7 +186,7 @@ def _refuse_loss(
 
 
 def _settle_disk(store: WalStore, end_lsn: Lsn, *, keep_from: Lsn, facts: DurableFacts) -> None:
-    """What was found is right: now make it durable, and remove everything else."""
+    """Make the accepted WAL durable, and remove everything else."""
     for name in store.disk.names():
         if name.endswith(HALF_MADE):
             store.disk.unlink(name)

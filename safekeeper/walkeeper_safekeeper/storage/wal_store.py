@@ -6,30 +6,30 @@
     truncate              the crash-safe cut of R7; its durable mark is the caller's
     read / record_end     bytes, and the last whole record below an LSN
     remove_below          retention, whole segments
-    follow                the history says which timelines' names the files have
+    follow                adopt a history, which determines the timelines in the files' names
 
-A byte is in the file of the timeline that it was written on. A timeline begins with a copy of its
-parent's bytes of the segment in which they part, as PostgreSQL makes it, for whoever reads the
-files; the parent's file stays, with zeros behind the fork.
+A byte is in the file of the timeline that it was written on. A timeline's first segment begins
+with a copy of the parent's bytes up to the fork, as PostgreSQL makes it, for readers of the files.
+The parent's file stays, with zeros after the fork.
 
-Contract: everything blocks and nothing here knows time, threads or files: `Disk` is the port, on
-a real directory in production and on a simulated one that forgets what was not synced in tests.
-The order of its operations is the contract. One caller at a time for everything but `read`,
-`record_end` and `prepare_ahead`, which may run beside the others; `lock` keeps the set of segments
-for them. After a StorageError other than NoSpace no append is accepted again (R15).
+Contract: every method blocks. The store knows no time, threads or files: `Disk` is its port. That
+is a real directory in production, and in tests a simulated one that forgets unsynced data. The
+order of the port's operations is the contract. Only one caller at a time may use the store, except
+that `read`, `record_end` and `prepare_ahead` may run beside others. `lock` guards the set of
+segments for them. After a StorageError other than NoSpace no append is accepted again (R15).
 
-What keeps a scan honest after a power cut:
+These rules keep a scan right after a power cut:
   1. Segments are zeros, written and fsynced, before they get their name, and are never reused.
-     Whatever is cut off is zeroed before anything is appended, so nothing stale can follow.
-  2. Records vouch for themselves by CRC. The zeros that align them and the pages' headers, which no
-     CRC covers, may have one value (but for XLP_BKP_REMOVABLE; of the log's first page also the
-     magic, and whether it cuts off what was before the log). The bytes of a record that an
-     OVERWRITE_CONTRECORD page has cut off do not vouch for themselves: append syncs everything
-     below such a page before it writes the page.
-  3. Nor do the first bytes of a log that starts inside a record: when they are complete and
+     Truncated WAL is zeroed before the next append, so no stale bytes can follow.
+  2. Records vouch for themselves by CRC. No CRC covers the pages' headers and the zeros between
+     records, but they may have one value only. The exceptions are XLP_BKP_REMOVABLE and, in the
+     log's first page, the magic and the flag of a record that is cut off there. The bytes of a
+     record that an OVERWRITE_CONTRECORD page has cut off do not vouch for themselves. So append
+     syncs all WAL below such a page before it writes the page.
+  3. Nor do the first bytes of a log that starts inside a record. When they are complete and
      durable, and before that is reported, `head.mark` says so. Without it a scan does not trust
      them and the log is empty, which R18 allows: none of it was a complete record.
-Both are tested by cutting the power after every operation (test_wal_store.py).
+The tests cut the power after every operation (test_wal_store.py).
 """
 
 from __future__ import annotations
@@ -70,33 +70,34 @@ _ZEROS = memoryview(bytes(CHUNK_BYTES))
 class Disk(Protocol):
     """One directory. All of it blocks; every failure but NoSpace is a StorageError with the name.
 
-    What is written is durable only after `sync_data` of that file; created, renamed and unlinked
-    names only after `sync_directory`. Names that end in HALF_MADE may be left over from a crash.
+    Written data is durable only after `sync_data` of that file. Created, renamed and unlinked names
+    are durable only after `sync_directory`. Names that end in HALF_MADE may be left over from a
+    crash.
     """
 
     def names(self) -> list[str]: ...
     def size(self, name: str) -> int: ...
     def read_at(self, name: str, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
+        """Return exactly `size` bytes."""
 
     def write_at(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        """All bytes, one behind the other, or an error. NoSpace: none, and it can be retried."""
+        """Write all bytes in sequence, or raise; NoSpace writes none and allows a retry."""
 
     def writer(self, name: str) -> Writer:
-        """Of a file that keeps its name until it is closed. NoSpace: it cannot be opened now."""
+        """Open a file that keeps its name until it is closed; raise NoSpace if it cannot be now."""
 
     def sync_data(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
     def allocate(self, name: str, size: int) -> None:
-        """A file of zeros, written and fsynced. NoSpace, and no file, if there is no room."""
+        """Make a file of zeros, written and fsynced, or raise NoSpace and leave none."""
 
     def drop_cached(self, name: str) -> None:
-        """A hint, which never fails: nobody is about to read this file."""
+        """Give the hint that no reader will need this file soon; never fail."""
 
     def rename(self, old: str, new: str) -> None: ...
     def unlink(self, name: str) -> None: ...
     def replace(self, name: str, data: bytes) -> None:
-        """Durable when it returns; never a torn file: another name, fsync, rename, fsync."""
+        """Replace a file durably, never torn: another name, fsync, rename, fsync."""
 
 
 class SegmentNotAllocated(NoSpace):
@@ -119,7 +120,7 @@ class WalStore:
         system_id: int,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`lock` guards the set of segments; production passes a threading.Lock."""
+        """Make a store; `lock` guards the set of segments, a threading.Lock in production."""
         self.disk, self.segment_bytes, self.timelines = disk, segment_bytes, timelines
         self._system_id = system_id
         self._lock = nullcontext() if lock is None else lock
@@ -127,7 +128,7 @@ class WalStore:
         self._files: set[File] = set()
         self._head_known = False  # durable, or there is none: the log starts with a record
         self._failed: str | None = None
-        self._written_file: File | None = None  # of the last append, and its name
+        self._written_file: File | None = None  # the last append's, and its name
         self._written_name = ""
 
     @property
@@ -137,19 +138,20 @@ class WalStore:
 
     @property
     def used_bytes(self) -> int:
-        """Of all files, also of those prepared ahead. No lock: a segment may just be made, which
-        takes seconds on a slow disk, and the event loop asks."""
+        """The bytes of all files, those prepared ahead included.
+
+        It takes no lock. A new segment takes seconds on a slow disk, and the event loop asks."""
         return len(self._files) * self.segment_bytes
 
     def name_of(self, lsn: Lsn) -> str:
-        """The file that holds the byte at `lsn`."""
+        """Return the name of the file that holds the byte at `lsn`."""
         return segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
 
     def _file_of(self, lsn: Lsn) -> File:
         return self.segment_start(lsn), self.timelines.at(lsn)
 
     def file_end(self, lsn: Lsn) -> Lsn:
-        """Where another file goes on after the one that holds the byte at `lsn`."""
+        """Return the LSN at which the file with the byte at `lsn` ends and another one goes on."""
         return min(self.segment_start(lsn) + self.segment_bytes, self.timelines.next_fork(lsn))
 
     def _name(self, file: File) -> str:
@@ -159,34 +161,35 @@ class WalStore:
         return lsn.round_down(self.segment_bytes)
 
     def adopt(self, files: set[File], first_lsn: Lsn, *, head_known: bool) -> None:
-        """Recovery's result: these files are the log."""
+        """Accept recovery's result: these files are the log."""
         with self._lock:
             self._files, self._first_lsn = files, first_lsn
         self._head_known = head_known
 
     def follow(self, timelines: Timelines) -> None:
-        """The history is another one now; below the end of the WAL it says what it said.
+        """Adopt another history, which is the same below the end of the WAL.
 
-        So what it has no more use for are files that were prepared, or begun at a fork that is
-        none any more.
+        Unlink the files that it has no use for: those prepared ahead, or begun at a fork that is no
+        longer in the history.
         """
         with self._lock:
             self.timelines = timelines
             self.unlink_files(self._files - self._used(self._files))
 
     def _used(self, files: set[File]) -> set[File]:
-        """Those with bytes of the log, or prepared for some.
+        """Return the files with bytes of the log, or prepared for some.
 
-        A log without a byte may have left its first timeline already: its first file stays until
-        there is another one, because a log without any is a damaged one.
+        A log without a byte may have left its first timeline already. Its first file stays until
+        there is another one, because a log without any file is damaged.
         """
         owners, size = self.timelines.owners, self.segment_bytes
         used = {(start, t) for start, t in files if t in owners(start, start + size)}
         return used or set(sorted(files)[:1])
 
     def create(self, creation_lsn: Lsn) -> None:
-        """The first segment, durable. Before the configuration is persisted: later, a log without
-        its first segment is a damaged one. Repeating it changes nothing. Raises NoSpace."""
+        """Make the first segment, durably; a repetition changes nothing. Raise NoSpace.
+
+        Call it before the configuration is persisted: later, a log without it is damaged."""
         assert creation_lsn % self.segment_bytes == 0, f"{creation_lsn=} {self.segment_bytes=}"
         if self.name_of(creation_lsn) in self.disk.names():
             self.disk.sync_directory()
@@ -196,7 +199,7 @@ class WalStore:
         self._ensure_file(creation_lsn)
 
     def append(self, begin_lsn: Lsn, buffers: Sequence[Buffer]) -> Lsn:
-        """Writes and syncs; returns the end, below which everything is durable.
+        """Write and sync; return the end, below which all WAL is durable.
 
         One vectored write and one fdatasync for each segment touched. SegmentNotAllocated if a
         segment could not be allocated, or opened, in the middle: nothing was written from its
@@ -218,8 +221,9 @@ class WalStore:
         return lsn
 
     def tail(self, lsn: Lsn, pace: Pace) -> Tail | None:
-        """What `append` needs to know to write from `lsn` on, looked up once. None: it cannot be
-        known. To be closed before anything else is done with this store."""
+        """Return a fast writer from `lsn` on, or None if it is not possible.
+
+        Close it before any other use of this store."""
         file, timelines = self._written_file, self.timelines
         if (
             file is None
@@ -237,14 +241,14 @@ class WalStore:
             return None  # `append` meets it again, and says so
 
     def _fail(self, error: StorageError, lsn: int) -> StorageError:
-        """Nothing is appended any more."""
+        """Refuse all further appends; return the error."""
         self._failed = f"writing WAL at {Lsn(lsn)}: {error}"
         return StorageError(self._failed)
 
     def _pieces(
         self, begin: Lsn, buffers: Sequence[Buffer]
     ) -> Iterable[tuple[Lsn, list[memoryview]]]:
-        """What is written and synced together, and where it ends."""
+        """Return the pieces that are written and synced together, each with its end."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         end = begin + sum(map(len, views))
         forks = self.timelines.forks_between(begin, end)
@@ -262,9 +266,9 @@ class WalStore:
         self.disk.sync_data(self._written_name)
 
     def prepare_ahead(self, lsn: Lsn) -> None:
-        """Allocates the segment after the one that holds `lsn`. Safe beside append; NoSpace.
+        """Allocate the segment after the one that holds `lsn`, also beside append. Raise NoSpace.
 
-        Asked too late, after a truncation took the segment of `lsn`, it leaves no gap behind.
+        It leaves no gap if it comes too late, after a truncation took the segment of `lsn`.
         Pages of old WAL make room for it: followers read WAL once and soon, as with PostgreSQL.
         """
         before = self._file_of(lsn)
@@ -275,8 +279,9 @@ class WalStore:
                 self.disk.drop_cached(self._name(old))
 
     def _ensure_file(self, lsn: Lsn, before: File | None = None) -> None:
-        """The one for the byte at `lsn`, if `before` is there. Under the lock, so that a segment
-        that has just got data is never renamed over."""
+        """Make the file for the byte at `lsn`, if `before` exists.
+
+        Hold the lock, so that a rename never replaces a segment that has just got data."""
         if self._file_of(lsn) in self._files:
             return
         with self._lock:
@@ -290,11 +295,11 @@ class WalStore:
             self.disk.rename(name + HALF_MADE, name)
             self.disk.sync_directory()
             self._files.add(file)
-            # What the parent had prepared behind the fork would look like WAL of its own.
+            # The parent's files after the fork, prepared ahead, would look like WAL of its own.
             self.unlink_files(self._files - self._used(self._files))
 
     def _inherit(self, name: str, start: Lsn, fork_lsn: Lsn) -> None:
-        """The parent's bytes up to the fork, durable before the file gets its name."""
+        """Copy the parent's bytes up to the fork, durably, before the file gets its name."""
         lsn = start
         while lsn < fork_lsn:
             end = min(fork_lsn, lsn + CHUNK_BYTES)
@@ -303,7 +308,7 @@ class WalStore:
         self.disk.sync_data(name)
 
     def truncate(self, to_lsn: Lsn) -> None:
-        """Forgets everything from `to_lsn` on, durably. Idempotent; recovery finishes it.
+        """Forget all WAL from `to_lsn` on, durably. Idempotent; recovery finishes it.
 
         The caller has drained appends and made the mark "truncating to" durable.
         """
@@ -319,7 +324,7 @@ class WalStore:
             raise StorageError(self._failed) from error
 
     def unlink_behind(self, end_lsn: Lsn) -> None:
-        """All files but those with bytes below `end_lsn`; of its own segment the last that has.
+        """Unlink all files after the one that holds the last byte below `end_lsn`.
 
         The log's first file stays in any case. Call it under the lock, or before the log is used.
         """
@@ -328,7 +333,7 @@ class WalStore:
         self.unlink_files(behind - set(sorted(self._files)[:1]))
 
     def unlink_files(self, files: set[File]) -> None:
-        """Highest first, each durable, so that a gap between segments is never our doing."""
+        """Unlink files durably, highest first, so that we never make a gap between segments."""
         self._written_file = None
         for gone in sorted(files, reverse=True):
             self._files.discard(gone)
@@ -336,7 +341,7 @@ class WalStore:
             self.disk.sync_directory()
 
     def zero_from(self, lsn: Lsn) -> None:
-        """Zeros to the end of the segment of `lsn`, if it is there, and syncs it.
+        """Write zeros to the end of the segment of `lsn`, if it exists, and sync it.
 
         Always written, never compared first: after a failed fsync the page cache may show zeros
         that the disk does not have.
@@ -352,7 +357,7 @@ class WalStore:
         self.disk.sync_data(name)
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        """[begin, end), page headers included. WalRemoved below first_lsn."""
+        """Return [begin, end), page headers included; raise WalRemoved below first_lsn."""
         pieces, lsn = [], begin_lsn
         while lsn < end_lsn:
             if lsn < self._first_lsn:
@@ -373,7 +378,7 @@ class WalStore:
     def record_end(self, flush_lsn: Lsn, from_lsn: Lsn = ZERO_LSN) -> RecordEnd:
         """Return the last whole record below `flush_lsn` (R18). CorruptWal names file and LSN.
 
-        `from_lsn`: where some record starts; nothing before it is looked at.
+        `from_lsn` is the start of some record; the scan begins there.
         """
         try:
             return self._record_end(max(self._first_lsn, from_lsn), flush_lsn)
@@ -386,13 +391,13 @@ class WalStore:
         )
 
     def contiguous_end(self, lsn: Lsn) -> Lsn:
-        """Up to where there are files from `lsn` on."""
+        """Return the end of the files that follow `lsn` without a gap."""
         while self._file_of(lsn) in self._files:
             lsn = self.file_end(lsn)
         return lsn
 
     def scan(self, start_lsn: Lsn, limit_lsn: Lsn) -> ScanEnd:
-        """How far the log is valid from a record's (or the log's) start on."""
+        """Return how far the log is valid from a record's (or the log's) start on."""
         return scan(
             self,
             start_lsn=start_lsn,
@@ -402,7 +407,7 @@ class WalStore:
         )
 
     def _foreign(self, header: PageHeader) -> str | None:
-        """Why a page cannot be this log's. Its first pages may be of older timelines than it."""
+        """Return why a page cannot be this log's, or None; first pages may have older timelines."""
         page_lsn, timeline = header.page_lsn, self.timelines.at(header.page_lsn)
         if not 0 < header.timeline <= timeline:
             return f"the page at {page_lsn} is of timeline {header.timeline}, not {timeline}"
@@ -411,7 +416,7 @@ class WalStore:
         return None
 
     def remove_below(self, lsn: Lsn) -> None:
-        """Unlinks whole segments below `lsn`, lowest first, each durable: never a gap.
+        """Unlink whole segments below `lsn`, lowest first, each durably, so that no gap remains.
 
         The caller decides how far (R14); the segment of `lsn` stays.
         """
@@ -428,13 +433,13 @@ class WalStore:
         self._head_known = True  # a record start is kept, so nothing hangs on the mark any more
 
     def head_end(self) -> Lsn:
-        """Where the record ends inside which the log starts; first_lsn if it starts with one."""
+        """Return the end of the record inside which the log starts, or first_lsn."""
         if self._file_of(self._first_lsn) not in self._files:
             return self._first_lsn
         return head_end(self, first_lsn=self._first_lsn, segment_bytes=self.segment_bytes)
 
     def marked_head(self) -> tuple[Lsn, Lsn] | None:
-        """(first_lsn, end) of the mark that says that the log's first bytes are durable."""
+        """Return (first_lsn, end) of the mark of the log's durable first bytes, or None."""
         if HEAD_MARK not in self.disk.names():
             return None
         data = self.disk.read_at(HEAD_MARK, 0, self.disk.size(HEAD_MARK))
@@ -442,7 +447,7 @@ class WalStore:
         return Lsn(int.from_bytes(body[:8], "big")), Lsn(int.from_bytes(body[8:], "big"))
 
     def forget_head(self) -> None:
-        """The log is cut inside its first record: whatever comes there has to be marked again."""
+        """Remove the mark, because a cut inside the first record needs a new one later."""
         self._head_known = False
         if HEAD_MARK in self.disk.names():
             self.disk.unlink(HEAD_MARK)
@@ -461,19 +466,19 @@ class WalStore:
         self._head_known = True
 
     def unlink_unused(self) -> None:
-        """Segment files that the history has no use for: what `follow` was about to remove."""
+        """Unlink segment files that the history has no use for, as `follow` does."""
         named = self._named_files()
         self.unlink_files(named - self._used(named))
 
     def found_files(self) -> set[File]:
-        """The segment files on disk that can be the log's."""
+        """Return the segment files on disk that can be the log's."""
         return self._used(self._named_files())
 
     def _named_files(self) -> set[File]:
-        """Of the log's timelines; other names are not ours.
+        """Return the files with names of the log's timelines; other names are not ours.
 
-        But for a log that was cut to its very beginning, behind which it goes on on another
-        timeline than the one of its only file.
+        The exception is a log that was cut to its very beginning. It goes on with another timeline
+        than that of its only file.
         """
         found = set()
         for name in self.disk.names():

@@ -1,12 +1,13 @@
-"""Up to where committed WAL is whole records: what PostgreSQL's clients are sent (R13).
+"""The end of committed whole records, up to which PostgreSQL's clients get WAL (R13).
 
     whole = whole_records(store, whole, commit_lsn)     brought up to commit_lsn; whole.end_lsn
 
 A quorum may have the beginning of a record that its primary never finishes, and then the next
-election truncates that beginning (R5). Nobody may have got it: a stock standby keeps what it
-was sent in its own segments, and pg_receivewal in finished ones. So a reader gets a record when all
-of it is committed. Walks only what is new, or the last page if that is less; while a record of up
-to 1 GB arrives, one page header a call. WAL that fails its checks is an error and is not sent.
+election truncates that beginning (R5). No reader may have it by then: a stock standby keeps
+received WAL in its segments, and pg_receivewal in finished ones. So a reader gets a record when all
+of it is committed. Each call walks the new WAL only, or the last page if that is less. While a
+record of up to 1 GB arrives, it is one page header. WAL that fails its checks is an error and stays
+here.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from walkeeper_safekeeper.storage.wal_store import WalStore
 
 @dataclass(frozen=True, slots=True)
 class WholeRecords:
-    """What is committed below `end_lsn` is whole records, for good.
+    """The committed WAL below `end_lsn` consists of whole records, for good.
 
-    The next one starts there, behind what pads a segment after a switch, of which less may be
-    committed: that says nothing, so it may be read. It would end at `unfinished_end_lsn`; None if
-    that is not known.
+    The next record starts there. Padding after a switch counts as well, even if it is committed
+    in part, because it holds no record. The next record would end at `unfinished_end_lsn`, or at
+    an unknown LSN if that is None.
     """
 
     end_lsn: Lsn = ZERO_LSN
@@ -32,7 +33,10 @@ class WholeRecords:
 
 
 def whole_records(store: WalStore, known: WholeRecords, commit_lsn: Lsn) -> WholeRecords:
-    """Reads the store. CorruptWal names file and LSN; StorageError."""
+    """Read the store; return the whole records up to commit_lsn.
+
+    Raise CorruptWal with file and LSN, or StorageError.
+    """
     if commit_lsn <= known.end_lsn:
         return known
     begun = known.unfinished_end_lsn
