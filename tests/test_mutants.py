@@ -56,6 +56,7 @@ def green_tests() -> None:
     assert green.returncode == 0, green.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mutant", SEEN_BY_TESTS, ids=lambda mutant: mutant.name)
 def test_a_test_turns_red(mutant: Mutant, green_tests: None) -> None:
     assert mutant.turns_red is not None
@@ -64,6 +65,7 @@ def test_a_test_turns_red(mutant: Mutant, green_tests: None) -> None:
     assert red.returncode == 1 and "FAILED" in red.stdout, red.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mutant", SEEN_BY_ORACLES, ids=lambda mutant: mutant.name)
 def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None:
     assert _quickest(mutant), "nobody has found it yet: python -m tests.mutants --find --missing"
@@ -71,6 +73,7 @@ def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None
     assert row.is_killed, f"{mutant.removed}: survives what killed it, {_quickest(mutant)[0]}"
 
 
+@pytest.mark.soak
 def test_the_source_as_it_is_survives_on_some_of_the_same_seeds() -> None:
     """On all of them: the table."""
     kills = (killer for mutant in MUTANTS for killer in _quickest(mutant))

@@ -144,6 +144,7 @@ def keeps_all_wal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WALKEEPER_WAL_KEEP_SIZE", "1000GB")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("keeps_all_wal")
 def test_nothing_acknowledged_is_lost_whatever_dies(
     cluster: Cluster, primary: PostgresServer
