@@ -140,9 +140,9 @@ class ChangeReader:
             )
         store = self._replayed(files, end)
         found: list[Change] = []
+        rewriting = self._rewriting(files)
         for piece in files:
-            found += self._of_file(store, piece, start_lsn, end)
-        self._doubt_rewritten(found, files)
+            found += self._of_file(store, piece, start_lsn, end, rewriting)
         cut_off = set(self.cut_off(start_lsn, end))
         for change in found:
             if change.commit.top_xid in cut_off:
@@ -237,7 +237,9 @@ class ChangeReader:
         store.events = [joined(store.events)]
         return store
 
-    def _of_file(self, store: PageStore, file: _File, start: int, end: int) -> list[Change]:
+    def _of_file(
+        self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
+    ) -> list[Change]:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
         rows = rows[~_taken_back(rows)]
@@ -250,21 +252,31 @@ class ChangeReader:
             # What a rewriting ALTER TABLE copied came to be with the file itself.
             own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
             rows = rows[own]
-        changes = (
-            [] if not len(rows) else self._decoded(events, rows, file, self._fetch(store, file))
-        )
+        # A commit that rewrote the table has the new columns, and these rows the old ones.
+        ends = [(file.oid, commits[x].end_lsn) for x in rows["xid"].tolist()]
+        doubtful = np.array([end in rewriting for end in ends], bool)
+        changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
+        if len(rows := rows[~doubtful]):
+            changes += self._decoded(events, rows, file, self._fetch(store, file))
         emptied = _emptied(store, file)
         if file.follows and start < file.begin and emptied < end:
             changes += self._truncation(file, emptied)
         return changes
 
-    def _doubt_rewritten(self, found: list[Change], files: list[_File]) -> None:
-        """A commit that rewrote a table has the new columns, and rows with the old ones."""
+    def _rewriting(self, files: list[_File]) -> set[tuple[int, int]]:
+        """Return (table, commit's end) of each commit that rewrote one of the tables."""
         rewritten = self.history.rewritten_files(self.database.oid)
-        ends = {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
-        for change in found:
-            if (change.table.oid, change.commit.end_lsn) in ends:
-                change.old, change.new, change.coverage = None, None, REWRITTEN
+        return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
+
+    def _without_values(self, rows: Column, file: _File) -> list[Change]:
+        """Return changes by transactions that also rewrote the table."""
+        found = []
+        for row in rows:
+            start, xid, kind = int(row["start_lsn"]), int(row["xid"]), _NAMES[int(row["kind"])]
+            commit = self.history.xids.commits[xid]
+            if (table := self._table(file, commit.end_lsn)[1]) is not None:
+                found.append(Change(start, commit, xid, table, kind, coverage=REWRITTEN))
+        return found
 
     def _truncation(self, file: _File, start: int) -> list[Change]:
         """By the commit that gave the table a new and empty file."""
@@ -292,14 +304,19 @@ class ChangeReader:
         found: list[Change] = []
         for place in np.unique(places).tolist():
             own = rows[places == place]
-            catalog = self._catalog(commits[int(own["xid"][0])].end_lsn)
-            known = catalog.classes.get(file.oid)
-            if known is None:  # dropped by the same transaction, or by one before it
-                catalog = self._catalog(max(file.end - 1, file.begin))
-                known = catalog.classes.get(file.oid)
-            if known is not None:
-                found += self._paired(events, own, catalog.table(known), catalog, fetch)
+            catalog, table = self._table(file, commits[int(own["xid"][0])].end_lsn)
+            if table is not None:
+                found += self._paired(events, own, table, catalog, fetch)
         return found
+
+    def _table(self, file: _File, lsn: int) -> tuple[Catalog, Table | None]:
+        """Return a file's table as a commit that ends at `lsn` left it, or as it was last."""
+        catalog = self._catalog(lsn)
+        known = catalog.classes.get(file.oid)
+        if known is None:  # dropped by the same transaction, or by one before it
+            catalog = self._catalog(max(file.end - 1, file.begin))
+            known = catalog.classes.get(file.oid)
+        return catalog, None if known is None else catalog.table(known)
 
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
