@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,15 +20,18 @@ from walkeeper_cli.history.logged import is_entry_log, logged
 from walkeeper_cli.history.options import Source
 from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
+from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.printable import json_text
 from walkeeper_history.times import replayed_range
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
-from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines, qualified
+from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
@@ -86,10 +88,10 @@ class ServerCatalogs:
                 past = opened(self._catalog(self.dsn, lsn, system_id, database))
             except HistoryError as without:
                 text = f"walkeeper: nor has the server of WALKEEPER_DSN it: {without}"
-                click.echo(text, err=True)
+                tell(text)
                 raise error from without
         text = f"{past.table.shown}: names and columns are those of now, of WALKEEPER_DSN"
-        click.echo(f"walkeeper: {text}", err=True)
+        tell(f"walkeeper: {text}")
         return past
 
     def _catalog(self, dsn: str, lsn: int, system_id: int | None, database: str | None) -> Catalog:
@@ -155,7 +157,7 @@ def table_at(
         ends = f"the last record of this WAL ends at {Lsn(history.end_lsn)}"
         until = time if lsn is None else Lsn(lsn)
         behind = f"what came behind it, up to {until}, is not known"
-        click.echo(f"walkeeper: warning: {ends}; {behind}", err=True)
+        tell(f"walkeeper: warning: {ends}; {behind}")
     table = past.whole(source.jobs or os.cpu_count() or 1)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
@@ -170,7 +172,7 @@ def table_at(
         text += (
             f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
         )
-    click.echo(f"walkeeper: {text}; {coverage_of(table)}", err=True)
+    tell(f"walkeeper: {text}; {coverage_of(table)}")
     return archive.exit_code
 
 
@@ -182,7 +184,8 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
             raise click.UsageError("Parquet on a terminal: name a file (--output)")
         if not sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
-        yield sys.stdout.buffer if binary else sys.stdout
+        out: Any = OnTerminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
+        yield sys.stdout.buffer if binary else out
         sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
         return
     with whole_file(asked.output, encoding=None if binary else "utf-8") as file:
@@ -210,19 +213,17 @@ def _changes(
     found = reader.read(tables, start, end)
     if cut_off := reader.cut_off(start, end):
         shown = ", ".join(map(str, cut_off[:XIDS_SHOWN])) + (", …" if cut_off[XIDS_SHOWN:] else "")
-        click.echo(
+        tell(
             f"walkeeper: {len(cut_off)} transactions that were committed here began before "
             f"{'this WAL' if base is None else 'the base backup'}; what they changed there is "
-            f"missing: {shown}",
-            err=True,
+            f"missing: {shown}"
         )
     if unnamed := reader.unnamed(start):
         shown = ", ".join("/".join(map(str, file)) for file in unnamed[:XIDS_SHOWN])
-        click.echo(
+        tell(
             f"walkeeper: {len(unnamed)} files were changed here of which this WAL does not say "
             f"whose they are; if they are a table's, what was changed there is missing (give a "
-            f"base backup: --base): {shown}{', …' if unnamed[XIDS_SHOWN:] else ''}",
-            err=True,
+            f"base backup: --base): {shown}{', …' if unnamed[XIDS_SHOWN:] else ''}"
         )
     return found, database
 
@@ -244,10 +245,10 @@ def changes(
         if asked.written_as == "parquet":
             parquet.write_table(made, file)
         elif asked.written_as == "json":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in documents(found))
+            file.writelines(json_text(row) + "\n" for row in documents(found))
         else:
             file.writelines(line + "\n" for line in change_lines(found))
-    click.echo(f"walkeeper: {len(found)} changes", err=True)
+    tell(f"walkeeper: {len(found)} changes")
     return exit_code
 
 
@@ -271,7 +272,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     def rows_before(change: Change) -> Any:
         # Just before the commit that truncated; what else it did is undone already.
         past = TableAt.open(
-            source.path, planned(archive, base), qualified(change.table),
+            source.path, planned(archive, base), _name_of(change.table),
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem,
         )  # fmt: skip
@@ -283,8 +284,12 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         file.writelines(line + "\n" for line in undo_lines(found, rows_before))
     lost = not_undone(found) + len(partly)
     text = f"walkeeper: {len(found) - lost} changes can be undone"
-    click.echo(text + (f", {lost} cannot: see the comments" if lost else ""), err=True)
+    tell(text + (f", {lost} cannot: see the comments" if lost else ""))
     return archive.exit_code or int(lost > 0)
+
+
+def _name_of(table: Table) -> str:
+    return f"{in_quotes(table.schema)}.{in_quotes(table.name)}"
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
@@ -309,10 +314,7 @@ def change_lines(found: Sequence[Change]) -> Iterator[str]:
     names = list(next(documents([_ANY]), {}))
     yield ",".join(names)
     for document in documents(found):
-        values = (
-            json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v
-            for v in document.values()
-        )
+        values = (json_text(v) if isinstance(v, dict) else v for v in document.values())
         yield csv_line(None if v is None else str(v) for v in values)
 
 
