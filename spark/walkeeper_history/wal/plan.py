@@ -18,7 +18,7 @@ from itertools import pairwise
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
 from walkeeper_history.errors import LOGICAL_LOG, DamagedWal, HistoryError
-from walkeeper_history.records.versions import MAJORS
+from walkeeper_history.records.versions import MAJORS, unknown_magic
 from walkeeper_history.records.walk import RECORD_BYTES_MAX
 from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
 from walkeeper_history.wal.entry_files import holds_entries
@@ -105,6 +105,7 @@ class _Cluster:
 
     segment_bytes: int
     system_id: int
+    magic: int
 
 
 def list_archive(files: WalFiles) -> list[ArchivedFile]:
@@ -189,7 +190,10 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     if not votes:
         shown = files.shown(segments[0].path)
         raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
-    return votes.most_common(1)[0][0]
+    found = votes.most_common(1)[0][0]
+    if found.magic not in MAJORS:
+        raise HistoryError(f"{files.shown('')}: {unknown_magic(found.magic)}")
+    return found
 
 
 def _votes(
@@ -205,12 +209,11 @@ def _votes(
         if len(front) < LONG_HEADER_BYTES:
             continue
         header = page_header(front)
-        known = header.magic in MAJORS or header.magic >> 8 == 0xD1
-        if not known or not header.info & LONG_HEADER:
+        if header.magic >> 8 != 0xD1 or not header.info & LONG_HEADER:
             continue
         if header.system_id is None or not is_segment_size(header.segment_bytes or 0):
             continue
-        votes[_Cluster(header.segment_bytes or 0, header.system_id)] += 1
+        votes[_Cluster(header.segment_bytes or 0, header.system_id, header.magic)] += 1
     return votes
 
 
