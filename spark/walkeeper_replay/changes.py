@@ -28,7 +28,7 @@ from walkeeper_history.rows.columns import TIMESTAMP
 from walkeeper_history.wal.plan import Plan
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
-from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.columns.arrow_text import texts
@@ -51,6 +51,12 @@ from walkeeper_replay.table_at import COMPLETE
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.versions import joined
 from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import (
+    BEGAN_BEFORE,
+    Undescribed,
+    other_databases,
+    undescribed_files,
+)
 
 VALUES = pa.map_(pa.string(), pa.string())
 SCHEMA = pa.schema(
@@ -74,6 +80,7 @@ UNKNOWN_ROW = "its block was not known"
 UNKNOWN_TYPE = "values of a type that is not known, as bytes"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
 REWRITTEN = "the same transaction rewrote the table"
+NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
 CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
 
 
@@ -116,6 +123,10 @@ class ChangeReader:
     on_problem: OnProblem = raise_fatal
     _catalogs: dict[int, Catalog] = field(default_factory=dict)
     _heaps: HeapFiles = field(default_factory=HeapFiles)
+    _undecoded: dict[str, str] = field(default_factory=dict)
+    """Tables whose changes were left out, and why."""
+    _insists: bool = False
+    """Whether tables were named, so that one that is not described is an error."""
 
     def read(
         self,
@@ -138,6 +149,7 @@ class ChangeReader:
                 f"no table {', '.join(names)} in database {self.database.name} in this WAL "
                 "(of unlogged and temporary ones it has no rows)"
             )
+        self._insists = bool(names)
         store = self._replayed(files, end)
         found: list[Change] = []
         rewriting = self._rewriting(files)
@@ -160,16 +172,29 @@ class ChangeReader:
         tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
         return sorted(xid for xid in tops if xids.began_before(xid))
 
-    def unnamed(self, start_lsn: int = 0) -> list[Relation]:
-        """Behind `read`: files from before the WAL, with changes committed behind `start_lsn`, of
-        which no row of pg_class says whose they are. With a base backup there is none."""
-        commits, known = self.history.xids.commits, self.history.names()
-        return sorted(
-            relation
-            for relation, xids in self._heaps.older(self.database.oid).items()
-            if relation not in known
-            and any(xid in commits and commits[xid].end_lsn > start_lsn for xid in xids)
-        )
+    def undescribed(
+        self,
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        xid: int | None = None,
+        others: bool = False,
+    ) -> list[Undescribed]:
+        """Return what was changed in the range and `read`, called before, could not show.
+
+        `xid`: only by this transaction. `others`: with the databases that are not this reader's.
+        """
+        oid, since = self.database.oid, "this WAL" if self.base is None else "the base backup"
+        found = undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        found += [
+            Undescribed("transaction", str(each), BEGAN_BEFORE.format(since))
+            for each in self.cut_off(start_lsn, end_lsn)
+            if xid in (None, each)
+        ]
+        if others:
+            found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
+        return found
 
     def _files(self, names: Sequence[str], end: int) -> list[_File]:
         """Every file that one of the tables had before `end`."""
@@ -230,7 +255,7 @@ class ChangeReader:
             levels={**tables, **toast},
         )
         pass_over(
-            self.files, self.plan, [store.add, *([] if self.base else [self._heaps.add])],
+            self.files, self.plan, [store.add, self._heaps.add],
             until=end, check_crc=False, on_problem=self.on_problem,
         )  # fmt: skip
         store.take_events()
@@ -284,7 +309,9 @@ class ChangeReader:
         known = self._catalog(file.begin).classes.get(file.oid)
         if not found or known is None:
             return []
-        table, commit = self._catalog(file.begin).table(known), found[0]
+        table, commit = self._described(self._catalog(file.begin), known), found[0]
+        if table is None:
+            return []
         return [Change(start, commit, commit.top_xid, table, "truncate")]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
@@ -316,7 +343,20 @@ class ChangeReader:
         if known is None:  # dropped by the same transaction, or by one before it
             catalog = self._catalog(max(file.end - 1, file.begin))
             known = catalog.classes.get(file.oid)
-        return catalog, None if known is None else catalog.table(known)
+        if known is None:
+            self._undecoded["/".join(map(str, file.relation))] = NO_ROW
+            return catalog, None
+        return catalog, self._described(catalog, known)
+
+    def _described(self, catalog: Catalog, known: Class) -> Table | None:
+        """Return a table, or None if its columns are not known and it was not asked for by name."""
+        try:
+            return catalog.table(known)
+        except HistoryError as error:
+            if self._insists:
+                raise
+            self._undecoded[f"{known.schema}.{known.name}"] = str(error)
+            return None
 
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch

@@ -181,10 +181,12 @@ def test_changes_of_tables_that_the_wal_does_not_name_are_told_of(
     where = ("--path", str(tmp_path), "--database", "postgres")
     for arguments in (("changes",), ("undo", "--all-tables")):
         code, said = failed(capsys, *arguments, *where)
-        assert code == 0 and "1 files were changed here of which this WAL does not say" in said
-        assert f"/{file}" in said
+        assert code == 1 and "missing: file 1663/" in said
+        assert f"/{file} (1 in all): this WAL does not say whose it is" in said
+        assert failed(capsys, *arguments, *where, "--allow-missing") == (0, said)
     for whole in (("--path", str(tmp_path), "--end-lsn", between), ("--path", shop.wal)):
-        assert "files were changed" not in failed(capsys, "changes", *whole)[1]
+        code, said = failed(capsys, "changes", *whole)
+        assert code == 0 and "missing: file" not in said
 
 
 def test_what_wal_has_not_is_not_called_complete(

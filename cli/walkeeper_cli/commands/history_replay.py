@@ -97,6 +97,13 @@ _tables_option = option(
 )
 
 
+_missing_option = option(
+    "--allow-missing",
+    is_flag=True,
+    help="Exit with 0 also if this WAL does not describe all that was changed.",
+)
+
+
 @click.command("changes", short_help="Who changed which row when, old and new values.")
 @source_options_but(spark=_IN_SPARK)
 @_tables_option
@@ -107,11 +114,13 @@ _tables_option = option(
     help="A row's history: only changes from or to a row with this value, as text.",
 )
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
+@_missing_option
 @_written("parquet", "csv", "json")
 @config_option
 def changes(
     source: Source, tables: tuple[str, ...], where: tuple[str, ...], xid: int | None,
-    database: str | None, base: str | None, output: str | None, format_: str | None,
+    allow_missing: bool, database: str | None, base: str | None, output: str | None,
+    format_: str | None,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate, in the order of commits, with the
     row before and after. WAL of wal_level=replica is enough. A range of LSNs or times is one of
@@ -126,7 +135,8 @@ def changes(
     from walkeeper_cli.history.past import Asked
     from walkeeper_cli.history.past import changes as write
 
-    return write(source, Asked(database, base, output, format_), tables, where, xid)
+    asked = Asked(database, base, output, format_, allow_missing)
+    return write(source, asked, tables, where, xid)
 
 
 @click.command("undo", short_help="SQL that takes changes back.")
@@ -134,11 +144,13 @@ def changes(
 @_tables_option
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="One transaction.")
 @option("--all-tables", is_flag=True, help="Everything in the range.")
+@_missing_option
 @_written("sql")
 @config_option
 def undo(
     source: Source, tables: tuple[str, ...], xid: int | None, all_tables: bool,
-    database: str | None, base: str | None, output: str | None, format_: str | None,
+    allow_missing: bool, database: str | None, base: str | None, output: str | None,
+    format_: str | None,
 ) -> int:  # fmt: skip
     """Write SQL that reverts what was committed in a range of LSNs or times (also what those
     transactions did before it), or by one transaction, on the server as it is now. Read it before
@@ -157,7 +169,8 @@ def undo(
     from walkeeper_cli.history.past import Asked
     from walkeeper_cli.history.past import undo as write
 
-    return write(source, Asked(database, base, output, format_), tables, xid, all_tables)
+    asked = Asked(database, base, output, format_, allow_missing)
+    return write(source, asked, tables, xid, all_tables)
 
 
 REPLAY_COMMANDS = (table_at, changes, undo)

@@ -37,10 +37,11 @@ from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import Undescribed
 from walkeeper_replay.undo import not_undone, undo_lines
 
 FORMATS = ("parquet", "csv", "sql", "json")
-XIDS_SHOWN = 10
+PLACES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Asked:
     base: str | None
     output: str | None
     format: str | None
+    allows_missing: bool = False
+    """Whether changes that the WAL does not describe leave the exit code 0."""
 
     @property
     def written_as(self) -> str:
@@ -193,9 +196,13 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
 
 
 def _changes(
-    archive: Archive, asked: Asked, tables: Sequence[str], base: BaseDirectory | None
-) -> tuple[list[Change], Database]:
-    """Of the range that the source names, over everything before it."""
+    archive: Archive,
+    asked: Asked,
+    tables: Sequence[str],
+    base: BaseDirectory | None,
+    xid: int | None,
+) -> tuple[list[Change], Database, int]:
+    """Return the changes of the source's range, and the exit code: 1 if some are missing."""
     plan, source = planned(archive, base), archive.source
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
@@ -211,21 +218,20 @@ def _changes(
         archive.files, plan, history, database, base, on_problem=archive.on_problem
     )
     found = reader.read(tables, start, end)
-    if cut_off := reader.cut_off(start, end):
-        shown = ", ".join(map(str, cut_off[:XIDS_SHOWN])) + (", …" if cut_off[XIDS_SHOWN:] else "")
-        tell(
-            f"walkeeper: {len(cut_off)} transactions that were committed here began before "
-            f"{'this WAL' if base is None else 'the base backup'}; what they changed there is "
-            f"missing: {shown}"
-        )
-    if unnamed := reader.unnamed(start):
-        shown = ", ".join("/".join(map(str, file)) for file in unnamed[:XIDS_SHOWN])
-        tell(
-            f"walkeeper: {len(unnamed)} files were changed here of which this WAL does not say "
-            f"whose they are; if they are a table's, what was changed there is missing (give a "
-            f"base backup: --base): {shown}{', …' if unnamed[XIDS_SHOWN:] else ''}"
-        )
-    return found, database
+    others = asked.database is None and not tables
+    missing = reader.undescribed(start, end, xid=xid, others=others)
+    _tell_of(missing)
+    return found, database, int(bool(missing) and not asked.allows_missing)
+
+
+def _tell_of(missing: Sequence[Undescribed]) -> None:
+    """Name on stderr what the changes lack: a line for each kind and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        groups.setdefault((each.kind, each.reason), []).append(each.place)
+    for (kind, reason), places in groups.items():
+        shown = ", ".join(places[:PLACES_SHOWN]) + (", …" if places[PLACES_SHOWN:] else "")
+        tell(f"walkeeper: warning: missing: {kind} {shown} ({len(places)} in all): {reason}")
 
 
 def changes(
@@ -236,8 +242,8 @@ def changes(
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:
         archive = Archive(source)
-        found, database = _changes(archive, asked, tables, opened_base(asked))
-        exit_code, name = archive.exit_code, database.name
+        found, database, missing = _changes(archive, asked, tables, opened_base(asked), xid)
+        exit_code, name = archive.exit_code or missing, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
     made = pa.Table.from_batches(batches(found, name), SCHEMA)
@@ -265,7 +271,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
     base = opened_base(asked)
-    found, database = _changes(archive, asked, tables, base)
+    found, database, missing = _changes(archive, asked, tables, base, xid)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     partly: list[Change] = []
 
@@ -285,7 +291,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     lost = not_undone(found) + len(partly)
     text = f"walkeeper: {len(found) - lost} changes can be undone"
     tell(text + (f", {lost} cannot: see the comments" if lost else ""))
-    return archive.exit_code or int(lost > 0)
+    return archive.exit_code or missing or int(lost > 0)
 
 
 def _name_of(table: Table) -> str:

@@ -182,7 +182,8 @@ class CatalogHistory:
             return found[0]
         shown = ", ".join(sorted(d.name for d in known))
         what = f"no database {name}" if name is not None else "name one database"
-        raise HistoryError(f"{what}; known at this LSN: {shown}")
+        nothing = "none (give a base backup, or an earlier part of the WAL)"
+        raise HistoryError(f"{what}; known at this LSN: {shown or nothing}")
 
     def _has_tables(self, lsn: int, database: Database) -> bool:
         return any(table.oid >= FIRST_NORMAL_OID for table in self.at(lsn, database).tables())
