@@ -32,7 +32,7 @@ from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.columns.arrow_text import texts
-from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -429,6 +429,9 @@ def _values(
         value = values[row]
         if value is not None and any(value[name] is not None for name in as_bytes):
             doubts[row] = UNKNOWN_TYPE
+    for row, _ in made.as_oids_places:
+        if doubts[int(known[row])] == COMPLETE:
+            doubts[int(known[row])] = AS_OIDS
     places = [(place, UNREADABLE) for place in made.unreadable_places]
     places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
     for (row, name), why in places:

@@ -26,7 +26,7 @@ from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.pass_over import pass_over
@@ -156,6 +156,8 @@ class TableAt:
             doubts.append(f"{made.unreadable} {UNREADABLE}")
         if made.as_bytes:
             doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
+        if made.as_oids:
+            doubts.append(f"{made.as_oids} {AS_OIDS}")
         shown = "; ".join(doubts) or COMPLETE
         made_of = []
         for count, columns in batches:
@@ -190,6 +192,11 @@ class TableAt:
 def coverage_of(table: Any) -> str:
     """Of what `whole` made: "complete", or why not."""
     return str((table.schema.metadata or {})[_COVERAGE].decode())
+
+
+def has_all(text: str) -> bool:
+    """Return whether rows of this coverage are SELECT's, but for names that are OIDs."""
+    return all(part == COMPLETE or part.endswith(AS_OIDS) for part in text.split("; "))
 
 
 def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:

@@ -34,7 +34,7 @@ from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_o
 from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
+from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.xids import Commit
 from walkeeper_replay.undescribed import Undescribed
@@ -283,7 +283,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
             on_problem=archive.on_problem,
         )  # fmt: skip
         rows = past.for_sql(past.whole())
-        partly.extend([change] if coverage_of(rows) != COMPLETE else [])
+        partly.extend([] if has_all(coverage_of(rows)) else [change])
         return rows
 
     with written(asked, binary=False) as file:

@@ -212,7 +212,8 @@ class CatalogHistory:
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
-        catalog.finish()
+        catalog.schemas = schemas
+        catalog.finish(self.major)
         return catalog
 
     def names(self) -> dict[Relation, list[Named]]:
