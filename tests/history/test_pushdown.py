@@ -103,6 +103,21 @@ def test_lsns_of_both_ends_choose_segments(wal: Path) -> None:
     assert found.segments <= (high - low) // (1 << 20) + 2
 
 
+def test_one_of_several_lsns_or_times_is_between_the_first_and_the_last(
+    wal: Path, index: Path
+) -> None:
+    """A list of LSNs ended the query with TypeError."""
+    for table, column in (("records", "start_lsn"), ("records", "end_lsn"), ("xacts", "time")):
+        every = everything(wal, table)
+        few = [every[len(every) * n // 8][column] for n in (2, 3)]
+        filters = [In((column,), (few[1], None, few[0]))]
+        found = Counted(wal, table, filters, index=str(index))
+        assert found.left == filters, "what lies between them is Spark's to leave out"
+        kept = [row for row in found.rows if row[column] in few]
+        assert kept == [row for row in every if row[column] in few] and len(kept) >= 2
+        assert len(found.rows) < len(every)
+
+
 def test_with_an_index_an_xid_a_relation_and_a_time_read_their_segments_alone(
     wal: Path, index: Path
 ) -> None:
