@@ -4,8 +4,9 @@
     past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
 
 Contract: rows are those that SELECT gives on a server recovered to that LSN (inclusive), apart from
-what `coverage` says cannot be known: every batch has it as its last column, "complete" or why not,
-and the table that `whole` makes has it beside its rows, of which there may be none: `coverage_of`.
+what `coverage_column` says cannot be known: every batch has it as its last column, "complete" or
+why not. The table that `whole` makes has it beside its rows, of which there may be none, too:
+`coverage_of`.
 Parts share blocks, not payloads: each walks over the WAL itself, so that they run anywhere.
 """
 
@@ -106,7 +107,15 @@ class TableAt:
     @property
     def schema(self) -> Any:
         columns = RowColumns(self.table, self.printer).schema
-        return columns.append(pa.field("coverage", pa.string()))
+        return columns.append(pa.field(self.coverage_column, pa.string()))
+
+    @property
+    def coverage_column(self) -> str:
+        """Return `coverage`, behind as many `_` as no column of the table has. Spark folds case."""
+        taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
+        while name in taken:
+            name = "_" + name
+        return name
 
     def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
         """One share of the table's pages, and all of its TOAST relation's."""

@@ -271,6 +271,20 @@ def test_an_answer_for_a_place_behind_the_wal_says_so(
         assert code == 0 and "warning: the last record of this WAL ends at" in said, place
 
 
+def test_a_column_called_coverage_is_the_tables(shop: Shop, tmp_path: Path, capsys: Output) -> None:
+    """Parquet, CSV and SQL lost it, or had two."""
+    shop.run('CREATE TABLE insured (id int, coverage text, "_Coverage" int)')
+    shop.run("INSERT INTO insured VALUES (1, 'all risks', 2)")
+    where = ("table-at", "insured", "--path", shop.wal)
+    assert done(capsys, *where) == "id,coverage,_Coverage\n1,all risks,2\n"
+    assert "('1', 'all risks', '2')" in done(capsys, *where, "--format", "sql")
+    path = str(tmp_path / "insured.parquet")
+    done(capsys, *where, "-o", path)
+    names = ["id", "coverage", "_Coverage", "__coverage"]
+    assert parquet.read_table(path).column_names == names
+    assert parquet.read_table(path)["__coverage"].to_pylist() == ["complete"]
+
+
 def test_what_is_written_is_utf8_whatever_the_locale(shop: Shop, tmp_path: Path) -> None:
     """And SQL says that it is: psql would take it for the locale's encoding."""
     shop.run("CREATE TABLE words (w text)", "INSERT INTO words VALUES ('Größe: 5 €')")

@@ -167,7 +167,7 @@ def table_at(
             parquet.write_table(table, file)
         else:
             sql = asked.written_as == "sql"
-            rows = (past.for_sql(table) if sql else table).drop_columns(["coverage"])
+            rows = (past.for_sql(table) if sql else table).drop_columns([past.coverage_column])
             lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
