@@ -37,6 +37,7 @@ from pyspark_pgwal.options import (
     one_of,
     time_option,
 )
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
 from walkeeper_history.times import replayed_range
@@ -124,6 +125,7 @@ class PastOptions:
         return TableAt.open(
             self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
             database=self.values.get("database"), on_problem=self.on_problem,
+            is_of_a_time="time" in self.values,
         )  # fmt: skip
 
 
@@ -177,6 +179,9 @@ class ChangesReader(DataSourceReader):
         missing = reader.undescribed(start, end, others=others)
         if options.table == "problems":
             places = (Problem(m.place, None, None, f"{m.kind}: {m.reason}") for m in missing)
+            if end is not None and not history.is_whole:
+                text = f"the WAL ends at {Lsn(history.end_lsn)}, before endLsn"
+                met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
             yield problem_rows([*dict.fromkeys(met), *places])
             return
         if missing and not options.allows_missing:

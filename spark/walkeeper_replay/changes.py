@@ -25,7 +25,7 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_history.records.segment import Column
 from walkeeper_history.rows.columns import TIMESTAMP
-from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.plan import Plan, Problem
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
@@ -81,6 +81,7 @@ UNKNOWN_TYPE = "values of a type that is not known, as bytes"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
 REWRITTEN = "the same transaction rewrote the table"
 NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
+LOST = "WAL before it is missing or damaged"
 CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
 
 
@@ -125,6 +126,7 @@ class ChangeReader:
     _heaps: HeapFiles = field(default_factory=HeapFiles)
     _undecoded: dict[str, str] = field(default_factory=dict)
     """Tables whose changes were left out, and why."""
+    _lost_from: int | None = None
     _insists: bool = False
     """Whether tables were named, so that one that is not described is an error."""
 
@@ -157,9 +159,12 @@ class ChangeReader:
             found += self._of_file(store, piece, start_lsn, end, rewriting)
         cut_off = set(self.cut_off(start_lsn, end))
         for change in found:
+            own = {change.coverage} - {COMPLETE}
             if change.commit.top_xid in cut_off:
-                own = {change.coverage, CUT_OFF} - {COMPLETE}
-                change.coverage = "; ".join(sorted(own))
+                own.add(CUT_OFF)
+            if self._lost_from is not None and change.commit.end_lsn > self._lost_from:
+                own.add(LOST)
+            change.coverage = "; ".join(sorted(own)) or COMPLETE
         found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
         return found
 
@@ -256,11 +261,18 @@ class ChangeReader:
         )
         pass_over(
             self.files, self.plan, [store.add, self._heaps.add],
-            until=end, check_crc=False, on_problem=self.on_problem,
+            until=end, check_crc=False, on_problem=self._noted,
         )  # fmt: skip
         store.take_events()
         store.events = [joined(store.events)]
         return store
+
+    def _noted(self, problem: Problem) -> None:
+        """Note where the first WAL is missing, if the caller reads on."""
+        self.on_problem(problem)
+        if problem.fatal:
+            place = problem.start_lsn or 0
+            self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
 
     def _of_file(
         self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]

@@ -58,6 +58,8 @@ class TableAt:
     """Files of the table and its TOAST before the database went to another tablespace."""
     unlogged_since: int | None = None
     """See CatalogHistory."""
+    ends_before: int | None = None
+    """Where the WAL ends, if that is before what was asked for."""
 
     @classmethod
     def open(
@@ -71,10 +73,11 @@ class TableAt:
         base: BaseDirectory | None = None,
         history: CatalogHistory | None = None,
         catalog: Catalog | None = None,
+        is_of_a_time: bool = False,
         on_problem: OnProblem = raise_fatal,
     ) -> TableAt:
         """Replays the catalogs up to `lsn` (None: the end of the WAL); `catalog`: names and columns
-        are taken from there instead."""
+        are taken from there instead. `is_of_a_time`: a time was asked for, `lsn` is its place."""
         refuse_before(base, plan, lsn)
         if history is None:
             history = CatalogHistory.read(
@@ -102,6 +105,7 @@ class TableAt:
             base,
             moved,
             history.unlogged_since,
+            None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
         )
 
     @property
@@ -148,6 +152,8 @@ class TableAt:
         if self.unlogged_since is not None:
             place = Lsn(self.unlogged_since)
             doubts.append(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
+        if self.ends_before is not None:
+            doubts.append(f"the WAL ends at {Lsn(self.ends_before)}, before what was asked for")
         if visible.assumed:
             doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
         if visible.taken:

@@ -184,6 +184,33 @@ def test_sums_are_never_cut_by_a_filter(wal: Path) -> None:
     assert found.left == one and found.rows == every
 
 
+def test_missing_wal_is_an_error_wherever_a_filter_begins(wal: Path, tmp_path: Path) -> None:
+    """A filter passed over the segment that names the gap, by LSNs or by the index."""
+    gapped, plan = tmp_path / "gapped", make_plan(open_files(str(wal)))
+    gapped.mkdir()
+    for path in wal.glob("0*"):
+        if path.is_file():
+            (gapped / path.name).symlink_to(path)
+    lost = plan.segments[len(plan.segments) // 2]
+    (gapped / lost.name).unlink()
+    index = tmp_path / "index.parquet"
+    command = ["history", "index", "--path", str(gapped), "--output", str(index)]
+    assert run([*command, "--on-error", "skip"]) == 0
+    inside, behind = lost.first_lsn + 8192, lost.first_lsn + lost.segment_bytes
+    asked: list[tuple[list[Any], dict[str, str]]] = [
+        ([GreaterThanOrEqual(("start_lsn",), inside)], {}),
+        ([EqualTo(("start_lsn",), inside)], {}),
+        ([EqualTo(("xid",), 1)], {"index": str(index)}),
+        ([], {"startLsn": str(inside)}),
+    ]
+    for filters, options in asked:
+        with pytest.raises(HistoryError, match="missing between"):
+            Counted(gapped, "records", filters, **options)
+    well_before = lost.first_lsn - lost.segment_bytes
+    for each in (GreaterThanOrEqual(("start_lsn",), behind), LessThan(("start_lsn",), well_before)):
+        assert Counted(gapped, "records", [each]).rows
+
+
 def test_an_index_grows_and_is_of_one_cluster(
     wal: Path, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

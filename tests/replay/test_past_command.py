@@ -269,6 +269,8 @@ def test_an_answer_for_a_place_behind_the_wal_says_so(
     for place in (("--lsn", behind), ("--time", "2100-01-01")):
         code, said = failed(capsys, *live, *place)
         assert code == 0 and "warning: the last record of this WAL ends at" in said, place
+        assert "rows; the WAL ends at" in said and "before what was asked for" in said
+    assert "ends at" in failed(capsys, "changes", *live[2:], "--end-lsn", behind)[1]
 
 
 def test_a_column_called_coverage_is_the_tables(shop: Shop, tmp_path: Path, capsys: Output) -> None:

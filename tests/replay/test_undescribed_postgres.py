@@ -138,6 +138,30 @@ def test_a_table_whose_columns_are_not_known_does_not_keep_the_others_back(
     assert code == 1 and not out and "error: public.wide has 300 columns" in said
 
 
+def test_changes_behind_missing_wal_are_not_complete(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)", "SELECT pg_switch_wal()")
+    server.sql("INSERT INTO t VALUES (2)")
+    lost = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
+    server.sql("SELECT pg_switch_wal()", "INSERT INTO t VALUES (3)", "SELECT pg_switch_wal()")
+    path = tmp_path / "wal"
+    path.mkdir()
+    for segment in (server.data / "pg_wal").glob("0*"):
+        if segment.name != lost:
+            shutil.copy(segment, path)
+    where = ("--path", str(path), "--table", "t")
+    code, _, said = history(capsys, "changes", *where)
+    assert code == 1 and "missing between" in said
+    code, out, said = history(capsys, "changes", *where, "--on-error", "skip")
+    assert code == 0 and "missing between" in said
+    coverages = [line.rpartition(",")[2] for line in out.splitlines()[1:]]
+    assert coverages[0] == "complete" and len(coverages) == 2
+    assert coverages[1].startswith("WAL before it is missing or damaged")
+    code, out, _ = history(capsys, "undo", *where, "--on-error", "skip")
+    assert code == 1 and "-- not undone: insert of public.t: WAL before it" in out
+
+
 def test_no_database_that_is_described_is_an_error_that_says_so(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:

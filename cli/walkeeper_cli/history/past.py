@@ -152,7 +152,7 @@ def table_at(
     def opened(catalog: Catalog | None) -> TableAt:
         return TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,
-            history=history, catalog=catalog,
+            history=history, catalog=catalog, is_of_a_time=time is not None,
         )  # fmt: skip
 
     past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
@@ -218,6 +218,10 @@ def _changes(
         archive.files, plan, history, database, base, on_problem=archive.on_problem
     )
     found = reader.read(tables, start, end)
+    ends = (source.end_lsn, source.end_time)
+    if not history.is_whole and ends != (None, None):
+        place = Lsn(history.end_lsn)
+        tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
     others = asked.database is None and not tables
     missing = reader.undescribed(start, end, xid=xid, others=others)
     _tell_of(missing)

@@ -11,7 +11,7 @@ off records outside of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -90,13 +90,45 @@ class Plan:
         return replace(self, segments=self.segments[begin:end], behind=behind, before=before)
 
     def within(self, begin_lsn: int, end_lsn: int) -> Plan | None:
-        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any."""
+        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any.
+
+        A gap that the range begins in is with the first segment, one behind the range with none.
+        """
         cut = tuple(
             replace(s, begin_lsn=max(begin_lsn, s.begin_lsn), end_lsn=min(end_lsn, s.end_lsn))
             for s in self.segments
         )
         wanted = [n for n, segment in enumerate(cut) if segment.begin_lsn < segment.end_lsn]
-        return replace(self, segments=cut).part(wanted[0], wanted[-1] + 1) if wanted else None
+        if not wanted:
+            return None
+        part = replace(self, segments=cut).part(wanted[0], wanted[-1] + 1)
+        before = [each for segment in self.segments[: wanted[0]] for each in segment.problems]
+        carried = tuple(each for each in before if each.end_lsn is None or each.end_lsn > begin_lsn)
+        first, *others = part.segments
+        kept = (replace(first, problems=carried + first.problems), *others)
+        return replace(part, segments=tuple(map(_up_to(end_lsn), kept)))
+
+    def gaps(self, begin_lsn: int, end_lsn: int) -> list[Problem]:
+        """Return what is missing of a range."""
+        every = (each for segment in self.segments for each in segment.problems if each.fatal)
+        return [
+            each
+            for each in every
+            if each.start_lsn is not None
+            and each.end_lsn is not None
+            and each.start_lsn < end_lsn
+            and each.end_lsn > begin_lsn
+        ]
+
+
+def _up_to(end_lsn: int) -> Callable[[PlannedSegment], PlannedSegment]:
+    """Return what takes the gaps behind a range out of a segment."""
+
+    def cut(segment: PlannedSegment) -> PlannedSegment:
+        kept = (p for p in segment.problems if not p.fatal or (p.start_lsn or 0) < end_lsn)
+        return replace(segment, problems=tuple(kept))
+
+    return cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +178,12 @@ def make_plan(
         )
         for first, file, limit in chosen
     )  # fmt: skip
+    planned = _with_problems(planned, problems, files)
     whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
     part = whole.within(begin, end)
     if part is None:
         raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
-    found = _with_problems(part.segments, problems, files)
-    return replace(part, segments=found, before=())
+    return replace(part, before=())
 
 
 def _path_to(
