@@ -38,7 +38,7 @@ MAY_BE_UNREPEATABLE = (
     "cli/walkeeper_cli/cluster/replace.py",
     "cli/walkeeper_cli/restore/patience.py",
     "cli/walkeeper_cli/restore/prefetching.py",
-    "cli/walkeeper_cli/restore/restoring.py",
+    "cli/walkeeper_cli/restore/asking.py",
     "cli/walkeeper_cli/restore/safekeeper.py",
     "cli/walkeeper_cli/restore/spool.py",
     "cli/walkeeper_cli/snapshot/published_tables.py",
