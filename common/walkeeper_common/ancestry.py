@@ -323,6 +323,12 @@ def _compared_until(server: Server, log: Log, line: _Line) -> tuple[Lsn, str | N
     if timeline == line.last and begin_lsn is not None and log.end_lsn <= begin_lsn:
         text = f"the log has no committed WAL of timeline {timeline} yet: it ends at {log.end_lsn}"
         return log.end_lsn, text
+    if log.end_lsn < log.record_lsn and max(lsn for _, lsn in server.positions) > log.end_lsn:
+        text = (
+            f"WAL up to {log.record_lsn} may have been acknowledged, but is known to be committed "
+            f"only up to {log.end_lsn}; without a proposer, run `walkeeper settle`"
+        )
+        return log.end_lsn, text
     return min(log.end_lsn, line.ends.get(timeline, log.end_lsn)), None
 
 
@@ -394,12 +400,13 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
     end_lsn = at_lsn = min(server.end_lsn, limit_lsn)
     ahead_bytes = max(lsn for _, lsn in server.positions) - end_lsn
     same = SameBranch(end_lsn, ahead_bytes if end_lsn == log.end_lsn else 0)
-    is_weak = has_checkpoint
+    is_weak, lacking = has_checkpoint, None
     while at_lsn > floor_lsn:
         begin_lsn = max(floor_lsn, _step_below(at_lsn, log.segment_bytes))
         ours = yield Ask(Side.SERVER, begin_lsn, at_lsn)
         theirs = None if ours is None else (yield Ask(Side.LOG, begin_lsn, at_lsn))
         if ours is None or theirs is None:
+            lacking = Side.SERVER if ours is None else Side.LOG
             break
         difference = _difference(server, begin_lsn, ours, theirs)
         if difference is not None:
@@ -410,14 +417,17 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
         is_weak, at_lsn = is_weak or _Told.WEAK in told, begin_lsn
         if is_weak and end_lsn - at_lsn >= WEAK_AFTER_BYTES:
             return same
-    is_from_the_start = at_lsn <= log.creation_lsn < end_lsn
-    if is_weak or is_from_the_start:
+    if is_weak or at_lsn <= log.creation_lsn < end_lsn:
         return same
-    if end_lsn <= floor_lsn:
-        return Unknown(
-            f"its WAL ends at {end_lsn}, and the log's oldest WAL is at {floor_lsn}",
-            out_of_reach=True,
+    if lacking is Side.SERVER and at_lsn == end_lsn:
+        return Unknown(f"its pg_wal begins behind the log's end at {end_lsn}")
+    if at_lsn == end_lsn:
+        oldest = (
+            f"the log's oldest WAL is at {floor_lsn}"
+            if lacking is None
+            else "none is archived there"
         )
+        return Unknown(f"its WAL ends at {end_lsn}, and {oldest}", out_of_reach=True)
     return Unknown(
         f"no commit and no checkpoint lies in the WAL that both have, from {at_lsn} to {end_lsn}",
         out_of_reach=True,

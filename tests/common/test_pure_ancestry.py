@@ -198,6 +198,19 @@ def test_wal_behind_the_end_of_the_log_is_counted_and_no_branch() -> None:
     assert judged(server, log) == SameBranch(log.end, server.end - log.end)
 
 
+def test_wal_that_may_have_been_acknowledged_is_waited_for() -> None:
+    """The server's WAL ends between what is known to be committed and the log's record end."""
+    log = trunk()
+    commit_lsn = log.end
+    log.commit(b"acknowledged?")
+    for server in (log.fork(), log.fork().write(5)):
+        verdict = judged(server, log, kept=log.log(end_lsn=commit_lsn))
+        assert isinstance(verdict, Unknown) and not verdict.out_of_reach, verdict
+        assert "walkeeper settle" in verdict.text
+    behind = trunk()
+    assert judged(behind, log, kept=log.log(end_lsn=commit_lsn)) == SameBranch(commit_lsn)
+
+
 def test_wal_behind_the_end_of_the_log_hides_no_difference_below_it() -> None:
     old = trunk()
     log, server = old.fork().commit(b"acknowledged"), old.fork().commit(b"never was.").write(99)
@@ -335,6 +348,18 @@ def test_the_page_at_min_recovery_point_is_compared() -> None:
     server.maker._data = changed
     verdict = judged(server, log, facts=marked)
     assert isinstance(verdict, AnotherBranch) and verdict.lsn == mark_lsn - 8, verdict
+
+
+def test_a_server_whose_wal_begins_behind_the_logs_end_cannot_be_known_yet() -> None:
+    """A base backup of the other branch, which is longer: nothing is common until the log grows."""
+    server, log = two_promotions(900, 3)
+    first_lsn = server.end.round_down(SEGMENT_BYTES)
+    facts = server.server(checkpoint=None)
+    verdict = judged(server, log, facts=facts, server_first=first_lsn)
+    assert isinstance(verdict, Unknown) and not verdict.out_of_reach, verdict
+    log.write(900)
+    verdict = judged(server, log, facts=facts, server_first=first_lsn)
+    assert isinstance(verdict, AnotherBranch)
 
 
 def test_what_the_log_does_not_keep_any_more_is_out_of_reach() -> None:

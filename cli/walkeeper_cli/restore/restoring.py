@@ -39,6 +39,7 @@ from walkeeper_cli.restore.verdict import (
     members_of,
 )
 from walkeeper_cli.restore_guard import say
+from walkeeper_cli.standby_check import proof
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -74,7 +75,20 @@ class Restore:
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
         remove_leftovers(path)
+        if proof.is_owed(self._key):
+            self._prove(name)
         return until_known(name, self._settings.wait_s, lambda: ask(name, path))
+
+    def _prove(self, name: str) -> None:
+        """Once a start of the server (R23). Refused if its WAL is another branch."""
+        from walkeeper_cli.standby_check.checking import Where
+        from walkeeper_cli.standby_check.restored_standby import prove
+
+        settings = self._settings
+        source = settings.archive
+        archive = None if source is None else lambda _: source
+        where = Where(settings.safekeepers, settings.cluster, archive)
+        prove(where, self._key, name=name, wait_s=settings.wait_s)
 
     def _round(self) -> Round:
         return Round(self._settings.safekeepers, self._settings.cluster, self._system_id)
