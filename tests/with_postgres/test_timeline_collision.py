@@ -66,7 +66,11 @@ def two_promotions(
     with Cluster.create(primary, attach=False) as cluster, contextlib.ExitStack() as stack:
         primary.configure(settings | {"wal_keep_size": "64MB"})
         primary.reload()
-        primary.sql("CREATE TABLE t (id int, who text)", "CREATE TABLE filler (t text)")
+        primary.sql(
+            "CREATE ROLE watcher LOGIN",
+            "CREATE TABLE t (id int, who text)",
+            "CREATE TABLE filler (t text)",
+        )
         alone, acknowledged = primary.base_backup(), primary.base_backup()
         for server in (alone, acknowledged):
             stack.callback(server.delete)
@@ -177,6 +181,26 @@ def test_pg_rewind_alone_finds_nothing_to_do(
         assert play.alone.sql(ROWS) == "alone_______"
         done = play.check(play.alone)
         assert done.returncode == 1 and BRANCH in done.stderr, f"running as a standby: {done}"
+        assert_nobody_vouches_for_it(play)
+
+
+def assert_nobody_vouches_for_it(play: Play) -> None:
+    """The other branch runs as a standby; a failover to it ends before a promotion."""
+    settle = ("settle", "--seal", "--timeout", "30s", "--replayed-by")
+    rebuilt = play.acknowledged.base_backup()
+    try:
+        play.comes_back(rebuilt, with_restore=False)
+        rebuilt.start()
+        play.cluster.proposers[-1].kill()
+        play.acknowledged.kill()
+        done = play.cluster.try_command(*settle, play.alone.dsn())
+        assert done.returncode == 1 and BRANCH in done.stderr, done
+        done = play.cluster.try_command(*settle, rebuilt.dsn())
+        assert done.returncode == 0 and "its WAL is the log's" in done.stdout, done
+        done = play.cluster.try_command(*settle, rebuilt.dsn(user="watcher"))
+        assert done.returncode == 1 and "GRANT EXECUTE" in done.stderr, done
+    finally:
+        rebuilt.delete()
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "none")], ids=["with WAL", "without WAL"])

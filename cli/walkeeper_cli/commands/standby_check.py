@@ -102,6 +102,7 @@ def _checked(
     """Every failure is "cannot be known": only a comparison gives another answer."""
     from walkeeper_cli.restore.archive_source import ArchivedWal
     from walkeeper_cli.standby_check.checking import Checked, Where, check
+    from walkeeper_cli.standby_check.data_directory import LocalFiles
     from walkeeper_common.ancestry import Unknown
     from walkeeper_common.errors import WalkeeperError
 
@@ -110,7 +111,7 @@ def _checked(
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
-            checked = check(pgdata, where)
+            checked = check(LocalFiles(pgdata), where)
         except (WalkeeperError, OSError, ImportError) as error:
             return Checked(Unknown(" ".join(str(error).split())))
         verdict = checked.verdict

@@ -1,2 +1,5 @@
-"""R23: a server proves that its WAL is the log's. `local_server` and `log_reader` read, `checking`
-compares, `proof` remembers it for `walkeeper restore`."""
+"""R23: a server proves that its WAL is the log's.
+
+`data_directory` and `log_reader` read, `checking` compares. `restored_standby` asks for
+`walkeeper restore`, with `proof` as its memory; `vouching` asks for `settle --replayed-by`.
+"""

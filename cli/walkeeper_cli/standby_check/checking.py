@@ -1,6 +1,6 @@
-"""One check of one data directory against the log (R23). A shell.
+"""One check of a data directory against the log (R23). A shell.
 
-    check(data, where) -> (facts, verdict)
+    check(files, where) -> Checked
 
 Raises Misconfigured if the log is none of WAL. What cannot be read now is Unknown.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from walkeeper_cli.restore import verdict as restoring
 from walkeeper_cli.restore.archive_source import WalSource
-from walkeeper_cli.standby_check.local_server import LocalServer, NotReadable
+from walkeeper_cli.standby_check.data_directory import DataDirectory, Files, NotReadable
 from walkeeper_cli.standby_check.log_reader import LogReader
 from walkeeper_common.addresses import Address
 from walkeeper_common.ancestry import (
@@ -51,10 +51,10 @@ class Checked:
     log: Log | None = None
 
 
-def check(data: str, where: Where) -> Checked:
+def check(files: Files, where: Where, *, replayed_lsn: Lsn | None = None) -> Checked:
     """Block until the bytes are compared, a round of all safekeepers at most for the log."""
     try:
-        server = LocalServer(data)
+        server = DataDirectory(files, replayed_lsn=replayed_lsn)
     except (NotReadable, OSError) as error:
         return Checked(Unknown(str(error)))
     facts = server.facts

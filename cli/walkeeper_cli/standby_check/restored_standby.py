@@ -14,6 +14,7 @@ from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore_guard import say
 from walkeeper_cli.standby_check import proof
 from walkeeper_cli.standby_check.checking import Where, check, explained
+from walkeeper_cli.standby_check.data_directory import LocalFiles
 from walkeeper_common.ancestry import AnotherBranch, SameBranch, Unknown
 from walkeeper_common.errors import Refused
 
@@ -24,7 +25,7 @@ def prove(where: Where, key: str, *, name: str, wait_s: float) -> None:
     """Block until it is known; return if this server may be given what the log has."""
 
     def ask() -> str | restoring.Unknown:
-        verdict = check(".", where).verdict
+        verdict = check(LocalFiles("."), where).verdict
         text = explained(verdict, where.cluster)
         match verdict:
             case SameBranch(_, ahead_bytes):

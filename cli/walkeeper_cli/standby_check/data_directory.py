@@ -1,7 +1,8 @@
 """A data directory as R23 looks at it: pg_control, the histories and the WAL in pg_wal. A shell.
 
-Contract: it reads and changes nothing, and needs no running server. A running one may write
-meanwhile: pg_control is read again until its CRC is right, and WAL ends at its last whole record.
+Contract: it reads and changes nothing. `Files` are on this machine, for a server that is stopped or
+running, or are read over SQL (sql_files.py). A running server may write meanwhile: pg_control is
+read again until its CRC is right, and WAL ends at its last whole record.
 
 Which file holds a position follows PostgreSQL (XLogFileReadAnyTLI): the newest timeline of the
 server's chain that has that segment.
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from walkeeper_common.ancestry import Checkpoint, Server
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
 from walkeeper_common.lsn import SEGMENT_NAME, WAL_PAGE_BYTES, ZERO_LSN, Lsn, segment_name
 from walkeeper_common.postgres.control_data import (
     ControlData,
@@ -23,9 +26,10 @@ from walkeeper_common.postgres.control_data import (
 )
 from walkeeper_common.postgres.walformat import scan
 from walkeeper_common.postgres.walpages import PageHeader
-from walkeeper_common.timelines import parse_timeline_file
+from walkeeper_common.timelines import parse_timeline_file, timeline_file_name
 
-CONTROL_FILE = os.path.join("global", "pg_control")
+CONTROL_FILE = "global/pg_control"
+CONTROL_BYTES = 8192
 READS_MAX, PAUSE_S = 40, 0.05
 HISTORY = ".history"
 
@@ -34,13 +38,47 @@ class NotReadable(WalkeeperError):
     """The data directory does not say what is asked."""
 
 
-class LocalServer:
-    """`facts` are of the moment when it was made; `read` is for compare()."""
+class Files(Protocol):
+    """A data directory's files; `name` is relative to it. FileNotFoundError if one is missing."""
+
+    def names_of_wal(self) -> list[str]:
+        """Return what is in pg_wal."""
+        ...
+
+    def size(self, name: str) -> int: ...
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Return fewer bytes only at the file's end."""
+        ...
+
+
+class LocalFiles:
+    """On this machine."""
 
     def __init__(self, data: str) -> None:
         self._data = data
-        control = _control(data)
-        self._wal, self.facts = self._newest_chain(control)
+
+    def names_of_wal(self) -> list[str]:
+        return os.listdir(os.path.join(self._data, "pg_wal"))
+
+    def size(self, name: str) -> int:
+        return os.stat(os.path.join(self._data, name)).st_size
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        with open(os.path.join(self._data, name), "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+
+class DataDirectory:
+    """`facts` are of the moment when it was made; `read` is for compare().
+
+    `replayed_lsn`: how far a running standby has replayed, instead of where its WAL ends.
+    """
+
+    def __init__(self, files: Files, *, replayed_lsn: Lsn | None = None) -> None:
+        self._files, self._replayed_lsn = files, replayed_lsn
+        self._wal, self.facts = self._newest_chain(_control(files))
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
         """Return [begin_lsn, end_lsn) of pg_wal, or None if a file of it is not there."""
@@ -52,26 +90,24 @@ class LocalServer:
     def _newest_chain(self, control: ControlData) -> tuple[_Chain, Server]:
         """Follow the newest timeline whose WAL is here and goes on where the data's own ends."""
         applied = max(control.checkpoint_timeline, control.min_recovery_timeline)
-        folder = os.path.join(self._data, "pg_wal")
-        names = _names(folder)
-        files = {timeline: _content(folder, timeline) for timeline in _histories(names)}
+        names = frozenset(self._files.names_of_wal())
+        histories = {timeline: self._history(timeline) for timeline in _histories(names)}
         with_wal = {int(name[:8], 16) for name in names if SEGMENT_NAME.fullmatch(name)}
-        later = sorted((t for t in files if t > applied and t in with_wal), reverse=True)
+        later = sorted((t for t in histories if t > applied and t in with_wal), reverse=True)
         for timeline in (*later, applied):
-            ends = dict(parse_timeline_file(files.get(timeline, b"")))
+            ends = dict(parse_timeline_file(histories.get(timeline, b"")))
             if timeline != applied and applied not in ends:
                 continue
-            chain = _Chain(folder, timeline, ends, control)
-            end_lsn = chain.end_lsn()
+            chain = _Chain(self._files, names, timeline, ends, control)
+            end_lsn = self._replayed_lsn or chain.end_lsn()
             goes_on = end_lsn is not None and end_lsn > max(ends.values(), default=ZERO_LSN)
             if timeline == applied or goes_on:
                 break
-        file = files.get(timeline, b"" if timeline == 1 else None)
         return chain, Server(
             system_id=control.system_id,
             segment_bytes=control.segment_bytes,
             timeline=timeline,
-            timeline_file=file,
+            timeline_file=histories.get(timeline, b"" if timeline == 1 else None),
             end_lsn=end_lsn,
             checkpoint=Checkpoint(
                 control.checkpoint_lsn, control.checkpoint_timeline, control.checkpoint
@@ -80,14 +116,23 @@ class LocalServer:
             min_recovery_timeline=control.min_recovery_timeline,
         )
 
+    def _history(self, timeline: int) -> bytes:
+        name = f"pg_wal/{timeline_file_name(timeline)}"
+        return self._files.read(name, 0, TIMELINE_FILE_BYTES_MAX)
+
 
 class _Chain:
     """The WAL of one timeline and its ancestors; `read` is walformat's WalBytes."""
 
     def __init__(
-        self, folder: str, timeline: int, ends: Mapping[int, Lsn], control: ControlData
+        self,
+        files: Files,
+        names: frozenset[str],
+        timeline: int,
+        ends: Mapping[int, Lsn],
+        control: ControlData,
     ) -> None:
-        self._folder, self._control = folder, control
+        self._files, self._names, self._control = files, names, control
         self._segment_bytes = control.segment_bytes
         begins = [ZERO_LSN, *ends.values()]
         self._newest_first = sorted(zip((*ends, timeline), begins, strict=True), reverse=True)
@@ -98,11 +143,10 @@ class _Chain:
         while begin < end:
             segment_lsn = begin.round_down(self._segment_bytes)
             until = min(end, segment_lsn + self._segment_bytes)
-            with open(self._path(segment_lsn), "rb") as file:
-                file.seek(begin - segment_lsn)
-                part = file.read(until - begin)
+            name = self._file_of(segment_lsn)
+            part = self._files.read(name, begin - segment_lsn, until - begin)
             if len(part) < until - begin:
-                raise FileNotFoundError(f"{file.name} is short")
+                raise FileNotFoundError(f"{name} is short")
             parts.append(part)
             begin = until
         return b"".join(parts)
@@ -141,47 +185,31 @@ class _Chain:
 
     def _has(self, segment_lsn: Lsn) -> bool:
         try:
-            return os.stat(self._path(segment_lsn)).st_size == self._segment_bytes
+            return self._files.size(self._file_of(segment_lsn)) == self._segment_bytes
         except FileNotFoundError:
             return False
 
-    def _path(self, segment_lsn: Lsn) -> str:
+    def _file_of(self, segment_lsn: Lsn) -> str:
         for timeline, begin_lsn in self._newest_first:
-            if begin_lsn < segment_lsn + self._segment_bytes:
-                name = segment_name(timeline, segment_lsn, self._segment_bytes)
-                path = os.path.join(self._folder, name)
-                if os.path.exists(path):
-                    return path
-        raise FileNotFoundError(f"no segment at {segment_lsn} in {self._folder}")
+            name = segment_name(timeline, segment_lsn, self._segment_bytes)
+            if begin_lsn < segment_lsn + self._segment_bytes and name in self._names:
+                return f"pg_wal/{name}"
+        raise FileNotFoundError(f"pg_wal has no segment at {segment_lsn}")
 
 
-def _control(data: str) -> ControlData:
-    path = os.path.join(data, CONTROL_FILE)
+def _control(files: Files) -> ControlData:
     for attempt in range(READS_MAX):
         try:
-            with open(path, "rb") as file:
-                return parse_control_data(file.read())
+            return parse_control_data(files.read(CONTROL_FILE, 0, CONTROL_BYTES))
         except OSError as error:
-            raise NotReadable(f"{path}: {error.strerror}; is it a data directory?") from error
+            raise NotReadable(f"{CONTROL_FILE}: {error}; is it a data directory?") from error
         except InvalidControlData as error:
             if attempt == READS_MAX - 1:
-                raise NotReadable(f"{path}: {error}") from error
+                raise NotReadable(f"{CONTROL_FILE}: {error}") from error
             time.sleep(PAUSE_S)
     raise AssertionError("the loop returns or raises")
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError as error:
-        raise NotReadable(f"{folder}: {error.strerror}") from error
-
-
-def _histories(names: list[str]) -> list[int]:
+def _histories(names: Iterable[str]) -> list[int]:
     stems = (name.removesuffix(HISTORY) for name in names if name.endswith(HISTORY))
     return [int(stem, 16) for stem in stems if len(stem) == 8]
-
-
-def _content(folder: str, timeline: int) -> bytes:
-    with open(os.path.join(folder, f"{timeline:08X}{HISTORY}"), "rb") as file:
-        return file.read()
