@@ -162,12 +162,11 @@ def test_two_promotions_with_one_number_are_told_apart(mine: int, theirs: int) -
 
 def test_equal_checkpoints_behind_two_promotions_do_not_tell() -> None:
     """One script promotes both and runs CHECKPOINT within a second: the checkpoints are equal, and
-    so is a megabyte behind them; the promotions' own records are not."""
+    so is a megabyte around them; the promotions' own records are not."""
     server, log = two_promotions()
     for branch in (server, log):
-        branch.write_checkpoint()
         branch.maker._random = Random(3)
-        branch.write(3000)
+        branch.write(1500).write_checkpoint().write(1500)
     assert server.checkpoint == log.checkpoint
     assert isinstance(judged(server, log), AnotherBranch)
 
