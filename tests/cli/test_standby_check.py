@@ -125,3 +125,12 @@ def test_exit_codes_without_an_answer(
     (tmp_path / "global").mkdir()
     (tmp_path / "global" / "pg_control").write_bytes(bytes(8192))
     assert run([*check, "-D", str(tmp_path)]) == 3
+
+
+@pytest.mark.parametrize("name", [None, "standby.signal", "recovery.signal"])
+def test_one_unit_serves_primary_and_standbys(tmp_path: Path, name: str | None) -> None:
+    check = ["standby-check", "--safekeepers", NOBODY, "--wait", "0s", "-D", str(tmp_path)]
+    assert run(check) == 3
+    if name is not None:
+        (tmp_path / name).touch()
+    assert run([*check, "--standby-only"]) == (0 if name is None else 3)

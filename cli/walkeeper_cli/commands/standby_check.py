@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_cli.standby_check.checking import Checked
 
 FIT, ANOTHER_BRANCH, CANNOT_KNOW = 0, 1, 3
+SIGNALS = ("standby.signal", "recovery.signal")
 PAUSE_S = 0.5
 
 
@@ -44,6 +45,12 @@ PAUSE_S = 0.5
     show_default=True,
     help="How long to ask again while the answer cannot be known.",
 )
+@option(
+    "--standby-only",
+    is_flag=True,
+    help="Exit 0 without a check if DIR has neither standby.signal nor recovery.signal, so that "
+    "one unit serves primary and standbys.",
+)
 @option("--json", "as_json", is_flag=True, envvar="WALKEEPER_JSON", help="For programs.")
 @config_option
 def command(
@@ -52,6 +59,7 @@ def command(
     archive: str | None,
     cluster: str,
     wait: float,
+    standby_only: bool,
     as_json: bool,
 ) -> int:
     """Compare a server's WAL with the log, byte for byte, before it becomes a standby.
@@ -69,7 +77,7 @@ def command(
     \b
     In the server's systemd unit:
       ExecStartPre=/opt/walkeeper/bin/walkeeper standby-check -D /var/lib/postgresql/15/main
-                   --safekeepers h1:5454,h2:5454,h3:5454                      (one line)
+                   --standby-only --safekeepers h1:5454,h2:5454,h3:5454       (one line)
 
     \b
     Exit codes:
@@ -84,6 +92,11 @@ def command(
     pgdata = pgdata or os.environ.get("PGDATA")
     if not pgdata:
         raise click.UsageError("say the server's data directory with -D, or set PGDATA")
+    if standby_only and not any(os.path.exists(os.path.join(pgdata, name)) for name in SIGNALS):
+        said = "neither standby.signal nor recovery.signal: no check"
+        unasked = {"cluster": cluster, "pgdata": pgdata, "verdict": "none", "text": said}
+        click.echo(json.dumps(unasked) if as_json else f"standby-check: {pgdata}: {said}")
+        return FIT
     checked = _checked(pgdata, safekeepers, archive, cluster, wait)
     text = explained(checked.verdict, cluster)
     if as_json:
