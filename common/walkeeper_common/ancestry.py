@@ -14,8 +14,10 @@ may be equal to the last byte, and PostgreSQL compares nothing else. So the byte
 A commit or an end-of-recovery record has the time in microseconds. A checkpoint has it in seconds,
 so two promotions by one script may write the same one: it tells only if nothing better is kept.
 
-WAL behind the end of the log's last timeline is no branch: nobody acknowledged it, a promotion
-there leaves out nothing, and the gate accepts it. The Verdict says how much it is.
+WAL behind what is committed on the log's last timeline is no branch if that timeline has shown
+itself below: a promotion there leaves out nothing, and the gate accepts it. The Verdict says how
+much it is. It is not waited for: after a power failure of all machines, safekeepers may know of
+less than was committed until somebody is elected, and that somebody may need this server.
 """
 
 from __future__ import annotations
@@ -123,8 +125,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class SameBranch:
-    """Everything that could be compared is equal, and it tells. `ahead_bytes`: of WAL behind the
-    log's end, which nobody acknowledged."""
+    """Everything that could be compared is equal, and it tells. `ahead_bytes`: of WAL that is not
+    known to be committed."""
 
     through_lsn: Lsn
     ahead_bytes: int = 0
@@ -321,12 +323,9 @@ def _compared_until(server: Server, log: Log, line: _Line) -> tuple[Lsn, str | N
         return min(log.end_lsn, fork_lsn), text
     begin_lsn = line.begin_of(timeline)
     if timeline == line.last and begin_lsn is not None and log.end_lsn <= begin_lsn:
-        text = f"the log has no committed WAL of timeline {timeline} yet: it ends at {log.end_lsn}"
-        return log.end_lsn, text
-    if log.end_lsn < log.record_lsn and max(lsn for _, lsn in server.positions) > log.end_lsn:
         text = (
-            f"WAL up to {log.record_lsn} may have been acknowledged, but is known to be committed "
-            f"only up to {log.end_lsn}; without a proposer, run `walkeeper settle`"
+            f"the log has no committed WAL of timeline {timeline} yet: it ends at {log.end_lsn}; "
+            "without a proposer, run `walkeeper settle`"
         )
         return log.end_lsn, text
     return min(log.end_lsn, line.ends.get(timeline, log.end_lsn)), None
@@ -367,9 +366,10 @@ def _checkpoint(
 def _min_recovery(
     server: Server, log: Log, limit_lsn: Lsn
 ) -> Generator[Ask, bytes | None, AnotherBranch | None]:
-    if not server.min_recovery_lsn:
+    if not server.min_recovery_lsn or server.end_lsn is None:
         return None
-    end_lsn = min(server.min_recovery_lsn, limit_lsn)
+    # A segment that was restored while it was shorter has zeros behind the server's last record.
+    end_lsn = min(server.min_recovery_lsn, server.end_lsn, limit_lsn)
     begin_lsn = Lsn(end_lsn - 1).round_down(WAL_PAGE_BYTES)
     if begin_lsn < log.first_lsn:
         return None

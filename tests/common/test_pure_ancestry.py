@@ -197,17 +197,15 @@ def test_wal_behind_the_end_of_the_log_is_counted_and_no_branch() -> None:
     assert judged(server, log) == SameBranch(log.end, server.end - log.end)
 
 
-def test_wal_that_may_have_been_acknowledged_is_waited_for() -> None:
-    """The server's WAL ends between what is known to be committed and the log's record end."""
-    log = trunk()
+def test_nobody_waits_for_wal_that_is_not_known_to_be_committed() -> None:
+    """After a power failure of all, the proposer that will tell may need this very server."""
+    log = trunk().promote(1).write(3)
     commit_lsn = log.end
     log.commit(b"acknowledged?")
-    for server in (log.fork(), log.fork().write(5)):
-        verdict = judged(server, log, kept=log.log(end_lsn=commit_lsn))
-        assert isinstance(verdict, Unknown) and not verdict.out_of_reach, verdict
-        assert "walkeeper settle" in verdict.text
-    behind = trunk()
-    assert judged(behind, log, kept=log.log(end_lsn=commit_lsn)) == SameBranch(commit_lsn)
+    kept = log.log(end_lsn=commit_lsn)
+    assert judged(log.fork(), log, kept=kept) == SameBranch(commit_lsn, log.end - commit_lsn)
+    server, _ = two_promotions()
+    assert isinstance(judged(server, log, kept=kept), AnotherBranch)
 
 
 def test_wal_behind_the_end_of_the_log_hides_no_difference_below_it() -> None:
@@ -359,6 +357,19 @@ def test_a_server_whose_wal_begins_behind_the_logs_end_cannot_be_known_yet() -> 
     log.write(900)
     verdict = judged(server, log, facts=facts, server_first=first_lsn)
     assert isinstance(verdict, AnotherBranch)
+
+
+def test_zeros_of_a_segment_that_was_restored_while_it_was_shorter_are_no_branch() -> None:
+    """The primary fed the server further; then restore brought the segment's committed part."""
+    log = trunk()
+    end_lsn = log.end
+    log.write(5).commit(b"later")
+    server = log.fork()
+    kept = end_lsn - server.maker.start_lsn
+    server.maker._data[kept:] = bytes(len(server.maker._data) - kept)
+    for shown in (end_lsn, None):
+        facts = log.server(end_lsn=shown, min_recovery_lsn=log.end, min_recovery_timeline=1)
+        assert isinstance(judged(server, log, facts=facts), SameBranch)
 
 
 def test_what_the_log_does_not_keep_any_more_is_out_of_reach() -> None:

@@ -46,7 +46,13 @@ ANCESTRY = (
         "min-recovery-point-is-not-compared",
         "23",
         "the page at minRecoveryPoint is compared",
-        (Edit(ANCESTRY_FILE, "    if not server.min_recovery_lsn:", "    if True:"),),
+        (
+            Edit(
+                ANCESTRY_FILE,
+                "    if not server.min_recovery_lsn or server.end_lsn is None:",
+                "    if True:",
+            ),
+        ),
         turns_red=TESTS + "test_the_page_at_min_recovery_point_is_compared",
     ),
     Mutant(

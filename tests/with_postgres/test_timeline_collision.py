@@ -19,7 +19,13 @@ import pytest
 from tests.postgres_server import PostgresServer, program, run_as_server_user
 from tests.restore_installation import Installation, installed
 from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.standbys import feed_from, wait_replayed
+from tests.with_postgres.standbys import (
+    fail_over,
+    feed_from,
+    rewind,
+    standby_of,
+    wait_replayed,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -201,6 +207,34 @@ def assert_nobody_vouches_for_it(play: Play) -> None:
         assert done.returncode == 1 and "GRANT EXECUTE" in done.stderr, done
     finally:
         rebuilt.delete()
+
+
+def test_a_deposed_primary_is_told_that_pg_rewind_is_right(
+    primary: PostgresServer, installation: Installation
+) -> None:
+    """Its number is the old one, so pg_rewind finds the place; rewound, it passes the check."""
+    primary.configure({"wal_log_hints": "on", "wal_keep_size": "64MB"})
+    primary.restart()
+    with Cluster.create(primary) as cluster, standby_of(primary, cluster.ports[0]) as standby:
+        primary.sql("CREATE TABLE t (id int, who text)")
+        cluster.proposer.kill()
+        with primary.connect() as connection:
+            connection.execute("SET synchronous_commit = local")
+            connection.execute("INSERT INTO t VALUES (201, 'of the deposed')")
+        primary.stop("immediate")
+        fail_over(cluster, standby)
+        standby.sql("INSERT INTO t VALUES (201, 'acknowledged')")
+        command = f"{installation.script} restore --safekeepers {cluster.addresses} %f %p"
+        play = Play(cluster, standby, primary, command)
+        done = play.check(primary)
+        assert done.returncode == 1 and "pg_rewind --target-pgdata" in done.stderr, done
+        rewind(primary, standby, cluster.ports[1])
+        done = play.check(primary)
+        assert done.returncode == 0, done
+        play.comes_back(primary, with_restore=True)
+        primary.start()
+        wait_replayed(primary, lsn_of(end_of(standby)))
+        assert primary.sql(ROWS) == "acknowledged"
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "none")], ids=["with WAL", "without WAL"])

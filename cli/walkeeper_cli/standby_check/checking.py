@@ -92,8 +92,8 @@ def explained(verdict: Verdict, cluster: str) -> str:
             return f"the server's WAL is {log}, compared up to {through_lsn}"
         case SameBranch(through_lsn, ahead_bytes):
             return (
-                f"the server's WAL is {log} up to its end at {through_lsn}, and goes on for "
-                f"{ahead_bytes} bytes that nobody acknowledged"
+                f"the server's WAL is {log} up to what is committed there, {through_lsn}, and goes "
+                f"on for {ahead_bytes} bytes"
             )
         case AnotherBranch(text):
             return f"the server's WAL is not {log}: {text}; {remedy(verdict)}"

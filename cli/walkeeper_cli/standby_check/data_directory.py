@@ -154,11 +154,16 @@ class _Chain:
     def end_lsn(self) -> Lsn | None:
         """Return where the last whole record ends, or None if there is none to start from.
 
-        PostgreSQL replays from the checkpoint on, and has replayed up to minRecoveryPoint.
+        PostgreSQL replays from the checkpoint on, and has replayed up to minRecoveryPoint. A
+        segment that was restored again may be shorter than that.
         """
-        known_lsn = max(
-            self._control.checkpoint_lsn, Lsn(max(self._control.min_recovery_lsn, 1) - 1)
-        )
+        replayed_lsn = Lsn(max(0, self._control.min_recovery_lsn - 1))
+        found = self._end_behind(max(self._control.checkpoint_lsn, replayed_lsn))
+        if found is None and replayed_lsn > self._control.checkpoint_lsn:
+            return self._end_behind(self._control.checkpoint_lsn)
+        return found
+
+    def _end_behind(self, known_lsn: Lsn) -> Lsn | None:
         start_lsn = known_lsn.round_down(WAL_PAGE_BYTES)
         limit_lsn = start_lsn.round_down(self._segment_bytes)
         while self._has(limit_lsn):
