@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,16 @@ def test_a_server_out_of_the_logs_reach_goes_on_and_still_owes_its_proof(
 ) -> None:
     assert not prove(monkeypatch, Checked(Unknown("before the log", out_of_reach=True)))
     assert proof.is_owed("key") and "before the log" in capsys.readouterr().err
+
+
+def test_an_archive_alone_is_not_waited_for(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Checked(Unknown("the log has no timeline 2 yet"))]
+    monkeypatch.setattr(restored_standby, "check", lambda files, where: found.pop())
+    where = replace(WHERE, may_grow=False)
+    restored_standby.prove(where, "key", name="00000002.history", wait_s=5)
+    assert proof.is_owed("key") and "no timeline 2 yet" in capsys.readouterr().err
 
 
 def test_exit_codes_without_an_answer(

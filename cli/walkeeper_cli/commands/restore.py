@@ -117,7 +117,8 @@ def command(
     if safekeepers is None:
         if source is None:
             raise click.UsageError("say --safekeepers, or --archive, or both")
-        alone = ArchiveAlone(source, partial=not no_partial, min_lsn=min_lsn)
+        key = key_of(_options_before(name, path))
+        alone = ArchiveAlone(source, key, partial=not no_partial, min_lsn=min_lsn)
         return alone.run(name, path, wait)
     settings = Settings(
         safekeepers=safekeepers,

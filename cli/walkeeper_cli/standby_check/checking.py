@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
 
 from walkeeper_cli.restore import verdict as restoring
-from walkeeper_cli.restore.archive_source import WalSource
+from walkeeper_cli.restore.archive_source import ArchivedWal, WalSource
+from walkeeper_cli.standby_check.archive_reader import ArchiveReader
 from walkeeper_cli.standby_check.data_directory import DataDirectory, Files, NotReadable
 from walkeeper_cli.standby_check.log_reader import LogReader
 from walkeeper_common.addresses import Address
@@ -33,13 +36,54 @@ from walkeeper_common.lsn import Lsn
 Read = Callable[[Lsn, Lsn], bytes | None]
 
 
+class LogSource(Protocol):
+    """A log that is read once: compare()'s Log, and bytes of it."""
+
+    def __enter__(self) -> LogSource: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+    def ask(self) -> Log | restoring.Unknown: ...
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None: ...
+
+
+class LogPlace(Protocol):
+    """Where the log to compare with is. `may_grow`: an answer may become known later."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def may_grow(self) -> bool: ...
+    def open(self, server: Server) -> LogSource: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The log to compare with. `archive` opens the one of a system identifier."""
+    """On safekeepers. `archive` opens the one of a system identifier, for older WAL."""
 
     safekeepers: tuple[Address, ...]
     cluster: str
     archive: Callable[[int], WalSource] | None = None
+    may_grow: bool = True
+
+    def open(self, server: Server) -> LogSource:
+        archive = None if self.archive is None else self.archive(server.system_id)
+        return LogReader(self.safekeepers, self.cluster, archive)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveAlone:
+    """In the archive of a log whose safekeepers are lost."""
+
+    source: ArchivedWal
+    cluster: str
+    may_grow: bool = False
+
+    def open(self, server: Server) -> LogSource:
+        return ArchiveReader(self.source.archive, server.segment_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +95,23 @@ class Checked:
     log: Log | None = None
 
 
-def check(files: Files, where: Where, *, replayed_lsn: Lsn | None = None) -> Checked:
+def check(files: Files, where: LogPlace, *, replayed_lsn: Lsn | None = None) -> Checked:
     """Block until the bytes are compared, a round of all safekeepers at most for the log."""
     try:
         server = DataDirectory(files, replayed_lsn=replayed_lsn)
     except (NotReadable, OSError) as error:
         return Checked(Unknown(str(error)))
-    facts = server.facts
-    archive = None if where.archive is None else where.archive(facts.system_id)
-    with LogReader(where.safekeepers, where.cluster, archive) as reader:
-        log = reader.ask()
-        if isinstance(log, restoring.Unknown):
-            return Checked(Unknown(log.text), facts)
-        try:
+    facts, log = server.facts, None
+    try:
+        with where.open(facts) as reader:
+            log = reader.ask()
+            if isinstance(log, restoring.Unknown):
+                return Checked(Unknown(log.text), facts)
             return Checked(judge(compare(facts, log), server.read, reader.read), facts, log)
-        except restoring.Misconfigured:
-            raise
-        except WalkeeperError as error:  # a safekeeper or the archive, in the middle of a read
-            return Checked(Unknown(str(error)), facts, log)
+    except restoring.Misconfigured:
+        raise
+    except WalkeeperError as error:  # a safekeeper or the archive, in the middle of a read
+        return Checked(Unknown(str(error)), facts)
 
 
 def judge(comparing: Comparing, read_server: Read, read_log: Read) -> Verdict:

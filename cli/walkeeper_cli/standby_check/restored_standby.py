@@ -5,6 +5,7 @@
 Contract: Refused for another branch, which ends the server's start (126). What cannot be known is
 asked again, as for a file. A server that has no WAL which the log keeps is not held up, because
 nothing that it can replay next comes from the log; it is checked again at the next request.
+An archive without safekeepers does not grow, so there nothing is asked again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from walkeeper_cli.restore import verdict as restoring
 from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore_guard import say
 from walkeeper_cli.standby_check import proof
-from walkeeper_cli.standby_check.checking import Where, check, explained
+from walkeeper_cli.standby_check.checking import LogPlace, check, explained
 from walkeeper_cli.standby_check.data_directory import LocalFiles
 from walkeeper_common.ancestry import AnotherBranch, SameBranch, Unknown
 from walkeeper_common.errors import Refused
@@ -21,7 +22,7 @@ from walkeeper_common.errors import Refused
 PROVEN, UNPROVEN = "proven", "unproven"
 
 
-def prove(where: Where, key: str, *, name: str, wait_s: float) -> None:
+def prove(where: LogPlace, key: str, *, name: str, wait_s: float) -> None:
     """Block until it is known; return if this server may be given what the log has."""
 
     def ask() -> str | restoring.Unknown:
@@ -35,7 +36,7 @@ def prove(where: Where, key: str, *, name: str, wait_s: float) -> None:
                 return PROVEN
             case AnotherBranch():
                 raise Refused(text)
-            case Unknown(_, out_of_reach=True):
+            case Unknown(_, out_of_reach) if out_of_reach or not where.may_grow:
                 say(text)
                 return UNPROVEN
             case Unknown():
