@@ -20,11 +20,13 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}
 # Before PostgreSQL 16 pg_rewind takes the new primary's timeline from its control file, where it is
 # the old one until a checkpoint after the promotion is complete. No --write-recovery-conf: the new
-# primary would feed this server, which could then be ahead of the log.
+# primary would feed this server, which could then be ahead of the log. And pg_rewind takes two
+# timelines with one number for the same one (R23), which only bytes can tell.
 REWIND = (
-    "stop this server, run CHECKPOINT on the new primary, then pg_rewind "
+    "stop this server and ask `walkeeper standby-check -D ITS_DATA_DIRECTORY`; if it names "
+    "pg_rewind, run CHECKPOINT on the new primary, then pg_rewind "
     "--target-pgdata=ITS_DATA_DIRECTORY --source-server='THE NEW PRIMARY' (with -c if WAL is "
-    "missing here), or rebuild it with pg_basebackup; then start it as a standby of a safekeeper"
+    "missing here), else rebuild it with pg_basebackup; then start it as a standby of a safekeeper"
 )
 
 
