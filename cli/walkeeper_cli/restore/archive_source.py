@@ -95,7 +95,7 @@ class _NotThere(Exception):
 class ArchiveAlone:
     """One request to an archive without safekeepers."""
 
-    def __init__(self, source: ArchivedWal, key: str, *, partial: bool, min_lsn: Lsn) -> None:
+    def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
         """`key`: the spool's, of the command line."""
         self._source, self._partial, self._min_lsn = source, partial, min_lsn
         self._key = key
