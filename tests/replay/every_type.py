@@ -124,8 +124,8 @@ class EveryType:
         for _, name, _, element, *_ in rows:
             if name.endswith("[]") and element in elements:
                 some = elements[element]
-                made = (f"ARRAY[{', '.join(some)}, NULL]", f"ARRAY[[{some[0]}], [NULL]]")
-                found[name] = [f"{each}::{name}" for each in made]
+                arrays = (f"ARRAY[{', '.join(some)}, NULL]", f"ARRAY[[{some[0]}], [NULL]]")
+                found[name] = [f"{each}::{name}" for each in arrays]
         return found
 
     def _create(self, session: Any, table: str, values: dict[str, list[str]]) -> None:

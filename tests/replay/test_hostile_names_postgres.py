@@ -20,7 +20,7 @@ import pytest
 from psycopg.sql import SQL, Identifier, Literal
 
 from tests.postgres_server import PostgresServer, program, server_environment
-from tests.replay.seeds import drawn_seed
+from tests.seeds import drawn_seed
 from walkeeper_cli.history.terminal import OnTerminal
 from walkeeper_cli.program import run
 from walkeeper_history.printable import UNPRINTABLE
