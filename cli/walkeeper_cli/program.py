@@ -35,6 +35,7 @@ COMMANDS = (
     "settle",
     "replace",
     "restore",
+    "standby-check",
     "up",
     "demo",
     "bench",
@@ -71,7 +72,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"walkeeper_cli.commands.{cmd_name}")
+        module = importlib.import_module(f"walkeeper_cli.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

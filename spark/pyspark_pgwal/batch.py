@@ -121,13 +121,18 @@ class PgWalReader(DataSourceReader):
         assert plan is not None, "options.plan() finds something or raises"
         if wanted.timelines is not None and (found := on_timelines(plan, wanted.timelines)):
             wanted = wanted.lsns(*found)
-        plan = plan.within(wanted.start_lsn or 0, LSN_MAX if wanted.end_lsn is None
-                           else wanted.end_lsn)  # fmt: skip
+        span = wanted.start_lsn or 0, LSN_MAX if wanted.end_lsn is None else int(wanted.end_lsn)
+        if options.on_error == "fail" and options.table != "problems":
+            for gap in plan.gaps(*span):
+                raise_fatal(gap)
+        plan = plan.within(*span)
         if plan is None:
             return []
         skipped: frozenset[int] = frozenset()
         if options.index and wanted.needs_index:
             skipped = passed_over(options.index, plan, wanted)
+            # What is missing behind a segment is said where that segment is read.
+            skipped -= {s.first_lsn for s in plan.segments if any(p.fatal for p in s.problems)}
         return partitions_of(plan, options.segments_per_partition, skipped)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -45,7 +45,8 @@ def take_filter(each: Filter, table: str, wanted: Wanted) -> tuple[Wanted, bool]
         first, last = _bounds(each, lambda value: int(value))
         found = first is not None or last is not None
         end = None if last is None else last + 1
-        return (wanted.lsns(first, end), True) if found else (wanted, False)
+        # Between the first and the last of several there may be others.
+        return (wanted.lsns(first, end), not isinstance(each, In)) if found else (wanted, False)
     if name == "end_lsn" and table in _ONE_ROW_A_RECORD:
         # A record starts before it ends.
         _, last = _bounds(each, lambda value: int(value))
@@ -80,6 +81,11 @@ def _take_set(each: Filter, table: str, name: str, wanted: Wanted) -> tuple[Want
 
 def _bounds(each: Filter, number: Callable[[Any], int | None]) -> tuple[int | None, int | None]:
     """The first and the last value that pass."""
+    if isinstance(each, In):
+        values = [number(value) for value in each.value if value is not None]
+        known = [value for value in values if value is not None]
+        # One that is not known may be anywhere.
+        return (min(known), max(known)) if known and len(known) == len(values) else (None, None)
     value = number(each.value) if hasattr(each, "value") and each.value is not None else None
     if value is None:
         return None, None

@@ -67,13 +67,13 @@ class PgWalOptions:
             start_time=time_option(values, "startTime"),
             end_time=time_option(values, "endTime"),
             timeline=number_option(values, "timeline"),
-            check_crc=_one_of(values, "verify", "crc", "none") == "crc",
-            on_error=_one_of(values, "onError", "fail", "skip", "report"),
+            check_crc=one_of(values, "verify", "crc", "none") == "crc",
+            on_error=one_of(values, "onError", "fail", "skip", "report"),
             segments_per_partition=number_option(values, "segmentsPerPartition"),
             max_files_per_trigger=number_option(values, "maxFilesPerTrigger")
             or MAX_FILES_PER_TRIGGER,
-            pushdown=_one_of(values, "pushdown", "false", "true") == "true",
-            engine=_one_of(values, "engine", "auto", "numba", "numpy"),
+            pushdown=one_of(values, "pushdown", "false", "true") == "true",
+            engine=one_of(values, "engine", "auto", "numba", "numpy"),
             names=names,
             index=values.get("index"),
         )
@@ -101,7 +101,7 @@ class PgWalOptions:
 def _columns(
     values: Mapping[str, str], name: str, names: RelationNames | None
 ) -> tuple[str, ...] | None:
-    payload = _one_of(values, "payload", "false", "true") == "true"
+    payload = one_of(values, "payload", "false", "true") == "true"
     if "columns" in values:
         return tuple(column.strip() for column in values["columns"].split(","))
     if payload:
@@ -158,7 +158,7 @@ def number_option(values: Mapping[str, str], name: str) -> int | None:
     return None if text is None else int(text)
 
 
-def _one_of(values: Mapping[str, str], name: str, *choices: str) -> str:
+def one_of(values: Mapping[str, str], name: str, *choices: str) -> str:
     value = values.get(name, choices[0]).lower()
     if value not in choices:
         raise HistoryError(f"option {name}: {value!r} is none of {', '.join(choices)}")

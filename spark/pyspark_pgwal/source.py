@@ -52,10 +52,15 @@ class PgWalSource(DataSource):
         return PgWalOptions.parse(self.options)
 
     def schema(self) -> StructType:
-        if self.options.get("table") in PAST_TABLES:
+        if self._needs_replay():
             return self._past_schema()
         arrow = self._parsed().made_table().schema
         return from_arrow_schema(arrow, prefer_timestamp_ntz=False)
+
+    def _needs_replay(self) -> bool:
+        """Return whether the table is one of pyspark_pgwal.past."""
+        table = self.options.get("table")
+        return table in PAST_TABLES or (table == "problems" and "of" in self.options)
 
     def _past_schema(self) -> StructType:
         """Of what needs replay; catalogs once, since this object goes on to the reader."""
@@ -81,7 +86,7 @@ class PgWalSource(DataSource):
             from pyspark_pgwal.logged import LoggedOptions, LoggedReader
 
             return LoggedReader(LoggedOptions.parse(self.options))
-        if self.options.get("table") in PAST_TABLES:
+        if self._needs_replay():
             from pyspark_pgwal.past import past_reader
 
             return past_reader(self.options, self._past)
@@ -95,7 +100,7 @@ class PgWalSource(DataSource):
             from pyspark_pgwal.logged import LoggedOptions, LoggedStreamReader
 
             return LoggedStreamReader(LoggedOptions.parse(self.options))
-        if self.options.get("table") in PAST_TABLES:
+        if self._needs_replay():
             raise HistoryError(
                 f"table {self.options['table']} of WAL can be read in batch only; changes stream "
                 "from a logical log (docs/logical.md)"

@@ -98,9 +98,10 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end, timeline = begin, plan.segments[at].timeline
         # Only the last few can be incomplete, but gaps can be anywhere; looked at from the front,
         # a segment costs the first page of the one behind it.
-        for index in range(at, min(last, len(plan.segments) - 2) + 1):
+        for index in range(at, last + 1):
             segment = plan.segments[index]
-            if not is_followed(self._files, plan.segments, index):
+            # The segment behind may lie behind endLsn, too.
+            if not is_followed(self._files, plan.reachable, index):
                 break
             end, timeline = segment.first_lsn + size, segment.timeline
         return _offset(plan, timeline, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_history.printable import printable
 
 LOGICAL_LOG = (
     "this is a logical log: it has decoded changes and no WAL. Read it with `walkeeper history "
@@ -11,7 +12,10 @@ LOGICAL_LOG = (
 
 
 class HistoryError(WalkeeperError):
-    """The archive cannot be read as asked."""
+    """The archive cannot be read as asked. Its text may hold names from anywhere: see printable."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class Gone(HistoryError):

@@ -7,18 +7,21 @@ subtransactions and, of two phases, with what was prepared. `end_lsn` of a findi
 commit record starts: recovery with that as recovery_target_lsn and recovery_target_inclusive =
 false replays everything before and nothing of it.
 
-What a transaction did is told from its records. Files that existed before it and go away with its
-commit were dropped, if it made no new ones or took more rows out of pg_class than it put in. A
-rewrite (CLUSTER, VACUUM FULL, some ALTER TABLE) puts in as many as it takes out, for the table
-that it writes beside the old one. Else it gave relations new files: TRUNCATE leaves a heap's new
-file empty, REINDEX fills all. pg_class is known by its first relfilenode, which it keeps unless it
-is rewritten itself; what is then dropped together with new files made is named a truncate.
+What a transaction did follows from its records. Files that existed before it and go away with its
+commit were dropped, if it made no new ones, or if it deleted rows of pg_class that are older than
+itself, in whatever version. The rows of the tables that a rewrite (CLUSTER, VACUUM FULL, some ALTER
+TABLE) writes beside the old ones are its own, made and deleted. Else it gave relations new files:
+TRUNCATE leaves a heap's new file empty, REINDEX fills all. A transaction that did several of these
+is a finding of each kind, with all the files that went away. pg_class is known by its first
+relfilenode, which it keeps unless it is rewritten itself. After that, what is dropped together with
+new files made is named a truncate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,12 +35,24 @@ from walkeeper_history.wal.reading import Batch, Reading
 PG_CLASS = 1259
 FIRST_NORMAL_OID = 16384
 KINDS = ("drop", "truncate", "rewrite", "delete", "drop database")
-_HEAP, _HEAP2, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Heap2", "Storage"))
-_DELETE, _INSERT, _MULTI_INSERT, _CREATE = 1, 0, 5, 1
+_HEAP, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Storage"))
+_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _CREATE = 0, 1, 2, 4, 1
 _COMMITS, _PREPARE = ("commit", "commit prepared"), 1
 _ENDINGS = ("commit", "prepare", "abort", "commit prepared", "rollback prepared")
 
 Relation = tuple[int, int, int]
+
+
+Place = tuple[int, int]
+"""A block of pg_class, and the number of a row in it."""
+
+
+class ClassRow(NamedTuple):
+    """An inserted, updated or deleted row of pg_class: where its versions before and behind lie."""
+
+    lsn: int
+    old: Place | None
+    new: Place | None
 
 
 @dataclass(slots=True)
@@ -47,9 +62,7 @@ class Deeds:
     deleted: dict[Relation, int] = field(default_factory=dict)
     created: set[Relation] = field(default_factory=set)
     written: set[Relation] = field(default_factory=set)
-    pg_class_rows: int = 0
-    """Those put in less those taken out."""
-    into_pg_class: int = 0
+    class_rows: list[ClassRow] = field(default_factory=list)
     databases: list[int] = field(default_factory=list)
 
     def add(self, other: Deeds) -> None:
@@ -57,8 +70,7 @@ class Deeds:
             self.deleted[relation] = self.deleted.get(relation, 0) + rows
         self.created |= other.created
         self.written |= other.written
-        self.pg_class_rows += other.pg_class_rows
-        self.into_pg_class += other.into_pg_class
+        self.class_rows += other.class_rows
         self.databases += other.databases
 
 
@@ -119,10 +131,8 @@ def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:
     rmid, kind = records["rmid"], records["info"] >> 4
     operation = kind & 7
     for xid, relation, count in _counted(batch, (rmid == _HEAP) & (operation == _DELETE)):
-        mine = deeds.setdefault(xid, Deeds())
-        if relation[2] == PG_CLASS:
-            mine.pg_class_rows -= count
-        elif relation[2] >= FIRST_NORMAL_OID:
+        if relation[2] >= FIRST_NORMAL_OID:
+            mine = deeds.setdefault(xid, Deeds())
             mine.deleted[relation] = mine.deleted.get(relation, 0) + count
     creates = np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))
     if len(creates):
@@ -130,21 +140,48 @@ def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:
         places = np.stack([view.main(4 * n, 4) for n in range(3)], axis=1).tolist()
         for xid, (space, database, node) in zip(view.records["xid"].tolist(), places, strict=True):
             deeds.setdefault(xid, Deeds()).created.add((space, database, node))
-    inserts = (rmid == _HEAP) & (operation == _INSERT)
-    inserts |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
+    for xid, class_row in _class_rows(batch, operation):
+        deeds.setdefault(xid, Deeds()).class_rows.append(class_row)
     makers = np.array([xid for xid, mine in deeds.items() if mine.created], np.uint32)
     if len(makers) and len(blocks):
         theirs = np.isin(records["xid"], makers)
-        for xid, relation, count in _counted(batch, theirs & inserts):
-            if relation[2] == PG_CLASS:
-                deeds[xid].pg_class_rows += count
-                deeds[xid].into_pg_class += count
         for xid, relation, _ in _counted(batch, theirs):
             deeds[xid].written.add(relation)
     for row in np.flatnonzero((rmid == RMGR_IDS["Database"]) & _is_drop(batch, kind)).tolist():
         view = View(batch).narrowed(np.array([row]))
         mine = deeds.setdefault(int(records["xid"][row]), Deeds())
         mine.databases.append(int(view.main(0, 4)[0]))
+
+
+def _class_rows(batch: Batch, operation: Column) -> Iterator[tuple[int, ClassRow]]:
+    """Changes of pg_class by transaction; an update of a row on another page has two blocks."""
+    records, blocks = batch.records, batch.blocks
+    kinds = (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE)
+    of_rows = (records["rmid"] == _HEAP) & np.isin(operation, kinds)
+    own = of_rows[blocks["record"]] & (blocks["relfilenode"] == PG_CLASS)
+    if not own.any():
+        return
+    first, second = (blocks[own & (blocks["block_id"] == number)] for number in (0, 1))
+    others = dict(zip(second["record"].tolist(), second["block_number"].tolist(), strict=True))
+    rows = first["record"].astype(np.int64)
+    view = View(batch).narrowed(rows)
+    # xl_heap_insert has the number at 0, xl_heap_delete and xl_heap_update at 4, the new one at 12.
+    for record, place, kind, xid, lsn, at in zip(
+        rows.tolist(), first["block_number"].tolist(), operation[rows].tolist(),
+        view.records["xid"].tolist(), view.start_lsn.tolist(), range(len(rows)), strict=True,
+    ):  # fmt: skip
+        data = view.main_bytes(at)
+        if kind == _INSERT:
+            yield xid, ClassRow(lsn, None, (place, _number(data, 0)))
+        elif kind == _DELETE:
+            yield xid, ClassRow(lsn, (place, _number(data, 4)), None)
+        else:
+            old = (others.get(record, place), _number(data, 4))
+            yield xid, ClassRow(lsn, old, (place, _number(data, 12)))
+
+
+def _number(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 2], "little")
 
 
 def _is_drop(batch: Batch, kind: Column) -> Column:
@@ -250,20 +287,45 @@ class _Findings:
         self._xids, self._first_lsns = self._xids[kept], self._first_lsns[kept]
 
 
-def _how_files_went(deeds: Deeds) -> str:
-    if not deeds.created or deeds.pg_class_rows < 0:
-        return "drop"
-    if deeds.into_pg_class or not deeds.created - deeds.written:
-        return "rewrite"
-    return "truncate"
+def _how_files_went(deeds: Deeds) -> list[str]:
+    if not deeds.created:
+        return ["drop"]
+    dropped, rewritten = _deleted_rows(deeds.class_rows)
+    kinds = ["drop"] if dropped else []
+    if rewritten or not (dropped or deeds.created - deeds.written):
+        kinds.append("rewrite")
+    return kinds or ["truncate"]
+
+
+def _deleted_rows(rows: list[ClassRow]) -> tuple[bool, bool]:
+    """Return whether a transaction deleted older rows of pg_class, and whether it rewrote tables.
+
+    A rewrite swaps the files of an old and a new row: it updates the one and then the other. Then
+    it deletes the new row, and before that the old TOAST table's, where the new one needs none.
+    """
+    swapped: dict[Place, bool] = {}  # the transaction's own rows
+    dropped = rewritten = updated_older = False
+    in_this_run = 0
+    for _, old, new in sorted(rows, key=lambda row: row.lsn):
+        is_own = old is None or old in swapped
+        is_swapped = old is not None and swapped.pop(old, False)
+        if new is None:
+            in_this_run = 0 if is_swapped else in_this_run + (not is_own)
+            rewritten |= is_swapped
+            continue
+        dropped, in_this_run = dropped or in_this_run > 0, 0
+        if is_own:
+            swapped[new] = is_swapped or (old is not None and updated_older)
+        updated_older = not is_own
+    return dropped or in_this_run > 0, rewritten
 
 
 def _committed(end: _End, deeds: Deeds, start: int | None) -> Iterator[Finding]:
     if end.outcome not in _COMMITS:
         return
     gone = {(r[0], r[1], r[2]) for r in end.detail.dropped} - deeds.created
-    if gone:
-        yield _finding(end, _how_files_went(deeds), start, tuple(sorted(gone)))
+    for kind in _how_files_went(deeds) if gone else ():
+        yield _finding(end, kind, start, tuple(sorted(gone)))
     for database in deeds.databases:
         yield _finding(end, "drop database", start, (), database=database)
     if deeds.deleted:

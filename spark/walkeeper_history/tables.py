@@ -231,7 +231,7 @@ def segment_rows(summaries: list[tuple[Summary, str]]) -> Any:
             summary.record_bytes, summary.fpi_bytes, summary.file_bytes,
             summary.segment.segment_bytes,
             None if summary.segment.system_id is None else str(summary.segment.system_id),
-            summary.version.major if summary.version else None,
+            summary.version.layout if summary.version else None,
         ]
         for summary, file in summaries
     ]  # fmt: skip

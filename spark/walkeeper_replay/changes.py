@@ -25,14 +25,14 @@ from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_history.records.segment import Column
 from walkeeper_history.rows.columns import TIMESTAMP
-from walkeeper_history.wal.plan import Plan
+from walkeeper_history.wal.plan import Plan, Problem
 from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
-from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.columns.arrow_text import texts
-from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import (
     DELETED,
     INSERTED,
@@ -51,6 +51,12 @@ from walkeeper_replay.table_at import COMPLETE
 from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
 from walkeeper_replay.tuples.versions import joined
 from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import (
+    BEGAN_BEFORE,
+    Undescribed,
+    other_databases,
+    undescribed_files,
+)
 
 VALUES = pa.map_(pa.string(), pa.string())
 SCHEMA = pa.schema(
@@ -74,6 +80,8 @@ UNKNOWN_ROW = "its block was not known"
 UNKNOWN_TYPE = "values of a type that is not known, as bytes"
 UNKNOWN_VALUE = "values stored out of line before this WAL"
 REWRITTEN = "the same transaction rewrote the table"
+NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
+LOST = "WAL before it is missing or damaged"
 CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
 
 
@@ -116,6 +124,11 @@ class ChangeReader:
     on_problem: OnProblem = raise_fatal
     _catalogs: dict[int, Catalog] = field(default_factory=dict)
     _heaps: HeapFiles = field(default_factory=HeapFiles)
+    _undecoded: dict[str, str] = field(default_factory=dict)
+    """Tables whose changes were left out, and why."""
+    _lost_from: int | None = None
+    _insists: bool = False
+    """Whether tables were named, so that one that is not described is an error."""
 
     def read(
         self,
@@ -138,16 +151,20 @@ class ChangeReader:
                 f"no table {', '.join(names)} in database {self.database.name} in this WAL "
                 "(of unlogged and temporary ones it has no rows)"
             )
+        self._insists = bool(names)
         store = self._replayed(files, end)
         found: list[Change] = []
+        rewriting = self._rewriting(files)
         for piece in files:
-            found += self._of_file(store, piece, start_lsn, end)
-        self._doubt_rewritten(found, files)
+            found += self._of_file(store, piece, start_lsn, end, rewriting)
         cut_off = set(self.cut_off(start_lsn, end))
         for change in found:
+            own = {change.coverage} - {COMPLETE}
             if change.commit.top_xid in cut_off:
-                own = {change.coverage, CUT_OFF} - {COMPLETE}
-                change.coverage = "; ".join(sorted(own))
+                own.add(CUT_OFF)
+            if self._lost_from is not None and change.commit.end_lsn > self._lost_from:
+                own.add(LOST)
+            change.coverage = "; ".join(sorted(own)) or COMPLETE
         found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
         return found
 
@@ -160,16 +177,29 @@ class ChangeReader:
         tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
         return sorted(xid for xid in tops if xids.began_before(xid))
 
-    def unnamed(self, start_lsn: int = 0) -> list[Relation]:
-        """Behind `read`: files from before the WAL, with changes committed behind `start_lsn`, of
-        which no row of pg_class says whose they are. With a base backup there is none."""
-        commits, known = self.history.xids.commits, self.history.names()
-        return sorted(
-            relation
-            for relation, xids in self._heaps.older(self.database.oid).items()
-            if relation not in known
-            and any(xid in commits and commits[xid].end_lsn > start_lsn for xid in xids)
-        )
+    def undescribed(
+        self,
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        xid: int | None = None,
+        others: bool = False,
+    ) -> list[Undescribed]:
+        """Return what was changed in the range and `read`, called before, could not show.
+
+        `xid`: only by this transaction. `others`: with the databases that are not this reader's.
+        """
+        oid, since = self.database.oid, "this WAL" if self.base is None else "the base backup"
+        found = undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        found += [
+            Undescribed("transaction", str(each), BEGAN_BEFORE.format(since))
+            for each in self.cut_off(start_lsn, end_lsn)
+            if xid in (None, each)
+        ]
+        if others:
+            found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
+        return found
 
     def _files(self, names: Sequence[str], end: int) -> list[_File]:
         """Every file that one of the tables had before `end`."""
@@ -230,14 +260,23 @@ class ChangeReader:
             levels={**tables, **toast},
         )
         pass_over(
-            self.files, self.plan, [store.add, *([] if self.base else [self._heaps.add])],
-            until=end, check_crc=False, on_problem=self.on_problem,
+            self.files, self.plan, [store.add, self._heaps.add],
+            until=end, check_crc=False, on_problem=self._noted,
         )  # fmt: skip
         store.take_events()
         store.events = [joined(store.events)]
         return store
 
-    def _of_file(self, store: PageStore, file: _File, start: int, end: int) -> list[Change]:
+    def _noted(self, problem: Problem) -> None:
+        """Note where the first WAL is missing, if the caller reads on."""
+        self.on_problem(problem)
+        if problem.fatal:
+            place = problem.start_lsn or 0
+            self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
+
+    def _of_file(
+        self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
+    ) -> list[Change]:
         events, relation = store.events[0], store.want(file.relation)
         rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
         rows = rows[~_taken_back(rows)]
@@ -250,21 +289,31 @@ class ChangeReader:
             # What a rewriting ALTER TABLE copied came to be with the file itself.
             own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
             rows = rows[own]
-        changes = (
-            [] if not len(rows) else self._decoded(events, rows, file, self._fetch(store, file))
-        )
+        # A commit that rewrote the table has the new columns, and these rows the old ones.
+        ends = [(file.oid, commits[x].end_lsn) for x in rows["xid"].tolist()]
+        doubtful = np.array([end in rewriting for end in ends], bool)
+        changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
+        if len(rows := rows[~doubtful]):
+            changes += self._decoded(events, rows, file, self._fetch(store, file))
         emptied = _emptied(store, file)
         if file.follows and start < file.begin and emptied < end:
             changes += self._truncation(file, emptied)
         return changes
 
-    def _doubt_rewritten(self, found: list[Change], files: list[_File]) -> None:
-        """A commit that rewrote a table has the new columns, and rows with the old ones."""
+    def _rewriting(self, files: list[_File]) -> set[tuple[int, int]]:
+        """Return (table, commit's end) of each commit that rewrote one of the tables."""
         rewritten = self.history.rewritten_files(self.database.oid)
-        ends = {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
-        for change in found:
-            if (change.table.oid, change.commit.end_lsn) in ends:
-                change.old, change.new, change.coverage = None, None, REWRITTEN
+        return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
+
+    def _without_values(self, rows: Column, file: _File) -> list[Change]:
+        """Return changes by transactions that also rewrote the table."""
+        found = []
+        for row in rows:
+            start, xid, kind = int(row["start_lsn"]), int(row["xid"]), _NAMES[int(row["kind"])]
+            commit = self.history.xids.commits[xid]
+            if (table := self._table(file, commit.end_lsn)[1]) is not None:
+                found.append(Change(start, commit, xid, table, kind, coverage=REWRITTEN))
+        return found
 
     def _truncation(self, file: _File, start: int) -> list[Change]:
         """By the commit that gave the table a new and empty file."""
@@ -272,7 +321,9 @@ class ChangeReader:
         known = self._catalog(file.begin).classes.get(file.oid)
         if not found or known is None:
             return []
-        table, commit = self._catalog(file.begin).table(known), found[0]
+        table, commit = self._described(self._catalog(file.begin), known), found[0]
+        if table is None:
+            return []
         return [Change(start, commit, commit.top_xid, table, "truncate")]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
@@ -292,14 +343,32 @@ class ChangeReader:
         found: list[Change] = []
         for place in np.unique(places).tolist():
             own = rows[places == place]
-            catalog = self._catalog(commits[int(own["xid"][0])].end_lsn)
-            known = catalog.classes.get(file.oid)
-            if known is None:  # dropped by the same transaction, or by one before it
-                catalog = self._catalog(max(file.end - 1, file.begin))
-                known = catalog.classes.get(file.oid)
-            if known is not None:
-                found += self._paired(events, own, catalog.table(known), catalog, fetch)
+            catalog, table = self._table(file, commits[int(own["xid"][0])].end_lsn)
+            if table is not None:
+                found += self._paired(events, own, table, catalog, fetch)
         return found
+
+    def _table(self, file: _File, lsn: int) -> tuple[Catalog, Table | None]:
+        """Return a file's table as a commit that ends at `lsn` left it, or as it was last."""
+        catalog = self._catalog(lsn)
+        known = catalog.classes.get(file.oid)
+        if known is None:  # dropped by the same transaction, or by one before it
+            catalog = self._catalog(max(file.end - 1, file.begin))
+            known = catalog.classes.get(file.oid)
+        if known is None:
+            self._undecoded["/".join(map(str, file.relation))] = NO_ROW
+            return catalog, None
+        return catalog, self._described(catalog, known)
+
+    def _described(self, catalog: Catalog, known: Class) -> Table | None:
+        """Return a table, or None if its columns are not known and it was not asked for by name."""
+        try:
+            return catalog.table(known)
+        except HistoryError as error:
+            if self._insists:
+                raise
+            self._undecoded[f"{known.schema}.{known.name}"] = str(error)
+            return None
 
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
@@ -372,6 +441,9 @@ def _values(
         value = values[row]
         if value is not None and any(value[name] is not None for name in as_bytes):
             doubts[row] = UNKNOWN_TYPE
+    for row, _ in made.as_oids_places:
+        if doubts[int(known[row])] == COMPLETE:
+            doubts[int(known[row])] = AS_OIDS
     places = [(place, UNREADABLE) for place in made.unreadable_places]
     places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
     for (row, name), why in places:

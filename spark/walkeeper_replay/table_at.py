@@ -4,8 +4,9 @@
     past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
 
 Contract: rows are those that SELECT gives on a server recovered to that LSN (inclusive), apart from
-what `coverage` says cannot be known: every batch has it as its last column, "complete" or why not,
-and the table that `whole` makes has it beside its rows, of which there may be none: `coverage_of`.
+what `coverage_column` says cannot be known: every batch has it as its last column, "complete" or
+why not. The table that `whole` makes has it beside its rows, of which there may be none, too:
+`coverage_of`.
 Parts share blocks, not payloads: each walks over the WAL itself, so that they run anywhere.
 """
 
@@ -26,7 +27,7 @@ from walkeeper_history.wal.sweep import OnProblem, raise_fatal
 from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog import Catalog, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
-from walkeeper_replay.columns.columns_of_rows import UNREADABLE, RowColumns
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
 from walkeeper_replay.redo.apply import BROKEN, KNOWN
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.pass_over import pass_over
@@ -57,6 +58,8 @@ class TableAt:
     """Files of the table and its TOAST before the database went to another tablespace."""
     unlogged_since: int | None = None
     """See CatalogHistory."""
+    ends_before: int | None = None
+    """Where the WAL ends, if that is before what was asked for."""
 
     @classmethod
     def open(
@@ -70,10 +73,11 @@ class TableAt:
         base: BaseDirectory | None = None,
         history: CatalogHistory | None = None,
         catalog: Catalog | None = None,
+        is_of_a_time: bool = False,
         on_problem: OnProblem = raise_fatal,
     ) -> TableAt:
         """Replays the catalogs up to `lsn` (None: the end of the WAL); `catalog`: names and columns
-        are taken from there instead."""
+        are taken from there instead. `is_of_a_time`: a time was asked for, `lsn` is its place."""
         refuse_before(base, plan, lsn)
         if history is None:
             history = CatalogHistory.read(
@@ -101,12 +105,21 @@ class TableAt:
             base,
             moved,
             history.unlogged_since,
+            None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
         )
 
     @property
     def schema(self) -> Any:
         columns = RowColumns(self.table, self.printer).schema
-        return columns.append(pa.field("coverage", pa.string()))
+        return columns.append(pa.field(self.coverage_column, pa.string()))
+
+    @property
+    def coverage_column(self) -> str:
+        """Return `coverage`, behind as many `_` as no column of the table has. Spark folds case."""
+        taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
+        while name in taken:
+            name = "_" + name
+        return name
 
     def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
         """One share of the table's pages, and all of its TOAST relation's."""
@@ -139,6 +152,8 @@ class TableAt:
         if self.unlogged_since is not None:
             place = Lsn(self.unlogged_since)
             doubts.append(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
+        if self.ends_before is not None:
+            doubts.append(f"the WAL ends at {Lsn(self.ends_before)}, before what was asked for")
         if visible.assumed:
             doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
         if visible.taken:
@@ -156,6 +171,8 @@ class TableAt:
             doubts.append(f"{made.unreadable} {UNREADABLE}")
         if made.as_bytes:
             doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
+        if made.as_oids:
+            doubts.append(f"{made.as_oids} {AS_OIDS}")
         shown = "; ".join(doubts) or COMPLETE
         made_of = []
         for count, columns in batches:
@@ -190,6 +207,11 @@ class TableAt:
 def coverage_of(table: Any) -> str:
     """Of what `whole` made: "complete", or why not."""
     return str((table.schema.metadata or {})[_COVERAGE].decode())
+
+
+def has_all(text: str) -> bool:
+    """Return whether rows of this coverage are SELECT's, but for names that are OIDs."""
+    return all(part == COMPLETE or part.endswith(AS_OIDS) for part in text.split("; "))
 
 
 def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from walkeeper_history.printable import printable
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.changes import Change
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.columns.written import (
     ROWS_PER_INSERT,
     SESSION,
+    comment,
     inserts,
     literal,
     qualified,
     quoted_name,
 )
-from walkeeper_replay.table_at import COMPLETE, coverage_of
+from walkeeper_replay.table_at import coverage_of, has_all
 
 RowsBefore = Callable[[Change], Any]
 """An Arrow table of `TableAt.whole`: what a truncated table held just before."""
@@ -55,19 +57,19 @@ def _is_known(change: Change) -> bool:
     needs_old = change.operation in ("update", "delete")
     needs_new = change.operation in ("update", "insert")
     known = (change.old is not None or not needs_old) and (change.new is not None or not needs_new)
-    return known and change.coverage == COMPLETE
+    return known and has_all(change.coverage)
 
 
 def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
     table = change.table
     if not _is_known(change):
-        yield f"-- not undone: {change.operation} of {table.shown}: {change.coverage}"
+        yield comment(f"not undone: {change.operation} of {table.shown}: {change.coverage}")
         return
     stored = [a.name for a in table.columns if not a.generated]
     if change.operation == "truncate":
         rows = rows_before(change)
-        if (known := coverage_of(rows)) != COMPLETE:
-            yield f"-- not all of what truncate took from {table.shown}: {known}"
+        if not has_all(known := coverage_of(rows)):
+            yield comment(f"not all of what truncate took from {table.shown}: {known}")
         names = [name for name in stored if name in rows.column_names]
         yield from _put_back(table, names, rows_of_text(rows.select(names)))
     elif change.operation == "insert":
@@ -118,12 +120,13 @@ def _met(
     statement: str, table: Table, rows: int = 1, otherwise: str = "is not as it was left"
 ) -> str:
     """A statement that must meet so many rows."""
-    tag = "$walkeeper$"
-    while tag in statement:
-        tag = tag[:-1] + "_$"
-    return (
-        f"DO {tag} #variable_conflict use_column\n"
+    body = (
+        f"#variable_conflict use_column\n"
         f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "
         f"IF met <> {rows} THEN RAISE EXCEPTION 'a row of % {otherwise}', "
-        f"{literal(table.shown)}; END IF; END {tag};"
+        f"{literal(printable(table.shown))}; END IF; END"
     )
+    tag = "$walkeeper$"
+    while tag in body:
+        tag = tag[:-1] + "_$"
+    return f"DO {tag} {body} {tag};"

@@ -45,7 +45,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def restored(archive: Archive, name: str, *, partial: bool = True) -> str:
     source = ArchivedWal(archive.store.url, "main", SYSTEM_ID)
-    return ArchiveAlone(source, partial=partial, min_lsn=ZERO_LSN).run(name, "pg_wal/x", 0.0)
+    return ArchiveAlone(source, "key", partial=partial, min_lsn=ZERO_LSN).run(name, "pg_wal/x", 0.0)
 
 
 def segment(timeline: int, number: int) -> str:

@@ -47,7 +47,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def restored(archive: Archive, name: str) -> str:
     source = ArchivedWal(archive.store.url, "changes", SYSTEM_ID)
-    return ArchiveAlone(source, partial=True, min_lsn=ZERO_LSN).run(name, "pg_wal/x", 0.0)
+    return ArchiveAlone(source, "key", partial=True, min_lsn=ZERO_LSN).run(name, "pg_wal/x", 0.0)
 
 
 @pytest.mark.parametrize("name", [WHOLE, TAIL, BEYOND])

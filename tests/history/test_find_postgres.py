@@ -86,6 +86,42 @@ def test_each_kind_is_told_from_the_others(
 
 
 @pytest.mark.parametrize(
+    ("statements", "kinds"),
+    [
+        ("DROP TABLE a; CREATE TABLE a (id int)", ["drop"]),
+        ("CREATE TABLE new (id int PRIMARY KEY, t text); DROP TABLE a", ["drop"]),
+        ("CREATE TABLE new AS TABLE a; DROP TABLE a; ALTER TABLE new RENAME TO a", ["drop"]),
+        ("ALTER TABLE a ADD n int; ALTER TABLE a RENAME TO o; DROP TABLE o; CREATE TABLE a (i int)",
+         ["drop"]),
+        ("CREATE TABLE new (id int); DROP TABLE new; TRUNCATE a", ["truncate"]),
+        ("SAVEPOINT s; DROP TABLE a; ROLLBACK TO s; CREATE TABLE new (id int); TRUNCATE a",
+         ["truncate"]),
+        ("SAVEPOINT s; CREATE TABLE new (id int); RELEASE s; SAVEPOINT t; DROP TABLE a; RELEASE t",
+         ["drop"]),
+        ("ALTER TABLE a ALTER t TYPE int USING 1", ["rewrite"]),
+        ("ALTER TABLE a ALTER t TYPE int USING 1; DROP TABLE b", ["drop", "rewrite"]),
+        ("DROP TABLE b; ALTER TABLE a ALTER t TYPE int USING 1", ["drop", "rewrite"]),
+        ("CREATE TABLE new (t text); ALTER TABLE a ADD n int; DROP TABLE a; DROP TABLE new",
+         ["drop"]),
+        ("CLUSTER a USING a_pkey; CREATE TABLE new (id int)", ["rewrite"]),
+        ("REINDEX TABLE a", ["rewrite"]),
+        ("CREATE TABLE new (id int PRIMARY KEY); DROP TABLE new", []),
+    ],
+)  # fmt: skip
+def test_a_transaction_that_also_makes_tables_is_found_by_what_it_drops(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str], statements: str, kinds: list[str]
+) -> None:
+    filled(server, "a", "b")
+    file = path_of(server, "b" if "DROP TABLE b" in statements else "a")
+    begin = str(server.sql("SELECT pg_current_wal_insert_lsn()"))
+    server.sql(f"BEGIN; {statements}; COMMIT", "SELECT pg_switch_wal()")
+    documents = found(server.data / "pg_wal", capsys, "all", "--start-lsn", begin)
+    assert [each["kind"] for each in documents] == kinds
+    if "REINDEX" not in statements:
+        assert all(file in each["relations"] for each in documents)
+
+
+@pytest.mark.parametrize(
     "statement", ["DROP TABLE precious", "TRUNCATE precious", "DELETE FROM precious"]
 )
 def test_recovery_with_the_lines_has_the_table_as_it_was(

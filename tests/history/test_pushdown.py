@@ -111,6 +111,21 @@ def test_lsns_of_both_ends_choose_segments(wal: Path) -> None:
     assert found.segments <= (high - low) // (1 << 20) + 2
 
 
+def test_one_of_several_lsns_or_times_is_between_the_first_and_the_last(
+    wal: Path, index: Path
+) -> None:
+    """A list of LSNs ended the query with TypeError."""
+    for table, column in (("records", "start_lsn"), ("records", "end_lsn"), ("xacts", "time")):
+        every = everything(wal, table)
+        few = [every[len(every) * n // 8][column] for n in (2, 3)]
+        filters = [In((column,), (few[1], None, few[0]))]
+        found = Counted(wal, table, filters, index=str(index))
+        assert found.left == filters, "what lies between them is Spark's to leave out"
+        kept = [row for row in found.rows if row[column] in few]
+        assert kept == [row for row in every if row[column] in few] and len(kept) >= 2
+        assert len(found.rows) < len(every)
+
+
 def test_with_an_index_an_xid_a_relation_and_a_time_read_their_segments_alone(
     wal: Path, index: Path
 ) -> None:
@@ -176,6 +191,33 @@ def test_sums_are_never_cut_by_a_filter(wal: Path) -> None:
     one = [EqualTo(("start_lsn",), every[3]["start_lsn"])]
     found = Counted(wal, "relations", one)
     assert found.left == one and found.rows == every
+
+
+def test_missing_wal_is_an_error_wherever_a_filter_begins(wal: Path, tmp_path: Path) -> None:
+    """A filter passed over the segment that names the gap, by LSNs or by the index."""
+    gapped, plan = tmp_path / "gapped", make_plan(open_files(str(wal)))
+    gapped.mkdir()
+    for path in wal.glob("0*"):
+        if path.is_file():
+            (gapped / path.name).symlink_to(path)
+    lost = plan.segments[len(plan.segments) // 2]
+    (gapped / lost.name).unlink()
+    index = tmp_path / "index.parquet"
+    command = ["history", "index", "--path", str(gapped), "--output", str(index)]
+    assert run([*command, "--on-error", "skip"]) == 0
+    inside, behind = lost.first_lsn + 8192, lost.first_lsn + lost.segment_bytes
+    asked: list[tuple[list[Any], dict[str, str]]] = [
+        ([GreaterThanOrEqual(("start_lsn",), inside)], {}),
+        ([EqualTo(("start_lsn",), inside)], {}),
+        ([EqualTo(("xid",), 1)], {"index": str(index)}),
+        ([], {"startLsn": str(inside)}),
+    ]
+    for filters, options in asked:
+        with pytest.raises(HistoryError, match="missing between"):
+            Counted(gapped, "records", filters, **options)
+    well_before = lost.first_lsn - lost.segment_bytes
+    for each in (GreaterThanOrEqual(("start_lsn",), behind), LessThan(("start_lsn",), well_before)):
+        assert Counted(gapped, "records", [each]).rows
 
 
 def test_an_index_grows_and_is_of_one_cluster(

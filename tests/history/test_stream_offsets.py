@@ -12,15 +12,40 @@ from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.stream import Offset, PgWalStreamReader
 from tests.history.test_archives import MB, files_of, filled, lay
 from tests.wal_maker import SYSTEM_ID, WalMaker
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 
 OTHER = 7_000_000_000_000_000_002
 
 
-def reader(root: Path, *, system_id: int = SYSTEM_ID) -> PgWalStreamReader:
+def reader(
+    root: Path, end_lsn: str | None = None, *, system_id: int = SYSTEM_ID
+) -> PgWalStreamReader:
     maker = filled(WalMaker(Random(3), segment_bytes=MB, system_id=system_id), 5 * MB // 2)
     lay(root, files_of(maker))
-    return PgWalStreamReader(PgWalOptions.parse({"path": str(root)}))
+    options = {"path": str(root)} | ({} if end_lsn is None else {"endLsn": end_lsn})
+    return PgWalStreamReader(PgWalOptions.parse(options))
+
+
+def starts(made: PgWalStreamReader) -> list[int]:
+    """Where the records start that the stream gives until nothing is new."""
+    at, found = made.initialOffset(), list[int]()
+    while (then := made.latestOffset(at, ReadMaxFiles(1))) != at:
+        for part in made.partitions(at, then):
+            for batch in made.read(part):
+                found += batch["start_lsn"].to_pylist()
+        at = then
+    return found
+
+
+def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) -> None:
+    """Of segments of 1 MB, the first two are complete; each end within them is reached."""
+    whole = starts(reader(tmp_path / "whole"))
+    assert len(whole) > 100
+    for number, place in enumerate((len(whole) // 4, len(whole) // 2 - 1, len(whole) - 1)):
+        end = whole[place]
+        made = reader(tmp_path / str(number), str(Lsn(end)))
+        assert starts(made) == [lsn for lsn in whole if lsn < end]
 
 
 def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.ancestry import ANCESTRY
 from tests.mutants.appending import APPENDING
 from tests.mutants.electing import ELECTING
 from tests.mutants.failing import FAILING
@@ -24,4 +25,5 @@ MUTANTS = (
     *LEADING,
     *REPLACEMENTS,
     *LOGICAL,
+    *ANCESTRY,
 )

@@ -63,6 +63,7 @@ class Examination:
     log_first: Lsn = field(default_factory=lambda: lsn(1))
     older_first: Lsn | None = None
     held_from: Lsn | None = None
+    primary_flush: Lsn | None = None  # where its WAL ends, if not where the log does
     ranges: list[tuple[Lsn, Lsn]] = field(default_factory=list)
     donor_reads: int = 0
     donors: set[int] = field(default_factory=set)
@@ -74,7 +75,17 @@ class Examination:
         older = self.older_first
         scope = Range(self.log_first, end_lsn, 0, NO_BALLOT)
         check = PrimaryCheck(
-            PrimaryIdentity(SYSTEM_ID, 1, end_lsn, SEGMENT, "15.18", 150018, False, True, True),
+            PrimaryIdentity(
+                SYSTEM_ID,
+                1,
+                self.primary_flush or end_lsn,
+                SEGMENT,
+                "15.18",
+                150018,
+                False,
+                True,
+                True,
+            ),
             gate.LogEnd(configuration, (creation,), end_lsn, end_lsn),
             gate.Waivers(),
             scope if older is None else with_older(scope, [(older, 1, self.log_first)]),
@@ -247,6 +258,30 @@ def test_what_the_leader_holds_itself_is_not_read_from_a_donor() -> None:
     assert half_held.run().verdict is Verdict.PASSED and half_held.donor_reads > 0
     other = wal[:-1] + bytes([wal[-1] ^ 1])
     assert Examination(wal, other, held_from=lsn(5)).run().verdict is Verdict.REFUSED
+
+
+def test_a_shorter_primary_is_compared_before_its_position_is_judged() -> None:
+    """R23: with equal numbers it lost WAL, or it never had it."""
+    wal = wal_of(commits=(4,))
+    for cut in (1, 8, 300, 9000, SEGMENT + 8):
+        left, flush_lsn = wal[:-cut], lsn(1) + len(wal) - cut
+        check = Examination(wal, left, primary_flush=flush_lsn).run()
+        assert check.verdict is Verdict.REFUSED and f"lost {cut} bytes" in check.text
+        other = left[:-1] + bytes([left[-1] ^ 1])
+        check = Examination(wal, other, primary_flush=flush_lsn).run()
+        assert check.verdict is Verdict.REFUSED, cut
+        assert "another branch with the same number" in check.text and "lost" not in check.text
+
+
+def test_a_shorter_primary_that_cannot_be_compared_is_refused_for_its_position() -> None:
+    wal = wal_of(commits=(4,))
+    flush_lsn = lsn(1) + len(wal) - 8
+    gone = Examination(wal, wal[:-8], primary_first=flush_lsn, primary_flush=flush_lsn).run()
+    assert gone.verdict is Verdict.REFUSED and "lost 8 bytes" in gone.text
+    empty = Examination(wal, b"", primary_flush=lsn(1))
+    check = empty.run()
+    assert check.verdict is Verdict.REFUSED and "bytes that may have" in check.text
+    assert not empty.ranges, "nothing of the log to compare"
 
 
 def test_a_primary_behind_a_promotion_is_refused() -> None:

@@ -162,8 +162,8 @@ def test_of_a_transaction_that_began_before_the_backup_changes_are_not_called_co
     try:
         words = ["--path", str(server.data / "pg_wal"), "--base", str(backup.data)]
         changes, undo = tmp_path / "changes", tmp_path / "undo"
-        assert run(["history", "changes", *words, "--format", "json", "-o", str(changes)]) == 0
-        assert "2 transactions that were committed here began before" in capsys.readouterr().err
+        assert run(["history", "changes", *words, "--format", "json", "-o", str(changes)]) == 1
+        assert "(2 in all): it began before the base backup" in capsys.readouterr().err
         rows = [json.loads(line) for line in changes.read_text().splitlines()]
         told = {row["new"]["id"]: row["coverage"] for row in rows if row["table"] == "cut"}
         assert told == {"2": CUT_OFF, "3": COMPLETE}

@@ -171,3 +171,11 @@ def test_no_wrong_values_beside_a_rewrite(server: PostgresServer) -> None:
     )
     (change,) = changes(server, "wide")
     assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)
+    work(
+        server,
+        "CREATE TABLE shifted (a text, b text[])",
+        "BEGIN; INSERT INTO shifted VALUES ('abc#' || repeat('z', 30), '{}'); "
+        "ALTER TABLE shifted ALTER a TYPE int USING 1; COMMIT",
+    )  # the row's text lies where its list would begin, were its first column an integer
+    (change,) = changes(server, "shifted")
+    assert (change.operation, change.new, change.coverage) == ("insert", None, REWRITTEN)

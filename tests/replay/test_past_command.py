@@ -182,10 +182,12 @@ def test_changes_of_tables_that_the_wal_does_not_name_are_told_of(
     where = ("--path", str(tmp_path), "--database", "postgres")
     for arguments in (("changes",), ("undo", "--all-tables")):
         code, said = failed(capsys, *arguments, *where)
-        assert code == 0 and "the relations of 1 changed files are unknown" in said
-        assert f"/{file}" in said
+        assert code == 1 and "missing: file 1663/" in said
+        assert f"/{file} (1 in all): this WAL does not say whose it is" in said
+        assert failed(capsys, *arguments, *where, "--allow-missing") == (0, said)
     for whole in (("--path", str(tmp_path), "--end-lsn", between), ("--path", shop.wal)):
-        assert "files were changed" not in failed(capsys, "changes", *whole)[1]
+        code, said = failed(capsys, "changes", *whole)
+        assert code == 0 and "missing: file" not in said
 
 
 def test_what_wal_has_not_is_not_called_complete(
@@ -268,6 +270,22 @@ def test_an_answer_for_a_place_behind_the_wal_says_so(
     for place in (("--lsn", behind), ("--time", "2100-01-01")):
         code, said = failed(capsys, *live, *place)
         assert code == 0 and "warning: the last record of this WAL ends at" in said, place
+        assert "rows; the WAL ends at" in said and "before what was asked for" in said
+    assert "ends at" in failed(capsys, "changes", *live[2:], "--end-lsn", behind)[1]
+
+
+def test_a_column_called_coverage_is_the_tables(shop: Shop, tmp_path: Path, capsys: Output) -> None:
+    """Parquet, CSV and SQL lost it, or had two."""
+    shop.run('CREATE TABLE insured (id int, coverage text, "_Coverage" int)')
+    shop.run("INSERT INTO insured VALUES (1, 'all risks', 2)")
+    where = ("table-at", "insured", "--path", shop.wal)
+    assert done(capsys, *where) == "id,coverage,_Coverage\n1,all risks,2\n"
+    assert "('1', 'all risks', '2')" in done(capsys, *where, "--format", "sql")
+    path = str(tmp_path / "insured.parquet")
+    done(capsys, *where, "-o", path)
+    names = ["id", "coverage", "_Coverage", "__coverage"]
+    assert parquet.read_table(path).column_names == names
+    assert parquet.read_table(path)["__coverage"].to_pylist() == ["complete"]
 
 
 def test_what_is_written_is_utf8_whatever_the_locale(shop: Shop, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -83,3 +85,26 @@ def test_a_number_of_parts_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(PySparkException, match=f"option parts: '{parts}' is not a number above 0"):
         loaded(spark, shop, table="changes", relation="orders", parts=parts).count()
+
+
+def test_changes_that_the_wal_does_not_describe_are_problems(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    shop.run("CREATE TABLE unnamed (id int)", "CHECKPOINT", "SELECT pg_switch_wal()")
+    first = shop.server.sql(f"SELECT pg_walfile_name('{shop.mark()}')")
+    file = shop.server.sql("SELECT pg_relation_filepath('unnamed')").split("/")[-1]
+    shop.run("CREATE TABLE named AS SELECT 1 AS id", "INSERT INTO unnamed VALUES (2)")
+    shop.run("SELECT pg_switch_wal()")
+    for segment in Path(shop.wal).glob("0*"):
+        if segment.name >= first:
+            shutil.copy(segment, tmp_path)
+    reader = spark.read.format("pgwal").option("path", str(tmp_path)).option("parts", "2")
+    reader = reader.option("database", "postgres")
+    with pytest.raises(PySparkException, match="changes are missing: file 1663/"):
+        reader.option("table", "changes").load().collect()
+    accepted = reader.option("table", "changes").option("allowMissing", "true").load()
+    assert [row.table for row in accepted.collect()] == ["named"]
+    problems = reader.option("table", "problems").option("of", "changes").load()
+    (row,) = problems.where("fatal").collect()
+    assert row.file.endswith(f"/{file}")
+    assert "this WAL does not say whose it is" in row.reason

@@ -168,6 +168,7 @@ def find(
     """
     from walkeeper_cli.history.find import document, lines, search
     from walkeeper_cli.history.reading import opened
+    from walkeeper_history.printable import json_text, printable
 
     if (what is None) == (xid is None):
         raise click.UsageError("name the event (drop, truncate, delete, rewrite, all) or --xid")
@@ -175,10 +176,10 @@ def find(
         names = archive.names(named)
         found = search(archive, what, xid, relation, min_rows, names)
         if as_json:
-            click.echo(json.dumps([document(finding, names) for finding in found]))
+            click.echo(json_text([document(finding, names) for finding in found]))
         else:
             for line in lines(found, names):
-                click.echo(line)
+                click.echo(printable(line))
         if not found:
             click.echo("walkeeper: nothing of that kind was committed in this WAL", err=True)
         return archive.exit_code

@@ -99,6 +99,13 @@ _tables_option = option(
 )
 
 
+_missing_option = option(
+    "--allow-missing",
+    is_flag=True,
+    help="Exit with 0 also if this WAL does not describe all that was changed.",
+)
+
+
 @click.command("changes", short_help="Write the changes of rows, with old and new values.")
 @source_options_but(spark=_IN_SPARK)
 @_tables_option
@@ -109,11 +116,13 @@ _tables_option = option(
     help="Write only changes from or to a row with this value, as text.",
 )
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="The transaction.")
+@_missing_option
 @_written("parquet", "csv", "json")
 @config_option
 def changes(
     source: Source, tables: tuple[str, ...], where: tuple[str, ...], xid: int | None,
-    database: str | None, base: str | None, output: str | None, format_: str | None,
+    allow_missing: bool, database: str | None, base: str | None, output: str | None,
+    format_: str | None,
 ) -> int:  # fmt: skip
     """Write every committed insert, update, delete and truncate, in the order of commits.
 
@@ -129,7 +138,8 @@ def changes(
     from walkeeper_cli.history.past import Asked
     from walkeeper_cli.history.past import changes as write
 
-    return write(source, Asked(database, base, output, format_), tables, where, xid)
+    asked = Asked(database, base, output, format_, allow_missing)
+    return write(source, asked, tables, where, xid)
 
 
 @click.command("undo", short_help="Write SQL that reverts changes.")
@@ -137,11 +147,13 @@ def changes(
 @_tables_option
 @option("--xid", type=click.IntRange(3, (1 << 32) - 1), metavar="XID", help="The transaction.")
 @option("--all-tables", is_flag=True, help="Revert all changes in the range.")
+@_missing_option
 @_written("sql")
 @config_option
 def undo(
     source: Source, tables: tuple[str, ...], xid: int | None, all_tables: bool,
-    database: str | None, base: str | None, output: str | None, format_: str | None,
+    allow_missing: bool, database: str | None, base: str | None, output: str | None,
+    format_: str | None,
 ) -> int:  # fmt: skip
     """Write SQL that reverts one transaction, or all that committed in a range of LSNs or times,
     on the server as it is now. It reverts each transaction as a whole. Read the SQL before you run
@@ -160,7 +172,8 @@ def undo(
     from walkeeper_cli.history.past import Asked
     from walkeeper_cli.history.past import undo as write
 
-    return write(source, Asked(database, base, output, format_), tables, xid, all_tables)
+    asked = Asked(database, base, output, format_, allow_missing)
+    return write(source, asked, tables, xid, all_tables)
 
 
 REPLAY_COMMANDS = (table_at, changes, undo)

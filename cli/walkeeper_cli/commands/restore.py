@@ -114,11 +114,11 @@ def command(
     from walkeeper_cli.restore.spool import key_of
 
     source = None if archive is None else archived(archive, cluster)
+    key = key_of(_options_before(name, path))
     if safekeepers is None:
         if source is None:
             raise click.UsageError("say --safekeepers, or --archive, or both")
-        alone = ArchiveAlone(source, partial=not no_partial, min_lsn=min_lsn)
-        return alone.run(name, path, wait)
+        return ArchiveAlone(source, key, not no_partial, min_lsn).run(name, path, wait)
     settings = Settings(
         safekeepers=safekeepers,
         cluster=cluster,
@@ -128,7 +128,7 @@ def command(
         prefetch=prefetch,
         archive=source,
     )
-    return Restore(settings, key_of(_options_before(name, path))).run(name, path)
+    return Restore(settings, key).run(name, path)
 
 
 def _options_before(name: str, path: str) -> list[str]:

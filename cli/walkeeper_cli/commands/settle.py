@@ -50,7 +50,8 @@ NO_STANDBY = (
     "--replayed-by",
     type=Dsn(),
     metavar="DSN",
-    help="Then wait until this standby has replayed the whole log, so that you may promote it.",
+    help="Then wait until this standby has replayed the whole log, and compare its WAL with the "
+    "log, so that you may promote it. As a superuser: it reads pg_control and pg_wal over SQL.",
 )
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
@@ -88,18 +89,29 @@ def command(
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
-    replayed_lsn = None if replayed_by is None else _wait_replayed(replayed_by, end, timeout)
+    replayed_lsn = None
+    if replayed_by is not None:
+        replayed_lsn = _wait_replayed(replayed_by, safekeepers, cluster, end, timeout)
     if as_json:
         click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
     else:
         _tell(cluster, end, replayed_lsn)
 
 
-def _wait_replayed(dsn: str, end: Settled, timeout_s: float) -> Lsn:
+def _wait_replayed(
+    dsn: str, safekeepers: tuple[Address, ...], cluster: str, end: Settled, timeout_s: float
+) -> Lsn:
+    """Return how far it has replayed. Refused if that is not all, or not the log's (R23)."""
     from walkeeper_cli.cluster.replaying import wait_replayed
+    from walkeeper_cli.standby_check.checking import Where
+    from walkeeper_cli.standby_check.vouching import refuse_another_branch, vouch
 
-    say = Audience(sys.stderr).say
-    return asyncio.run(wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say))
+    say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
+    refuse_another_branch(dsn, where)
+    replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
+    replayed_lsn = asyncio.run(replaying)
+    vouch(dsn, where, timeout_s=timeout_s, say=say)
+    return replayed_lsn
 
 
 def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
@@ -133,7 +145,10 @@ def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
         f"{end.timeline} (term {end.ballot.term}{', sealed' if end.sealed else ''})"
     )
     if replayed_lsn is not None:
-        click.echo(f"the standby has replayed up to {replayed_lsn}: it may be promoted")
+        click.echo(
+            f"the standby has replayed up to {replayed_lsn}, and its WAL is the log's: it may be "
+            "promoted"
+        )
     for number, lsn in _behind(end):
         what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"
         click.echo(

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from walkeeper_cli.history.options import NameSource
+from walkeeper_cli.history.terminal import tell
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
@@ -52,7 +52,7 @@ def relation_names(source: NameSource, system_id: int | None = None) -> Relation
     except HistoryError as error:
         if source.insists:
             raise
-        click.echo(f"walkeeper: without names of the server of WALKEEPER_DSN: {error}", err=True)
+        tell(f"walkeeper: without names of the server of WALKEEPER_DSN: {error}")
         return names
     names.system_id = asked.system_id or names.system_id
     for each in asked:

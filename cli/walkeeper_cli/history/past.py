@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,24 +20,28 @@ from walkeeper_cli.history.logged import is_entry_log, logged
 from walkeeper_cli.history.options import Source
 from walkeeper_cli.history.reading import Archive
 from walkeeper_cli.history.server_catalog import catalog_of_server
+from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
+from walkeeper_history.printable import json_text
 from walkeeper_history.times import replayed_range
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
-from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines, qualified
+from walkeeper_replay.columns.written import csv_line, csv_lines, insert_lines
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.store import Relation
-from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of, refuse_before
+from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
 from walkeeper_replay.text.times_text import timestamp_text
 from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import Undescribed
 from walkeeper_replay.undo import not_undone, undo_lines
 
 FORMATS = ("parquet", "csv", "sql", "json")
-XIDS_SHOWN = 10
+PLACES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Asked:
     base: str | None
     output: str | None
     format: str | None
+    allows_missing: bool = False
+    """Whether changes that the WAL does not describe leave the exit code 0."""
 
     @property
     def written_as(self) -> str:
@@ -86,10 +91,10 @@ class ServerCatalogs:
                 past = opened(self._catalog(self.dsn, lsn, system_id, database))
             except HistoryError as without:
                 text = f"walkeeper: nor has the server of WALKEEPER_DSN it: {without}"
-                click.echo(text, err=True)
+                tell(text)
                 raise error from without
         text = f"{past.table.shown}: names and columns are those of now, of WALKEEPER_DSN"
-        click.echo(f"walkeeper: {text}", err=True)
+        tell(f"walkeeper: {text}")
         return past
 
     def _catalog(self, dsn: str, lsn: int, system_id: int | None, database: str | None) -> Catalog:
@@ -147,7 +152,7 @@ def table_at(
     def opened(catalog: Catalog | None) -> TableAt:
         return TableAt.open(
             source.path, plan, name, lsn=at, database=asked.database, base=base,
-            history=history, catalog=catalog,
+            history=history, catalog=catalog, is_of_a_time=time is not None,
         )  # fmt: skip
 
     past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
@@ -155,14 +160,14 @@ def table_at(
         ends = f"the last record of this WAL ends at {Lsn(history.end_lsn)}"
         until = time if lsn is None else Lsn(lsn)
         behind = f"what came behind it, up to {until}, is not known"
-        click.echo(f"walkeeper: warning: {ends}; {behind}", err=True)
+        tell(f"walkeeper: warning: {ends}; {behind}")
     table = past.whole(source.jobs or os.cpu_count() or 1)
     with written(asked, binary=asked.written_as == "parquet") as file:
         if asked.written_as == "parquet":
             parquet.write_table(table, file)
         else:
             sql = asked.written_as == "sql"
-            rows = (past.for_sql(table) if sql else table).drop_columns(["coverage"])
+            rows = (past.for_sql(table) if sql else table).drop_columns([past.coverage_column])
             lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
             file.writelines(line + "\n" for line in lines)
     text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
@@ -170,7 +175,7 @@ def table_at(
         text += (
             f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
         )
-    click.echo(f"walkeeper: {text}; {coverage_of(table)}", err=True)
+    tell(f"walkeeper: {text}; {coverage_of(table)}")
     return archive.exit_code
 
 
@@ -182,7 +187,8 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
             raise click.UsageError("Parquet on a terminal: name a file (--output)")
         if not sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
-        yield sys.stdout.buffer if binary else sys.stdout
+        out: Any = OnTerminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
+        yield sys.stdout.buffer if binary else out
         sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
         return
     with whole_file(asked.output, encoding=None if binary else "utf-8") as file:
@@ -190,9 +196,13 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
 
 
 def _changes(
-    archive: Archive, asked: Asked, tables: Sequence[str], base: BaseDirectory | None
-) -> tuple[list[Change], Database]:
-    """Of the range that the source names, over everything before it."""
+    archive: Archive,
+    asked: Asked,
+    tables: Sequence[str],
+    base: BaseDirectory | None,
+    xid: int | None,
+) -> tuple[list[Change], Database, int]:
+    """Return the changes of the source's range, and the exit code: 1 if some are missing."""
     plan, source = planned(archive, base), archive.source
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
@@ -208,23 +218,24 @@ def _changes(
         archive.files, plan, history, database, base, on_problem=archive.on_problem
     )
     found = reader.read(tables, start, end)
-    if cut_off := reader.cut_off(start, end):
-        shown = ", ".join(map(str, cut_off[:XIDS_SHOWN])) + (", …" if cut_off[XIDS_SHOWN:] else "")
-        click.echo(
-            f"walkeeper: {len(cut_off)} transactions that were committed here began before "
-            f"{'this WAL' if base is None else 'the base backup'}; what they changed there is "
-            f"missing: {shown}",
-            err=True,
-        )
-    if unnamed := reader.unnamed(start):
-        shown = ", ".join("/".join(map(str, file)) for file in unnamed[:XIDS_SHOWN])
-        click.echo(
-            f"walkeeper: the relations of {len(unnamed)} changed files are unknown; the changes of "
-            "tables among them are missing. Name a base backup with --base. The files: "
-            f"{shown}{', …' if unnamed[XIDS_SHOWN:] else ''}",
-            err=True,
-        )
-    return found, database
+    ends = (source.end_lsn, source.end_time)
+    if not history.is_whole and ends != (None, None):
+        place = Lsn(history.end_lsn)
+        tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
+    others = asked.database is None and not tables
+    missing = reader.undescribed(start, end, xid=xid, others=others)
+    _tell_of(missing)
+    return found, database, int(bool(missing) and not asked.allows_missing)
+
+
+def _tell_of(missing: Sequence[Undescribed]) -> None:
+    """Name on stderr what the changes lack: a line for each kind and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        groups.setdefault((each.kind, each.reason), []).append(each.place)
+    for (kind, reason), places in groups.items():
+        shown = ", ".join(places[:PLACES_SHOWN]) + (", …" if places[PLACES_SHOWN:] else "")
+        tell(f"walkeeper: warning: missing: {kind} {shown} ({len(places)} in all): {reason}")
 
 
 def changes(
@@ -235,8 +246,8 @@ def changes(
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:
         archive = Archive(source)
-        found, database = _changes(archive, asked, tables, opened_base(asked))
-        exit_code, name = archive.exit_code, database.name
+        found, database, missing = _changes(archive, asked, tables, opened_base(asked), xid)
+        exit_code, name = archive.exit_code or missing, database.name
     wanted = [_condition(text) for text in where]
     found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
     made = pa.Table.from_batches(batches(found, name), SCHEMA)
@@ -244,10 +255,10 @@ def changes(
         if asked.written_as == "parquet":
             parquet.write_table(made, file)
         elif asked.written_as == "json":
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in documents(found))
+            file.writelines(json_text(row) + "\n" for row in documents(found))
         else:
             file.writelines(line + "\n" for line in change_lines(found))
-    click.echo(f"walkeeper: {len(found)} changes", err=True)
+    tell(f"walkeeper: {len(found)} changes")
     return exit_code
 
 
@@ -264,27 +275,31 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
     base = opened_base(asked)
-    found, database = _changes(archive, asked, tables, base)
+    found, database, missing = _changes(archive, asked, tables, base, xid)
     found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
         # Just before the commit that truncated; what else it did is undone already.
         past = TableAt.open(
-            source.path, planned(archive, base), qualified(change.table),
+            source.path, planned(archive, base), _name_of(change.table),
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
             on_problem=archive.on_problem,
         )  # fmt: skip
         rows = past.for_sql(past.whole())
-        partly.extend([change] if coverage_of(rows) != COMPLETE else [])
+        partly.extend([] if has_all(coverage_of(rows)) else [change])
         return rows
 
     with written(asked, binary=False) as file:
         file.writelines(line + "\n" for line in undo_lines(found, rows_before))
     lost = not_undone(found) + len(partly)
     text = f"walkeeper: {len(found) - lost} changes can be undone"
-    click.echo(text + (f", {lost} cannot: see the comments" if lost else ""), err=True)
-    return archive.exit_code or int(lost > 0)
+    tell(text + (f", {lost} cannot: see the comments" if lost else ""))
+    return archive.exit_code or missing or int(lost > 0)
+
+
+def _name_of(table: Table) -> str:
+    return f"{in_quotes(table.schema)}.{in_quotes(table.name)}"
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
@@ -309,10 +324,7 @@ def change_lines(found: Sequence[Change]) -> Iterator[str]:
     names = list(next(documents([_ANY]), {}))
     yield ",".join(names)
     for document in documents(found):
-        values = (
-            json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v
-            for v in document.values()
-        )
+        values = (json_text(v) if isinstance(v, dict) else v for v in document.values())
         yield csv_line(None if v is None else str(v) for v in values)
 
 

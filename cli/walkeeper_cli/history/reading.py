@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import click
-
 from walkeeper_cli.history.catalog import relation_names, write_catalog
 from walkeeper_cli.history.options import NameSource, Source
+from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.segment_index import Updated, update_index
@@ -67,7 +66,7 @@ class Archive:
         if problem not in self.problems:
             self.problems.append(problem)
             if problem.fatal:
-                click.echo(f"walkeeper: warning: {shown(problem)}", err=True)
+                tell(f"walkeeper: warning: {shown(problem)}")
 
     @property
     def read_each(self) -> ReadEach:

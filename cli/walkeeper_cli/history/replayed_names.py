@@ -13,7 +13,7 @@ from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.wal.sweep import OnProblem
 from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
-from walkeeper_replay.columns.written import quoted_name
+from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import refuse_before
 
@@ -56,7 +56,7 @@ def _shown(named: Named, owners: dict[tuple[int, int], Named], database: int) ->
     """As `history catalog` writes it."""
     if named.schema != _TOAST_SCHEMA:
         return ".".join(
-            part if _PLAIN.fullmatch(part) else quoted_name(part)
+            part if _PLAIN.fullmatch(part) else in_quotes(part)
             for part in (named.schema, named.name)
         )
     if named.kind == _INDEX:

@@ -91,5 +91,6 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
             catalog.types.multiranges[row["rngmultitypid"]] = row["rngtypid"]
     for row in rows(_KEYS):
         catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
-    catalog.finish()
+    catalog.schemas = schemas
+    catalog.finish(connection.info.server_version // 10000)
     return catalog

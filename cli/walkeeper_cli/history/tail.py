@@ -13,6 +13,7 @@ import click
 from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
+from walkeeper_history.printable import printable
 from walkeeper_history.tables import table
 
 
@@ -21,7 +22,7 @@ def tail(
 ) -> None:
     """Until it is interrupted."""
     for line in lines(archive, name, columns, as_json, lambda: time.sleep(interval_s)):
-        click.echo(line)
+        click.echo(printable(line))
 
 
 def lines(

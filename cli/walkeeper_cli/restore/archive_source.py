@@ -17,6 +17,7 @@ from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
 from walkeeper_cli.restore_guard import say
+from walkeeper_cli.standby_check import proof
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
 
@@ -43,7 +44,7 @@ class ArchivedWal:
     """`system_id` None: the only one that is there under this cluster's name."""
 
     def __init__(self, url: str, cluster: str, system_id: int | None) -> None:
-        self._url, self._cluster, self._system_id = url, cluster, system_id
+        self._url, self.cluster, self._system_id = url, cluster, system_id
         self._archive: Archive | None = None
 
     @property
@@ -51,7 +52,7 @@ class ArchivedWal:
         if self._archive is None:
             from walkeeper_archive.archive import open_archive
 
-            self._archive = open_archive(self._url, self._cluster, self._system_id)
+            self._archive = open_archive(self._url, self.cluster, self._system_id)
         return self._archive
 
     def fetch(self, name: str, path: str) -> bool:
@@ -94,14 +95,22 @@ class _NotThere(Exception):
 class ArchiveAlone:
     """One request to an archive without safekeepers."""
 
-    def __init__(self, source: ArchivedWal, *, partial: bool, min_lsn: Lsn) -> None:
+    def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
+        """`key`: the spool's, of the command line."""
         self._source, self._partial, self._min_lsn = source, partial, min_lsn
+        self._key = key
 
     def run(self, name: str, path: str, wait_s: float) -> str:
         """`found` or `absent`; blocks until the archive has answered."""
         if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         remove_leftovers(path)
+        if proof.is_owed(self._key):
+            from walkeeper_cli.standby_check import checking
+            from walkeeper_cli.standby_check.restored_standby import prove
+
+            where = checking.ArchiveAlone(self._source, self._source.cluster)
+            prove(where, self._key, name=name, wait_s=wait_s)
         return until_known(name, wait_s, lambda: self._ask(name, path))
 
     def _ask(self, name: str, path: str) -> str | Unknown:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from walkeeper_cli.restore import spool
 from walkeeper_cli.restore_guard import SEGMENT_DIGITS, is_wal_name, say
+from walkeeper_cli.standby_check import proof
 
 
 def run(words: list[str]) -> str:
@@ -22,7 +23,10 @@ def run(words: list[str]) -> str:
 def _was_fetched_ahead(words: list[str]) -> bool:
     if len(words) < 3 or not is_wal_name(words[-2]) or len(words[-2]) != SEGMENT_DIGITS:
         return False
-    return spool.take(words[-2], words[-1], spool.key_of(words[:-2]), spool.system_id())
+    key = spool.key_of(words[:-2])
+    if proof.is_owed(key):  # what lies there was fetched for an earlier start of this server
+        return False
+    return spool.take(words[-2], words[-1], key, spool.system_id())
 
 
 def _from_the_start(words: list[str]) -> str:

@@ -2,31 +2,25 @@
 
     Restore(…).run(name, path) -> "found" | "absent"        or raises: not known, and it will not be
 
-Every round asks all safekeepers, each in a thread of its own, so that one that does not answer
-costs nothing where the others suffice. What cannot be known is asked again: without limit for a
-standby, else for `wait_s`; every 10 s the server's log is told why. `verdict` decides, and the
+Every round asks all safekeepers (asking.py). What cannot be known is asked again: without limit for
+a standby, else for `wait_s`; every 10 s the server's log is told why. `verdict` decides, and the
 archive, where there is one, has its say before anything is called absent.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from typing import TypeVar
+from dataclasses import dataclass
 
 from walkeeper_cli.restore import prefetching, restored_server, spool
 from walkeeper_cli.restore.archive_source import WalSource
+from walkeeper_cli.restore.asking import ROUND_TIMEOUT_S, Round, asked_at_once
 from walkeeper_cli.restore.missing import missing
 from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.restored_server import NotLearned
 from walkeeper_cli.restore.safekeeper import (
     Rejected,
-    Safekeeper,
     Unreachable,
     fetch,
     timeline_history,
@@ -45,15 +39,12 @@ from walkeeper_cli.restore.verdict import (
     members_of,
 )
 from walkeeper_cli.restore_guard import say
-from walkeeper_common.addresses import Address, shown_address
+from walkeeper_cli.standby_check import proof
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.wire.messages import AcceptorGreeting, RejectCode
 
-ROUND_TIMEOUT_S = 5.0
-WRONG = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG)
 WAL_FILE = re.compile(r"[0-9A-F]{24}|[0-9A-F]{8}\.history")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +58,6 @@ class Settings:
     min_lsn: Lsn = ZERO_LSN
     prefetch: int = 0
     archive: WalSource | None = None
-
-
-@dataclass(slots=True)
-class _Round:
-    """What the safekeepers said this time, as it comes in."""
-
-    greetings: dict[int, AcceptorGreeting] = field(default_factory=dict)
-    connections: dict[int, Safekeeper] = field(default_factory=dict)
-    errors: dict[int, WalkeeperError] = field(default_factory=dict)
-
-    def close(self) -> None:
-        for connection in self.connections.values():
-            connection.close()
 
 
 class Restore:
@@ -97,12 +75,28 @@ class Restore:
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
         remove_leftovers(path)
+        if proof.is_owed(self._key):
+            self._prove(name)
         return until_known(name, self._settings.wait_s, lambda: ask(name, path))
+
+    def _prove(self, name: str) -> None:
+        """Once a start of the server (R23). Refused if its WAL is another branch."""
+        from walkeeper_cli.standby_check.checking import Where
+        from walkeeper_cli.standby_check.restored_standby import prove
+
+        settings = self._settings
+        source = settings.archive
+        archive = None if source is None else lambda _: source
+        where = Where(settings.safekeepers, settings.cluster, archive)
+        prove(where, self._key, name=name, wait_s=settings.wait_s)
+
+    def _round(self) -> Round:
+        return Round(self._settings.safekeepers, self._settings.cluster, self._system_id)
 
     # Segments
 
     def _segment(self, name: str, path: str) -> str | Unknown:
-        round_ = _Round()
+        round_ = self._round()
         try:
             verdict = self._judged(name, round_)
             match verdict:
@@ -124,10 +118,10 @@ class Restore:
         finally:
             round_.close()
 
-    def _judged(self, name: str, round_: _Round) -> Verdict:
+    def _judged(self, name: str, round_: Round) -> Verdict:
         """As soon as an answer is final; Unknown when everybody has had the time."""
         verdict: Verdict = Unknown("no safekeeper answered")
-        for _ in self._greeted(round_):
+        for _ in round_.greeted():
             verdict = judge_segment(
                 name,
                 round_.greetings,
@@ -136,38 +130,9 @@ class Restore:
             )
             if not isinstance(verdict, Unknown):
                 return verdict
-        return _with_errors(verdict, round_)
+        return round_.with_errors(verdict)
 
-    def _greeted(self, round_: _Round) -> Iterator[None]:
-        """Once for each safekeeper that has answered, well or not."""
-
-        def greet(address: Address) -> tuple[Safekeeper, AcceptorGreeting]:
-            connection = Safekeeper(address, ROUND_TIMEOUT_S)
-            return connection, connection.greet(self._settings.cluster)
-
-        for place, answer in _asked_at_once(self._settings.safekeepers, greet):
-            if isinstance(answer, WalkeeperError):
-                round_.errors[place] = answer
-                self._check_cluster(round_)
-                continue
-            round_.connections[place], round_.greetings[place] = answer
-            configuration = configuration_of(round_.greetings)
-            ours = self._system_id
-            if configuration is not None and ours not in (None, configuration.system_id):
-                raise Misconfigured(
-                    f"the log belongs to the PostgreSQL cluster with system identifier "
-                    f"{configuration.system_id}, this server has {ours}: check --safekeepers "
-                    "and --cluster"
-                )
-            yield
-
-    def _check_cluster(self, round_: _Round) -> None:
-        """Everybody who is asked knows no such log: no waiting will change that."""
-        wrong = [e for e in round_.errors.values() if isinstance(e, Rejected) and e.code in WRONG]
-        if len(wrong) == len(self._settings.safekeepers):
-            raise Misconfigured(str(wrong[0]))
-
-    def _whole(self, name: str, path: str, found: Whole, round_: _Round) -> str:
+    def _whole(self, name: str, path: str, found: Whole, round_: Round) -> str:
         source = self._fetch(path, found, round_, found.end_lsn - found.begin_lsn)
         if self._settings.prefetch and (self._standby or restored_server.is_recovering()):
             spool.remove(path)
@@ -176,7 +141,7 @@ class Restore:
             prefetching.start(folder, name, round_.connections[source], log, ahead)
         return "found"
 
-    def _fetch(self, path: str, found: Whole | Part, round_: _Round, size: int) -> int:
+    def _fetch(self, path: str, found: Whole | Part, round_: Round, size: int) -> int:
         """Whose it is now; the next one is asked when one fails."""
         for last, place in enumerate(found.sources, 1 - len(found.sources)):
             try:
@@ -189,7 +154,7 @@ class Restore:
                     raise
         raise AssertionError(f"{found=} has no source")
 
-    def _part(self, name: str, path: str, found: Part, round_: _Round) -> str:
+    def _part(self, name: str, path: str, found: Part, round_: Round) -> str:
         spool.remove(path)
         if not self._settings.partial:
             return "absent"
@@ -218,14 +183,14 @@ class Restore:
     def _history(self, name: str, path: str) -> str | Unknown:
         """Found if anybody has it; absent if a vote quorum of the members has none."""
         spool.remove(path)
-        timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, _Round()
+        timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, self._round()
         without: set[int] = set()
 
         def ask(address: Address) -> bytes | None:
             return timeline_history(address, settings.cluster, timeline, ROUND_TIMEOUT_S)
 
         try:
-            for place, answer in _asked_at_once(settings.safekeepers, ask):
+            for place, answer in asked_at_once(settings.safekeepers, ask):
                 if isinstance(answer, bytes):
                     with placing(path) as temporary, open(temporary, "wb") as file:
                         file.write(answer)
@@ -236,7 +201,7 @@ class Restore:
                     round_.errors[place] = answer
             if self._from_archive(name, path):
                 return "found"
-            for _ in self._greeted(round_):
+            for _ in round_.greeted():
                 pass
             return self._history_is_absent(without, round_)
         except _ArchiveUnknown as error:
@@ -244,13 +209,13 @@ class Restore:
         finally:
             round_.close()
 
-    def _history_is_absent(self, without: set[int], round_: _Round) -> str | Unknown:
+    def _history_is_absent(self, without: set[int], round_: Round) -> str | Unknown:
         counted = {place: g for place, g in round_.greetings.items() if place in without}
         configuration = configuration_of(round_.greetings)
         if configuration is None:
-            return _with_errors(Unknown("no safekeeper answered with a log"), round_)
+            return round_.with_errors(Unknown("no safekeeper answered with a log"))
         missing = lacking(members_of(counted, configuration), configuration)
-        return "absent" if missing is None else _with_errors(Unknown(missing), round_)
+        return "absent" if missing is None else round_.with_errors(Unknown(missing))
 
     def _from_archive(self, name: str, path: str) -> bool:
         archive = self._settings.archive
@@ -275,33 +240,3 @@ class _NotArchived(Exception):
 
 class _ArchiveUnknown(WalkeeperError):
     """The archive did not say."""
-
-
-def _with_errors(verdict: Verdict, round_: _Round) -> Unknown:
-    assert isinstance(verdict, Unknown), f"{verdict=}"
-    texts = [verdict.text, *(str(error) for error in round_.errors.values())]
-    return Unknown("; ".join(texts), verdict.reach_lsn)
-
-
-def _asked_at_once(
-    addresses: Sequence[Address], ask: Callable[[Address], T]
-) -> Iterator[tuple[int, T | WalkeeperError]]:
-    """(place, answer) in the order in which they come, those that come in time."""
-    answers: SimpleQueue[tuple[int, T | WalkeeperError]] = SimpleQueue()
-
-    def run(place: int, address: Address) -> None:
-        try:
-            answers.put((place, ask(address)))
-        except WalkeeperError as error:
-            answers.put((place, error))
-        except Exception as error:
-            answers.put((place, Unreachable(f"{shown_address(address)}: {error!r}")))
-
-    for place, address in enumerate(addresses):
-        threading.Thread(target=run, args=(place, address), daemon=True).start()
-    deadline_s = time.monotonic() + 2 * ROUND_TIMEOUT_S
-    for _ in addresses:
-        try:
-            yield answers.get(timeout=max(deadline_s - time.monotonic(), 0.01))
-        except Empty:
-            return

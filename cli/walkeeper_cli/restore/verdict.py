@@ -115,7 +115,7 @@ def lacking(members: Mapping[str, object], configuration: Configuration) -> str 
     )
 
 
-def _log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
+def log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
     return greeting.history[-1].ballot, greeting.flush_lsn
 
 
@@ -148,7 +148,7 @@ def judge_segment(
     members = members_of(greetings, configuration)
     if text := lacking(members, configuration):
         return Unknown(text)
-    donor = max(members.values(), key=_log_order)
+    donor = max(members.values(), key=log_order)
     reach_lsn = donor.record_lsn if reach_lsn is None else min(reach_lsn, donor.record_lsn)
     commit_lsn = max(member.commit_lsn for member in members.values())
     if commit_lsn < max(reach_lsn, min_lsn):

@@ -30,7 +30,7 @@ of a record that an XLP_FIRST_IS_OVERWRITE_CONTRECORD page has cut off (wal_stor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -171,24 +171,29 @@ def scan(
 
 def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
     """Whether a commit or a checkpoint record lies whole and valid in this page. Never raises."""
+    return any(
+        (rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS)
+        or (rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS)
+        for rmid, info in whole_records(page_lsn, page)
+    )
+
+
+def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """Yield (resource manager, info) of each record that lies whole and valid in this page."""
     view = memoryview(page)
     if len(view) < LONG_HEADER_BYTES or (header := page_header(view)).page_lsn != page_lsn:
-        return False
+        return
     offset = LONG_HEADER_BYTES if header.info & LONG_HEADER else SHORT_HEADER_BYTES
     offset += aligned(header.rem_len) if header.continues_record else 0
     while offset + RECORD_HEADER_BYTES <= len(view):
         tot_len, _, _, info, rmid, crc = RECORD_HEADER.unpack_from(view, offset)
         end = offset + tot_len
         if not offset + RECORD_HEADER_BYTES <= end <= len(view):
-            return False
+            return
         if crc32c(view[offset : offset + 20], crc32c(view[offset + 24 : end])) != crc:
-            return False
-        if rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS:
-            return True
-        if rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS:
-            return True
+            return
+        yield rmid, info
         offset = aligned(end)
-    return False
 
 
 class _Stop(Exception):

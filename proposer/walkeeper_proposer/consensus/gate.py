@@ -21,10 +21,13 @@ OVERWRITE_CONTRECORD_SINCE = {13: 130005, 14: 140001}
 # Before PostgreSQL 16 pg_rewind takes the new primary's timeline from its control file, which
 # has the old one until the first checkpoint after the promotion. No --write-recovery-conf: the new
 # primary would feed this server, which could then be ahead of the log.
+# pg_rewind takes two timelines with one number for the same one (R23). Only bytes can tell them
+# apart.
 REWIND = (
-    "stop this server, run CHECKPOINT on the new primary, then pg_rewind "
+    "stop this server and ask `walkeeper standby-check -D ITS_DATA_DIRECTORY`; if it names "
+    "pg_rewind, run CHECKPOINT on the new primary, then pg_rewind "
     "--target-pgdata=ITS_DATA_DIRECTORY --source-server='THE NEW PRIMARY' (with -c if WAL is "
-    "missing here), or rebuild it with pg_basebackup; then start it as a standby of a safekeeper"
+    "missing here), else rebuild it with pg_basebackup; then start it as a standby of a safekeeper"
 )
 
 
@@ -59,11 +62,19 @@ class Waivers:
 def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
     """Why this primary may not write this log, and what to do; None: compare bytes, then stream."""
     return (
+        refusal_at_sight(primary, log, waivers)
+        or lost_wal(primary, log)
+        or _sealed(primary, log, waivers)
+    )
+
+
+def refusal_at_sight(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
+    """Return why no bytes need to be compared, or None."""
+    return (
         _another_cluster(primary, log.configuration)
         or _unfit(primary, waivers)
         or _another_branch(primary, log)
-        or _another_position(primary, log)
-        or _sealed(primary, log, waivers)
+        or (_left_out(primary, log) if primary.timeline > log.timeline else None)
     )
 
 
@@ -108,17 +119,19 @@ def _unfit(primary: PrimaryIdentity, waivers: Waivers) -> str | None:
     return None
 
 
-def _another_position(primary: PrimaryIdentity, log: LogEnd) -> str | None:
-    if primary.timeline > log.timeline:
-        return _left_out(primary, log)
-    if primary.flush_lsn < log.record_lsn:
-        lost = log.record_lsn - primary.flush_lsn
-        return (
-            f"the primary's WAL ends at {primary.flush_lsn}, the log at {log.record_lsn}: this "
-            f"primary lost {lost} bytes that may have been acknowledged; restore it from the "
-            "safekeepers"
-        )
-    return None
+def lost_wal(primary: PrimaryIdentity, log: LogEnd) -> str | None:
+    """Return what a primary on the log's timeline lacks, or None.
+
+    With equal numbers it may as well be another branch (R23), so bytes are compared before this
+    is said.
+    """
+    if primary.timeline != log.timeline or primary.flush_lsn >= log.record_lsn:
+        return None
+    lost = log.record_lsn - primary.flush_lsn
+    return (
+        f"the primary's WAL ends at {primary.flush_lsn}, the log at {log.record_lsn}: this primary "
+        f"lost {lost} bytes that may have been acknowledged; restore it from the safekeepers"
+    )
 
 
 def _another_branch(primary: PrimaryIdentity, log: LogEnd) -> str | None:

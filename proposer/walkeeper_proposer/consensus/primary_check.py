@@ -167,6 +167,8 @@ class PrimaryCheck:
         self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
         self.verdict: Verdict | None = None
         self.text = ""
+        # With equal timelines, said only of a server whose bytes are the log's (R23).
+        self._lost = gate.lost_wal(primary, log)
         self._held = held
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
@@ -175,9 +177,12 @@ class PrimaryCheck:
         self._read_end_lsn = scope.end_lsn  # of the read of the primary that is under way
 
     def start(self) -> list[Effect]:
-        refusal = gate.refusal(self.primary, self.log, self.waivers)
+        ask = gate.refusal if self._lost is None else gate.refusal_at_sight
+        refusal = ask(self.primary, self.log, self.waivers)
         if refusal is not None:
             return self._refuse(refusal)
+        if self._lost is not None:
+            return self._compare_what_is_left(self._lost)
         effects: list[Effect] = []
         warning = gate.warning(self.primary, self.log)
         if warning is not None:
@@ -191,6 +196,15 @@ class PrimaryCheck:
             return effects
         segment = self.scope.end_lsn.round_down(self._segment_bytes)
         return effects + self._compare(segment - self._segment_bytes, self.scope.end_lsn)
+
+    def _compare_what_is_left(self, lost: str) -> list[Effect]:
+        """Up to where the primary's WAL ends. It is refused in any case; the question is why."""
+        end_lsn = min(self.scope.end_lsn, self.primary.flush_lsn)
+        first_lsn = max(self.scope.first_lsn, self.log.configuration.creation_lsn)
+        segment_lsn = Lsn(max(0, end_lsn - 1)).round_down(self._segment_bytes)
+        if max(first_lsn, segment_lsn) >= end_lsn:
+            return self._refuse(lost)
+        return self._compare(segment_lsn, end_lsn)
 
     def _compare(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Effect]:
         if end_lsn <= self.scope.first_lsn and self.scope.older is not None:
@@ -256,15 +270,24 @@ class PrimaryCheck:
             feed()
             effects = more()
         except Different as error:
-            return self._refuse(
-                f"{error} (timeline {self.primary.timeline}): this server's WAL is another branch; "
-                "restore it from the safekeepers, or point --dsn at the right primary"
-            )
+            return self._refuse(f"{error}: {self._another_branch()}")
         if self._comparison.is_done:
             return self._compared()
         return effects
 
+    def _another_branch(self) -> str:
+        timeline, right = self.primary.timeline, "or point --dsn at the right primary"
+        if timeline != self.log.timeline:
+            return f"this server's WAL is another branch; rebuild it with pg_basebackup, {right}"
+        return (
+            f"this server's WAL is another branch with the same number, timeline {timeline}; "
+            "rebuild it with pg_basebackup (pg_rewind sees equal numbers and does nothing), "
+            f"{right}"
+        )
+
     def _compared(self) -> list[Effect]:
+        if self._lost is not None:
+            return self._refuse(self._lost)
         begin_lsn = self._comparison.begin_lsn
         if self._comparison.is_telling or begin_lsn <= self.log.configuration.creation_lsn:
             self.verdict = Verdict.PASSED
@@ -286,6 +309,8 @@ class PrimaryCheck:
         if not removed:
             self.verdict, self.text = Verdict.UNKNOWN, text
             return []
+        if self._lost is not None:
+            return self._refuse(self._lost)
         kept_lsn = self.scope.end_lsn.round_down(self._segment_bytes)
         if begin_lsn >= kept_lsn or self._comparison.end_lsn < self.scope.end_lsn:
             return self._removed(begin_lsn)

@@ -2,8 +2,8 @@
 
 Structure (pages, record headers, block references) is the same from 13 to 18. What varies is the
 numbering of a page image's flags (13 and 14 against 15 and later), some names of records, and
-some contents. WAL of an unknown magic is decoded by structure alone, its records named by number,
-as pg_waldump names what it does not know. Sources: xlog_internal.h, xlogrecord.h, rmgrlist.h and
+some contents. WAL of an unknown magic is refused by name: what it says would be read by another
+version's rules, without an error. Sources: xlog_internal.h, xlogrecord.h, rmgrlist.h and
 rmgrdesc/*.c of each version; the numbers do not change within a major version.
 """
 
@@ -20,7 +20,7 @@ RMGR_NAMES = (
 RMGR_IDS = {name: number for number, name in enumerate(RMGR_NAMES)}
 RMGR_CUSTOM_MIN = 128  # extensions' own, since 15
 MAJORS = {0xD106: 13, 0xD10D: 14, 0xD110: 15, 0xD113: 16, 0xD116: 17, 0xD118: 18}
-PG_NEWEST = 18
+SUPPORTED = ", ".join(f"{magic:04X} ({major})" for magic, major in MAJORS.items())
 
 # High nibble of info → name, per resource manager, as rm_identify() gives it in PostgreSQL 15.
 _NAMES: dict[str, dict[int, str]] = {
@@ -107,15 +107,11 @@ _OTHER_NAMES[18] = _OTHER_NAMES[17]
 
 @dataclass(frozen=True, slots=True)
 class WalVersion:
-    """The format of one major version; `major` None if the magic is not known."""
+    """The format of one major version."""
 
     magic: int
-    major: int | None
-
-    @property
-    def layout(self) -> int:
-        """The version whose contents and flags to go by; the newest for an unknown magic."""
-        return self.major or PG_NEWEST
+    layout: int
+    """The major version, whose contents and flags to go by."""
 
     @property
     def image_compressed_mask(self) -> int:
@@ -135,11 +131,17 @@ class WalVersion:
 
     def record_names(self) -> tuple[str, ...]:
         """4096 names, at rmgr id * 16 + kind; the kind is that of `record_kind`."""
-        return _record_names(self.major)
+        return _record_names(self.layout)
 
 
-def version_of(magic: int) -> WalVersion:
-    return WalVersion(magic, MAJORS.get(magic))
+def version_of(magic: int) -> WalVersion | None:
+    """Return the version, or None for a magic that this program does not know."""
+    return WalVersion(magic, MAJORS[magic]) if magic in MAJORS else None
+
+
+def unknown_magic(magic: int) -> str:
+    """Return why WAL with this page magic is not read."""
+    return f"its page magic is {magic:04X}; WAL of PostgreSQL is read with {SUPPORTED} only"
 
 
 @cache
@@ -150,12 +152,10 @@ def rmgr_names() -> tuple[str, ...]:
 
 
 @cache
-def _record_names(major: int | None) -> tuple[str, ...]:
+def _record_names(major: int) -> tuple[str, ...]:
     names: list[str] = []
     for rmgr in rmgr_names():
-        known: dict[int, str | None] = {}
-        if major is not None:
-            known = {**_NAMES.get(rmgr, {}), **_OTHER_NAMES.get(major, {}).get(rmgr, {})}
+        known = {**_NAMES.get(rmgr, {}), **_OTHER_NAMES.get(major, {}).get(rmgr, {})}
         for kind in range(16):
             names.append(known.get(kind << 4) or f"UNKNOWN ({kind << 4:x})")
     return tuple(names)

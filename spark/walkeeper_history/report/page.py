@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from html import escape
+from html import escape as escape_html
 from importlib.resources import files as package_files
 
 import numpy as np
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_history.printable import printable
 from walkeeper_history.records.segment import Column
 from walkeeper_history.report.charts import Bar, iec, share, stacked
 from walkeeper_history.report.data import ReportData
@@ -30,6 +31,11 @@ SPACINGS_S = (60, 300, 600, 900, 1800, 3600)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 Cells = Iterable[str]
+
+
+def escape(text: str) -> str:
+    """Return text that is neither HTML nor unprintable."""
+    return escape_html(printable(text))
 
 
 def render(data: ReportData, *, title: str, names: RelationNames) -> str:

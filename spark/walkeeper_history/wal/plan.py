@@ -11,14 +11,14 @@ off records outside of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
 from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
 from walkeeper_history.errors import LOGICAL_LOG, DamagedWal, HistoryError
-from walkeeper_history.records.versions import MAJORS
+from walkeeper_history.records.versions import MAJORS, unknown_magic
 from walkeeper_history.records.walk import RECORD_BYTES_MAX
 from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
 from walkeeper_history.wal.entry_files import holds_entries
@@ -90,13 +90,45 @@ class Plan:
         return replace(self, segments=self.segments[begin:end], behind=behind, before=before)
 
     def within(self, begin_lsn: int, end_lsn: int) -> Plan | None:
-        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any."""
+        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any.
+
+        A gap that the range begins in is with the first segment, one behind the range with none.
+        """
         cut = tuple(
             replace(s, begin_lsn=max(begin_lsn, s.begin_lsn), end_lsn=min(end_lsn, s.end_lsn))
             for s in self.segments
         )
         wanted = [n for n, segment in enumerate(cut) if segment.begin_lsn < segment.end_lsn]
-        return replace(self, segments=cut).part(wanted[0], wanted[-1] + 1) if wanted else None
+        if not wanted:
+            return None
+        part = replace(self, segments=cut).part(wanted[0], wanted[-1] + 1)
+        before = [each for segment in self.segments[: wanted[0]] for each in segment.problems]
+        carried = tuple(each for each in before if each.end_lsn is None or each.end_lsn > begin_lsn)
+        first, *others = part.segments
+        kept = (replace(first, problems=carried + first.problems), *others)
+        return replace(part, segments=tuple(map(_up_to(end_lsn), kept)))
+
+    def gaps(self, begin_lsn: int, end_lsn: int) -> list[Problem]:
+        """Return what is missing of a range."""
+        every = (each for segment in self.segments for each in segment.problems if each.fatal)
+        return [
+            each
+            for each in every
+            if each.start_lsn is not None
+            and each.end_lsn is not None
+            and each.start_lsn < end_lsn
+            and each.end_lsn > begin_lsn
+        ]
+
+
+def _up_to(end_lsn: int) -> Callable[[PlannedSegment], PlannedSegment]:
+    """Return what takes the gaps behind a range out of a segment."""
+
+    def cut(segment: PlannedSegment) -> PlannedSegment:
+        kept = (p for p in segment.problems if not p.fatal or (p.start_lsn or 0) < end_lsn)
+        return replace(segment, problems=tuple(kept))
+
+    return cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +137,7 @@ class _Cluster:
 
     segment_bytes: int
     system_id: int
+    magic: int
 
 
 def list_archive(files: WalFiles) -> list[ArchivedFile]:
@@ -145,12 +178,12 @@ def make_plan(
         )
         for first, file, limit in chosen
     )  # fmt: skip
+    planned = _with_problems(planned, problems, files)
     whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
     part = whole.within(begin, end)
     if part is None:
         raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
-    found = _with_problems(part.segments, problems, files)
-    return replace(part, segments=found, before=())
+    return replace(part, before=())
 
 
 def _path_to(
@@ -189,7 +222,10 @@ def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
     if not votes:
         shown = files.shown(segments[0].path)
         raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
-    return votes.most_common(1)[0][0]
+    found = votes.most_common(1)[0][0]
+    if found.magic not in MAJORS:
+        raise HistoryError(f"{files.shown('')}: {unknown_magic(found.magic)}")
+    return found
 
 
 def _votes(
@@ -205,12 +241,11 @@ def _votes(
         if len(front) < LONG_HEADER_BYTES:
             continue
         header = page_header(front)
-        known = header.magic in MAJORS or header.magic >> 8 == 0xD1
-        if not known or not header.info & LONG_HEADER:
+        if header.magic >> 8 != 0xD1 or not header.info & LONG_HEADER:
             continue
         if header.system_id is None or not is_segment_size(header.segment_bytes or 0):
             continue
-        votes[_Cluster(header.segment_bytes or 0, header.system_id)] += 1
+        votes[_Cluster(header.segment_bytes or 0, header.system_id, header.magic)] += 1
     return votes
 
 

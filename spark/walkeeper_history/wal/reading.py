@@ -37,7 +37,7 @@ from walkeeper_history.records.segment import (
     page_offset,
     payload_bytes,
 )
-from walkeeper_history.records.versions import WalVersion, version_of
+from walkeeper_history.records.versions import WalVersion, unknown_magic, version_of
 from walkeeper_history.records.walk import (
     RMGR_XLOG,
     XLOG_SWITCH,
@@ -179,7 +179,11 @@ class Reading:
         pages = self._pages(loaded)
         if pages is None:
             return
-        self._version = self.summary.version = version_of(pages.magic)
+        version = version_of(pages.magic)
+        if version is None:
+            self._report(segment.first_lsn, self._behind(), unknown_magic(pages.magic))
+            return
+        self._version = self.summary.version = version
         self._held = loaded.held
         self._end = self._held
         if segment.end_lsn < segment.first_lsn + segment.segment_bytes:

@@ -25,6 +25,7 @@ from walkeeper_history.records.segment import (
     payload_bytes,
     whole_pages,
 )
+from walkeeper_history.records.versions import MAJORS, unknown_magic
 from walkeeper_history.wal.plan import PlannedSegment
 from walkeeper_history.wal.wal_files import WalFiles
 
@@ -100,7 +101,9 @@ def _pieces(
             yield _Piece(reason=f"{shown} is cut off", at_end=True)
             return
         if not pages.count or not pages.good[0] or pages.magic != magic:
-            yield _Piece(reason=f"{shown} does not start with WAL of its place")
+            is_known = not pages.count or not pages.good[0] or pages.magic in MAJORS
+            why = " does not start with WAL of its place"
+            yield _Piece(reason=shown + (why if is_known else f": {unknown_magic(pages.magic)}"))
             return
         if pages.overwrites[0]:
             yield _Piece(overwritten=True, complete=True)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walkeeper_history.errors import HistoryError
+from walkeeper_replay.catalogs.shown_names import Owned, shown_names
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.database_text import codec_of
 from walkeeper_replay.text.value_text import Field, Printer, Type, Types, builtin_types
+from walkeeper_replay.tuples.toast import unpacked
 
 KINDS_WITH_ROWS = ("r", "m", "t")
 FIRST_NORMAL_OID = 16384
@@ -107,12 +109,14 @@ class Catalog:
     classes: dict[int, Class] = field(default_factory=dict)
     attributes: dict[int, list[Attribute]] = field(default_factory=dict)
     types: Types = field(default_factory=builtin_types)
+    schemas: dict[int, str] = field(default_factory=dict)
+    """Those that are known; what initdb makes has its usual name."""
     keys: dict[int, list[int]] = field(default_factory=dict)
     """By table: the numbers of its primary key's columns."""
 
     @property
     def printer(self) -> Printer:
-        return Printer(self.types, codec_of(self.database.encoding))
+        return Printer(self.types, codec_of(self.database.encoding), unpacked)
 
     def file_of(self, found: Class) -> Relation:
         space = found.tablespace or self.database.tablespace
@@ -168,8 +172,10 @@ class Catalog:
             self.file_of(toast) if toast is not None else None, key,
         )  # fmt: skip
 
-    def finish(self) -> None:
-        """Composite types get their columns, once all attributes are there."""
+    def finish(self, major: int) -> None:
+        """Give composite types their columns, and OIDs their names, once all rows are there."""
+        owned = [Owned(c.oid, c.schema, c.name) for c in self.classes.values()]
+        self.types.names = shown_names(owned, self.types, _BUILTIN_SCHEMAS | self.schemas, major)
         for found in self.classes.values():
             if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
                 own = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)

@@ -182,7 +182,8 @@ class CatalogHistory:
             return found[0]
         shown = ", ".join(sorted(d.name for d in known))
         what = f"no database {name}" if name is not None else "name one database"
-        raise HistoryError(f"{what}; known at this LSN: {shown}")
+        nothing = "none (give a base backup, or an earlier part of the WAL)"
+        raise HistoryError(f"{what}; known at this LSN: {shown or nothing}")
 
     def _has_tables(self, lsn: int, database: Database) -> bool:
         return any(table.oid >= FIRST_NORMAL_OID for table in self.at(lsn, database).tables())
@@ -211,7 +212,8 @@ class CatalogHistory:
             if row["indisprimary"] and isinstance(row["indkey"], bytes):
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
-        catalog.finish()
+        catalog.schemas = schemas
+        catalog.finish(self.major)
         return catalog
 
     def names(self) -> dict[Relation, list[Named]]:

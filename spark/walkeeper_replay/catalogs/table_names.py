@@ -25,6 +25,11 @@ def meant(text: str, known: Sequence[Known]) -> list[Known]:
     return [k for k in known if str(k[2]) == text]
 
 
+def in_quotes(part: str) -> str:
+    """Return a part of a name so that `meant` takes it exactly. SQL: see written.quoted_name."""
+    return '"' + part.replace('"', '""') + '"'
+
+
 def _meanings(text: str) -> Iterator[tuple[str | None, str]]:
     """(schema, table), the likeliest first."""
     if parts := _QUOTED.fullmatch(text):

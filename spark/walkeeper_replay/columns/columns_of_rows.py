@@ -11,6 +11,7 @@ database's encoding, or a timestamp beyond Arrow's, is null and counted in `unre
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ UNREADABLE = (
 )
 
 
+AS_OIDS = "names (of regclass, regtype and their like) as OIDs, not being known"
+
+
 def arrow_type(oid: int) -> Any:
     """Of a column of this type, domains looked through before."""
     if oid in _FIXED:
@@ -69,7 +73,7 @@ class RowColumns:
     """See the module."""
 
     def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
-        self.table, self._printer, self._fetch = table, printer, fetch
+        self.table, self._printer, self._fetch = table, printer.copy(), fetch
         self.unknown = 0
         self.as_bytes = 0
         """Values of a type that is not known."""
@@ -77,6 +81,9 @@ class RowColumns:
         """(row, column) of each of them, of the last call of `arrays`."""
         self.unreadable = 0
         self.unreadable_places: list[tuple[int, str]] = []
+        self.as_oids = 0
+        """Names of regclass and its like that are not known."""
+        self.as_oids_places: list[tuple[int, str]] = []
         self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
 
     @property
@@ -89,7 +96,7 @@ class RowColumns:
         found = deform(
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
         )
-        self.unknown_places, self.unreadable_places = [], []
+        self.unknown_places, self.unreadable_places, self.as_oids_places = [], [], []
         made: dict[str, Any] = {}
         for attribute, at in zip(attributes, found, strict=True):
             if attribute.name not in self._types:
@@ -120,6 +127,22 @@ class RowColumns:
         except UnknownText:
             return None
 
+    def _texts(self, name: str, oid: int, values: Iterable[bytes | None]) -> list[str | None]:
+        """Return a text for each value; note those with a name that is not known."""
+        if not self._printer.has_names(oid):
+            return [None if value is None else self._text(oid, value) for value in values]
+        texts: list[str | None] = []
+        for row, value in enumerate(values):
+            before = self._printer.as_oids
+            texts.append(None if value is None else self._text(oid, value))
+            if self._printer.as_oids != before:
+                self._note_oids(name, [row])
+        return texts
+
+    def _note_oids(self, name: str, rows: list[int]) -> None:
+        self.as_oids += len(rows)
+        self.as_oids_places += [(row, name) for row in rows]
+
     def _noted(self, name: str, array: Any, absent: Column) -> Any:
         """A column, of which those values are noted that are there and could not be said."""
         if array.null_count == np.count_nonzero(absent):
@@ -137,14 +160,15 @@ class RowColumns:
         if oid in _FIXED:
             dtype, type_ = _FIXED[oid]
             return self._noted(name, typed(raw.reshape(-1).view(dtype), type_, absent), absent)
-        if size == 4 and len(places) > 100:  # enums above all: few values, many rows
+        # Enums above all: few values, many rows.
+        if size == 4 and len(places) > 100 and not self._printer.has_names(oid):
             codes = raw.reshape(-1).view("<u4")
             unique, back = np.unique(codes, return_inverse=True)
             texts = [self._text(oid, int(code).to_bytes(4, "little")) for code in unique.tolist()]
             array = pa.array(texts, pa.string()).take(pa.array(back, mask=absent))
             return self._noted(name, array, absent)
         rows = zip(raw, absent.tolist(), strict=True)
-        texts = [None if a else self._text(oid, r.tobytes()) for r, a in rows]
+        texts = self._texts(name, oid, (None if a else r.tobytes() for r, a in rows))
         return self._noted(name, pa.array(texts, pa.string()), absent)
 
     def _varlena(self, name: str, data: Bytes, places: Column) -> Any:
@@ -183,7 +207,7 @@ class RowColumns:
                 return array
         spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), absent.tolist(), strict=True)
         raw = joined.tobytes()
-        texts = [None if a else self._text(oid, raw[b:e]) for b, e, a in spans]
+        texts = self._texts(name, oid, (None if a else raw[b:e] for b, e, a in spans))
         return self._noted(name, pa.array(texts, pa.string()), absent)
 
     def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
@@ -211,7 +235,10 @@ class RowColumns:
         elif oid == BYTEA:
             one = pa.array([value])
         else:
+            before = self._printer.as_oids
             one = pa.array([self._text(oid, value)], pa.string())
+            if self._printer.as_oids != before:
+                self._note_oids(attribute.name, np.flatnonzero(absent).tolist())
         if one.null_count:
             self.unreadable += int(absent.sum())
             lost = np.flatnonzero(absent).tolist()

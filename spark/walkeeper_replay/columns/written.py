@@ -2,6 +2,9 @@
 
 csv_lines(rows)              as COPY … (FORMAT csv, HEADER) writes them: null is empty, "" is not
 insert_lines(table, rows)    INSERTs, for psql
+
+Contract: a name or a value cannot leave its place in SQL. It holds no raw line end or control
+character, and means the same with standard_conforming_strings off. So psql finds no `\\!` in it.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from walkeeper_history.printable import UNPRINTABLE, printable
 from walkeeper_replay.catalogs.catalog import Table
 from walkeeper_replay.columns.arrow_text import rows_of_text
 
@@ -23,12 +27,27 @@ SESSION = (
 
 
 def quoted_name(name: str) -> str:
-    """Always quoted: no word list decides it."""
-    return '"' + name.replace('"', '""') + '"'
+    """Return a name in quotes, also where it needs none. An unprintable one becomes U&"…"."""
+    quoted = name.replace('"', '""')
+    if UNPRINTABLE.search(name) is None:
+        return f'"{quoted}"'
+    escaped = quoted.replace("\\", "\\\\")
+    return 'U&"' + UNPRINTABLE.sub(lambda m: f"\\{ord(m[0]):04X}", escaped) + '"'
 
 
 def literal(value: str | None) -> str:
-    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+    """Return a literal of SQL. A backslash or an unprintable character makes it E'…'."""
+    if value is None:
+        return "NULL"
+    quoted = value.replace("'", "''")
+    if "\\" not in value and UNPRINTABLE.search(value) is None:
+        return f"'{quoted}'"
+    return "E'" + printable(quoted.replace("\\", "\\\\")) + "'"
+
+
+def comment(text: str) -> str:
+    """Return a comment of SQL that ends with its line."""
+    return "-- " + printable(text)
 
 
 def _csv_field(value: str | None) -> str:

@@ -1,7 +1,7 @@
 """Which files transactions changed rows in: what the WAL knows of a table whose name it has not.
 
     heaps = HeapFiles(); heaps.add(batch)
-    heaps.older(database) -> {Relation: xids}       files that were there before the WAL
+    heaps.changed -> {Relation: xids}; heaps.made       those that were not there before the WAL
 
 Contract: files of users' tables, their TOAST, and catalogs that were rewritten; none of those that
 catalogs have from initdb on.
@@ -27,14 +27,14 @@ class HeapFiles:
     """A consumer of `pass_over`."""
 
     def __init__(self) -> None:
-        self._changed: dict[Relation, set[int]] = {}
-        self._made: set[Relation] = set()
+        self.changed: dict[Relation, set[int]] = {}
+        self.made: set[Relation] = set()
 
     def add(self, batch: Batch) -> None:
         records, blocks = batch.records, batch.blocks
         rmid, kind = records["rmid"], records["info"] >> 4
         for place in _places(batch, np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))):
-            self._made.add(Relation(*place))
+            self.made.add(Relation(*place))
         operation = kind & 7
         of_rows = (rmid == _HEAP) & np.isin(operation, (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE))
         of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
@@ -43,15 +43,7 @@ class HeapFiles:
         names = ("tablespace", "database", "relfilenode")
         columns = [blocks[name] for name in names] + [records["xid"][blocks["record"]]]
         for *place, xid in np.unique(np.stack(columns, axis=1), axis=0).tolist():
-            self._changed.setdefault(Relation(*place), set()).add(xid)
-
-    def older(self, database: int) -> dict[Relation, set[int]]:
-        """Of one database: the files made before the WAL, and who changed rows in them."""
-        return {
-            relation: xids
-            for relation, xids in self._changed.items()
-            if relation.database == database and relation not in self._made
-        }
+            self.changed.setdefault(Relation(*place), set()).add(xid)
 
 
 def _places(batch: Batch, rows: Column) -> list[list[int]]:

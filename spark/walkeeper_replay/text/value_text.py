@@ -2,10 +2,11 @@
 
     Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes behind the header
 
-Contract: a type that is not known here prints as its bytes, \\x…; nothing is guessed: UnknownText
-for what is not in the database's encoding, or an enum's label that is not known. Elements of
-arrays, ranges and composites print by the same rules, quoted as array_out, range_out and record_out
-do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
+Contract: a type that is not known here, in all its parts, prints as its bytes, \\x…; nothing is
+guessed: UnknownText for what is not in the database's encoding, or an enum's label that is not
+known. A name that is not known (regclass, regtype, …) prints as its OID, and is counted. Elements
+of arrays, ranges and composites print by the same rules, quoted as array_out, range_out and
+record_out do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from walkeeper_replay.text.times_text import date_text, interval_text, time_text
 
 _ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
 _RECORD_HEADER = 23
+_IS_COMPRESSED, _SIZE_MASK = 2, 0x3FFFFFFF
+Unpack = Callable[[bytes, int, int], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Types:
     """A multirange's range."""
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
+    names: dict[int, dict[int, str]] = field(default_factory=dict)
+    """By regclass, regtype or regnamespace: what they print for an OID (catalogs.shown_names)."""
 
     def base_of(self, oid: int) -> int:
         """Below all domains."""
@@ -86,14 +91,24 @@ def builtin_types() -> Types:
     return found
 
 
+def _nothing(packed: bytes, size: int, method: int) -> None:
+    """Return None: no method of compression is at hand."""
+
+
 def _inet(data: bytes, is_cidr: bool) -> str:
     family, bits, address = data[0], data[1], data[2:]
-    host: ipaddress.IPv4Address | ipaddress.IPv6Address
-    host = (
-        ipaddress.IPv4Address(address[:4]) if family == 2 else ipaddress.IPv6Address(address[:16])
-    )
+    host = str(ipaddress.IPv4Address(address[:4])) if family == 2 else _ipv6(address[:16])
     full = 32 if family == 2 else 128
-    return str(host) if bits == full and not is_cidr else f"{host}/{bits}"
+    return host if bits == full and not is_cidr else f"{host}/{bits}"
+
+
+def _ipv6(address: bytes) -> str:
+    """Return an address as inet_net_ntop.c does: IPv4 behind `::` or `::ffff:` has dots."""
+    words = struct.unpack(">8H", address)
+    if not any(words[:5]) and (words[5] == 0xFFFF or (words[5] == 0 and words[6])):
+        start = "::ffff:" if words[5] else "::"
+        return f"{start}{ipaddress.IPv4Address(address[12:])}"
+    return str(ipaddress.IPv6Address(address))
 
 
 def _bits(data: bytes) -> str:
@@ -150,22 +165,31 @@ def _timetz(data: bytes) -> str:
     )
 
 
-_TEXTS = (25, 1043, 1042, 114, 142, 194)
+def _ltree(data: bytes, decode: Decode) -> str:
+    """Each level is its length, its text, and room up to the next place that 8 divides."""
+    levels, at = [], 4
+    for _ in range(int.from_bytes(data[:2], "little")):
+        size = int.from_bytes(data[at : at + 2], "little")
+        levels.append(decode(data[at + 2 : at + 2 + size]))
+        at += -(-(size + 2) // 8) * 8
+    return ".".join(levels)
+
+
+_TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
 _CHAR, _NAME = 18, 19
 # What holds text: these take the way from the database's encoding, too.
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
     3802: jsonb_text, 3614: tsvector_text, 3615: tsquery_text,
 }  # fmt: skip
 _EXTENSIONS: dict[str, Callable[[bytes, Decode], str]] = {
-    "citext": lambda data, decode: decode(data), "hstore": hstore_text,
+    "citext": lambda data, decode: decode(data), "hstore": hstore_text, "ltree": _ltree,
 }  # fmt: skip
 _PRINTERS: dict[int, Callable[[bytes], str]] = {
     16: lambda d: "t" if d[0] else "f",
     17: lambda d: "\\x" + d.hex(),
     20: _signed, 21: _signed, 23: _signed,
     22: _numbers, 30: _numbers,
-    24: _unsigned, 26: _unsigned, 28: _unsigned, 29: _unsigned, 2205: _unsigned,
-    4089: _unsigned, 2202: _unsigned, 2206: _unsigned, 5069: _unsigned,
+    26: _unsigned, 28: _unsigned, 29: _unsigned, 5069: _unsigned,
     27: _tid,
     **GEOMETRIC,
     650: lambda d: _inet(d, True), 869: lambda d: _inet(d, False),
@@ -184,13 +208,32 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
 }  # fmt: skip
 
 
-class Printer:
-    """Texts of values, of the types known. `encoding` is the database's, as Python calls it."""
+REGCLASS, REGTYPE, REGNAMESPACE = 2205, 2206, 4089
+# Of what prints as a name: how its OID 0 prints. regproc, regprocedure, regoper, regoperator, …
+NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", 3734: "-",
+         3769: "-", REGNAMESPACE: "-", 4096: "-", 4191: "-"}  # fmt: skip
 
-    def __init__(self, types: Types, encoding: str = "utf-8") -> None:
-        self.types, self.encoding = types, encoding
+
+class Printer:
+    """Texts of values, of the types known. `encoding` is the database's, as Python calls it.
+
+    `unpack` gives a compressed part of a composite, or None: (bytes, size, method).
+    """
+
+    def __init__(self, types: Types, encoding: str = "utf-8", unpack: Unpack = _nothing) -> None:
+        self.types, self.encoding, self._unpack = types, encoding, unpack
+        self._known: dict[int, bool] = {}
+        self._has_names: dict[int, bool] = {}
+        self.as_oids = 0
+        """How many names were not known, so that their OIDs stand for them."""
+
+    def copy(self) -> Printer:
+        """Return one with a count of its own."""
+        return Printer(self.types, self.encoding, self._unpack)
 
     def text(self, oid: int, data: bytes) -> str:
+        if not self.knows(oid):
+            return "\\x" + data.hex()
         oid = self.types.base_of(oid)
         if oid in _TEXTS:
             return self._decoded(data)
@@ -200,11 +243,11 @@ class Printer:
             return self._decoded(data.split(b"\0")[0])
         if oid == _CHAR:  # beyond ASCII its text depends on the server's version
             return decoded(data.rstrip(b"\0"), "ascii")
+        if oid in NAMED:
+            return self._name(oid, int.from_bytes(data, "little"))
         if simple := _PRINTERS.get(oid):
             return simple(data)
-        known = self.types.by_oid.get(oid)
-        if known is None:
-            return "\\x" + data.hex()
+        known = self.types.by_oid[oid]
         if known.kind == "e":
             number = int.from_bytes(data, "little")
             if number not in self.types.labels:
@@ -218,30 +261,62 @@ class Printer:
             return self._composite(data, self.types.fields[known.relation])
         if known.element and known.length == -1 and known.kind == "b":
             return self._array(data, known.element)
-        if extension := _EXTENSIONS.get(known.name):
-            return extension(data, self._decoded)
-        return "\\x" + data.hex()
+        return _EXTENSIONS[known.name](data, self._decoded)
+
+    def _name(self, oid: int, number: int) -> str:
+        """Return what regclass or its like prints; the OID, counted, if the name is not known."""
+        if not number:
+            return NAMED[oid]
+        name = self.types.names.get(oid, {}).get(number)
+        self.as_oids += name is None
+        return str(number) if name is None else name
+
+    def has_names(self, oid: int) -> bool:
+        """Return whether a value of the type has parts that print as names."""
+        if oid not in self._has_names:
+            base = self.types.base_of(oid)
+            self._has_names[oid] = base in NAMED or any(map(self.has_names, self._parts(base)))
+        return self._has_names[oid]
+
+    def _parts(self, oid: int) -> list[int]:
+        """Return the types that a value of this base type is made of."""
+        known = self.types.by_oid.get(oid)
+        if known is None or known.kind == "e":
+            return []
+        if known.kind in "rm":
+            return [part for part in (self.types.ranges.get(oid), self.types.multiranges.get(oid))
+                    if part is not None]  # fmt: skip
+        if known.kind == "c":
+            fields = self.types.fields.get(known.relation, [])
+            return [each.type for each in fields if not each.dropped]
+        is_array = known.element and known.length == -1
+        return [known.element] if is_array else []
 
     def _decoded(self, data: bytes) -> str:
         return decoded(data, self.encoding)
 
     def knows(self, oid: int) -> bool:
         """Whether `text` is PostgreSQL's, in all parts, and not bytes."""
+        if oid not in self._known:
+            self._known[oid] = self._finds_all(oid)
+        return self._known[oid]
+
+    def _finds_all(self, oid: int) -> bool:
         oid = self.types.base_of(oid)
         known = self.types.by_oid.get(oid)
         if oid in (*_TEXTS, _CHAR, _NAME) or oid in _PRINTERS or oid in _ENCODED:
             return True
+        if oid in NAMED:
+            return True
         if known is None:
             return False
-        if known.kind == "r" and oid in self.types.ranges:
-            return self.knows(self.types.ranges[oid])
-        if known.kind == "m" and oid in self.types.multiranges:
-            return self.knows(self.types.multiranges[oid])
-        if known.kind == "c" and known.relation in self.types.fields:
-            fields = self.types.fields[known.relation]
-            return all(self.knows(each.type) for each in fields if not each.dropped)
-        if known.element and known.length == -1 and known.kind == "b":
-            return self.knows(known.element)
+        if known.kind in "rmc" or (known.element and known.length == -1 and known.kind == "b"):
+            is_described = (
+                known.kind == "b"
+                or oid in (self.types.ranges.keys() | self.types.multiranges.keys())
+                or known.relation in self.types.fields
+            )
+            return is_described and all(map(self.knows, self._parts(oid)))
         return known.kind == "e" or known.name in _EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
@@ -260,8 +335,17 @@ class Printer:
         if data[at] & 1:
             size = data[at] >> 1
             return data[at + 1 : at + size], at + size
-        size = int.from_bytes(data[at : at + 4], "little") >> 2
-        return data[at + 4 : at + size], at + size
+        header = int.from_bytes(data[at : at + 4], "little")
+        value, end = data[at + 4 : at + (header >> 2)], at + (header >> 2)
+        return (self._unpacked(value) if header & _IS_COMPRESSED else value), end
+
+    def _unpacked(self, stored: bytes) -> bytes:
+        """Return a value that a composite has in compressed form: varattrib_4b's va_compressed."""
+        word = int.from_bytes(stored[:4], "little")
+        found = self._unpack(stored[4:], word & _SIZE_MASK, word >> 30)
+        if found is None:
+            raise UnknownText("a compressed value that does not unpack")
+        return found
 
     def _array(self, data: bytes, element: int) -> str:
         dimensions, offset = struct.unpack_from("<ii", data)
@@ -275,7 +359,7 @@ class Printer:
         nulls = data[12 + 8 * dimensions :] if offset else b""
         at = (offset or -(-(16 + 8 * dimensions) // 8) * 8) - 4
         items = []
-        delimiter = ";" if element == 603 else ","
+        delimiter = ";" if self.types.base_of(element) == 603 else ","  # box, domains over it
         for k in range(count):
             if nulls and not nulls[k >> 3] >> (k & 7) & 1:
                 items.append("NULL")

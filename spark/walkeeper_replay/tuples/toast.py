@@ -60,7 +60,7 @@ def plain(data: Bytes, begin: int, size: int, kind: int, fetch: Fetch) -> bytes 
         return stored
     if kind == COMPRESSED:
         word = int.from_bytes(stored[:4], "little")
-        return _unpacked(stored[4:], word & _SIZE_MASK, word >> 30)
+        return unpacked(stored[4:], word & _SIZE_MASK, word >> 30)
     if kind != EXTERNAL:
         return None
     raw_size, word, number, _ = unpack_from("<iIII", stored)
@@ -68,11 +68,12 @@ def plain(data: Bytes, begin: int, size: int, kind: int, fetch: Fetch) -> bytes 
     if found is None or len(found) != word & _SIZE_MASK:
         return None
     if len(found) < raw_size - 4:
-        return _unpacked(found[4:], raw_size - 4, word >> 30)
+        return unpacked(found[4:], raw_size - 4, word >> 30)
     return found
 
 
-def _unpacked(packed: bytes, size: int, method: int) -> bytes | None:
+def unpacked(packed: bytes, size: int, method: int) -> bytes | None:
+    """Return `size` bytes, or None if they are not that or the method is not known."""
     if method not in _METHODS:
         return None
     found = unpack(np.frombuffer(packed, np.uint8), size, _METHODS[method])

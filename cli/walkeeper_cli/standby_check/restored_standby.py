@@ -1,0 +1,45 @@
+"""R23 for `walkeeper restore`: the server whose directory this is proves its ancestry. A shell.
+
+    prove(where, key, name=, wait_s=)       before the first file of a server's start
+
+Contract: Refused for another branch, which ends the server's start (126). What cannot be known is
+asked again, as for a file. A server that has no WAL which the log keeps is not held up, because
+nothing that it can replay next comes from the log; it is checked again at the next request.
+An archive without safekeepers does not grow, so there nothing is asked again.
+"""
+
+from __future__ import annotations
+
+from walkeeper_cli.restore import verdict as restoring
+from walkeeper_cli.restore.patience import until_known
+from walkeeper_cli.restore_guard import say
+from walkeeper_cli.standby_check import proof
+from walkeeper_cli.standby_check.checking import LogPlace, check, explained
+from walkeeper_cli.standby_check.data_directory import LocalFiles
+from walkeeper_common.ancestry import AnotherBranch, SameBranch, Unknown
+from walkeeper_common.errors import Refused
+
+PROVEN, UNPROVEN = "proven", "unproven"
+
+
+def prove(where: LogPlace, key: str, *, name: str, wait_s: float) -> None:
+    """Block until it is known; return if this server may be given what the log has."""
+
+    def ask() -> str | restoring.Unknown:
+        verdict = check(LocalFiles("."), where).verdict
+        text = explained(verdict, where.cluster)
+        match verdict:
+            case SameBranch(_, ahead_bytes):
+                if ahead_bytes:
+                    say(text)
+                proof.remember(key)
+                return PROVEN
+            case AnotherBranch():
+                raise Refused(text)
+            case Unknown(_, out_of_reach) if out_of_reach or not where.may_grow:
+                say(text)
+                return UNPROVEN
+            case Unknown():
+                return restoring.Unknown(text)
+
+    until_known(name, wait_s, ask)

@@ -1,0 +1,81 @@
+"""Places that were changed in a range of WAL and are missing from its changes. Pure.
+
+    undescribed_files(history, heaps, database) -> [Undescribed("file", "1663/5/16400", …), …]
+
+Contract: a place is named if a committed transaction changed it and the WAL does not say enough to
+show how. A place too many may be named: an unnamed file may be one of a TOAST table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from walkeeper_replay.catalogs.catalog import FIRST_NORMAL_OID
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.store import Relation
+
+UNNAMED = (
+    "this WAL does not say whose it is; if it is a table's, its changes are missing; give a base "
+    "backup (--base, in Spark the option base)"
+)
+NOT_ASKED = (
+    "it was changed here and is not looked at; name it (--database, in Spark the option database)"
+)
+BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
+
+
+class Undescribed(NamedTuple):
+    """A file, table, database or transaction."""
+
+    kind: str
+    place: str
+    reason: str
+
+
+def undescribed_files(
+    history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
+) -> list[Undescribed]:
+    """Return the files of a database from before the WAL that no known row of pg_class names."""
+    known = history.names()
+    unnamed = sorted(
+        relation
+        for relation, xids in heaps.changed.items()
+        if relation.database == database
+        and relation not in heaps.made
+        and relation not in known
+        and _is_asked_for(history, xids, start_lsn, xid)
+    )
+    return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]
+
+
+def other_databases(
+    history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
+) -> list[Undescribed]:
+    """Return the databases but this one in which users' tables were changed."""
+    known, names = history.names(), history.databases(history.end_lsn)
+
+    def is_catalog(relation: Relation) -> bool:
+        owners = known.get(relation, [])
+        return bool(owners) and all(owner.oid < FIRST_NORMAL_OID for owner in owners)
+
+    changed = {
+        relation.database
+        for relation, xids in heaps.changed.items()
+        if relation.database not in (0, database)
+        and not is_catalog(relation)
+        and _is_asked_for(history, xids, start_lsn, xid)
+    }
+    shown = [names[oid].name if oid in names else str(oid) for oid in sorted(changed)]
+    return [Undescribed("database", name, NOT_ASKED) for name in shown]
+
+
+def _is_asked_for(
+    history: CatalogHistory, xids: set[int], start_lsn: int, only: int | None
+) -> bool:
+    """Return whether one of them was committed behind `start_lsn`, and is or belongs to `only`."""
+    commits = history.xids.commits
+    return any(
+        commits[xid].end_lsn > start_lsn and only in (None, xid, commits[xid].top_xid)
+        for xid in xids & commits.keys()
+    )

@@ -1,0 +1,114 @@
+"""Each type of the running server: `table-at` prints what SELECT does, or it is not complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.replay.every_type import EveryType
+from tests.replay.restored import copied
+from walkeeper_history.wal.opening import open_files
+from walkeeper_history.wal.plan import make_plan
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.changes import ChangeReader
+from walkeeper_replay.columns.arrow_text import rows_of_text
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+
+pytestmark = pytest.mark.postgres
+SETTINGS = {"wal_keep_size": "8GB", "fsync": "off", "autovacuum": "off"}
+AS_BYTES = "values of a type that is not known, as bytes"
+# Base types whose values come as bytes.
+UNKNOWN = {
+    "aclitem", "money", "jsonpath", "gtsvector", "pg_brin_bloom_summary", "pg_dependencies",
+    "pg_brin_minmax_multi_summary", "pg_mcv_list", "pg_ndistinct", "cube", "seg", "lquery",
+    "ltxtquery", "query_int", "ean13", "isbn", "isbn13", "ismn", "ismn13", "issn", "issn13", "upc",
+    "gtrgm", "intbig_gkey", "ltree_gist", "ghstore",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[EveryType]:
+    options = ["--wal-segsize=1", "--encoding=UTF8", "--locale=C"]
+    with PostgresServer.create(SETTINGS, initdb_options=options) as server:
+        made = EveryType(server)
+        made.create()
+        yield made
+
+
+@pytest.mark.parametrize("has_base", [False, True], ids=["WAL alone", "over a base"])
+def test_values_are_those_of_select_or_not_complete(made: EveryType, has_base: bool) -> None:
+    server, path = made.server, str(made.server.data / "pg_wal")
+    backup = server.base_backup() if has_base else None
+    try:
+        base = None if backup is None else BaseDirectory(str(backup.data))
+        server.sql("SELECT txid_current()")
+        plan = make_plan(open_files(path), start_lsn=None if base is None else base.redo_lsn)
+        history = CatalogHistory.read(open_files(path), plan, base=base)
+        equal = 0
+        for table, types in made.tables.items():
+            past = TableAt.open(path, plan, table, database="postgres", base=base, history=history)
+            equal += _compared(past, types, copied(server, table))
+        assert equal > 2500
+    finally:
+        if backup is not None:
+            backup.delete()
+
+
+def _compared(past: TableAt, types: dict[str, str], selected: list[tuple[Any, ...]]) -> int:
+    """Return how many values are SELECT's; the others have their reason in the coverage."""
+    rows = past.whole()
+    shown = zip(*rows_of_text(rows.drop_columns(["coverage"])), strict=True)
+    theirs_of = zip(*selected, strict=True)
+    columns = zip(past.table.columns, types.values(), shown, theirs_of, strict=True)
+    equal, reasons = 0, set()
+    for attribute, name, ours, theirs in columns:
+        is_known = past.printer.knows(attribute.type)
+        if not is_known:
+            assert _is_allowed(past, attribute.type), f"{name} is not known"
+        for one, other in zip(ours, theirs, strict=True):
+            if not is_known:
+                reasons |= set() if one is None else {AS_BYTES}
+                assert one is None or one.startswith("\\x"), f"{name}: {one}"
+            elif one == other:
+                equal += 1
+            elif one is None:
+                reasons.add(UNREADABLE)
+            else:
+                assert past.printer.has_names(attribute.type), f"{name}: {one} is not {other}"
+                reasons.add(AS_OIDS)
+    coverage = coverage_of(rows)
+    assert all(reason in coverage for reason in reasons), (coverage, reasons)
+    return equal
+
+
+def _is_allowed(past: TableAt, oid: int) -> bool:
+    """Whether a type is, or is made of, one that is known not to be known."""
+    types = past.printer.types
+    known = types.by_oid.get(types.base_of(oid))
+    if known is None or known.kind == "c" or (known.kind == "d" and known.base >= 10_000):
+        return True  # of initdb's: a view's row, say
+    if known.name in UNKNOWN:
+        return True
+    return bool(known.element) and known.length == -1 and _is_allowed(past, known.element)
+
+
+def test_changes_say_which_values_are_not_selects(made: EveryType) -> None:
+    server, path = made.server, str(made.server.data / "pg_wal")
+    server.sql("CREATE TABLE others (a regclass, b regrole, c inet, d aclitem)")
+    server.sql("INSERT INTO others VALUES ('\"Other\".\"T b\"', NULL, '::ffff:1.2.3.4', NULL)")
+    server.sql("INSERT INTO others VALUES (NULL, 'postgres', NULL, NULL)")
+    server.sql("INSERT INTO others VALUES (NULL, NULL, NULL, 'postgres=r/postgres')")
+    plan = make_plan(open_files(path))
+    history = CatalogHistory.read(open_files(path), plan)
+    database = history.database(history.end_lsn, "postgres")
+    found = ChangeReader(open_files(path), plan, history, database).read(["others"])
+    first, second, third = found[-3:]
+    assert first.coverage == COMPLETE and first.new is not None
+    assert (first.new["a"], first.new["c"]) == ('"Other"."T b"', "::ffff:1.2.3.4")
+    assert second.new is not None and (second.new["b"], second.coverage) == ("10", AS_OIDS)
+    assert third.coverage == AS_BYTES

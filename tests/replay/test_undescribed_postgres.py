@@ -1,0 +1,172 @@
+"""Changes that the WAL does not describe are named, in the exit code and in Spark; none is left out
+in silence."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from walkeeper_cli.program import run
+
+pytestmark = pytest.mark.postgres
+Output = pytest.CaptureFixture[str]
+SETTINGS = {"wal_keep_size": "8GB", "fsync": "off", "autovacuum": "off"}
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        yield server
+
+
+def other(server: PostgresServer, *statements: str) -> None:
+    """In the database shop."""
+    with server.connect(dbname="shop") as session:
+        for statement in statements:
+            session.execute(statement.encode())
+
+
+def later_wal(server: PostgresServer, path: Path) -> Path:
+    """A folder for the segments from here on."""
+    server.sql("CHECKPOINT", "SELECT pg_switch_wal()")
+    first = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
+    path.mkdir()
+    (path / "from").write_text(first)
+    return path
+
+
+def copied(server: PostgresServer, path: Path) -> str:
+    server.sql("SELECT pg_switch_wal()")
+    first = (path / "from").read_text()
+    for segment in (server.data / "pg_wal").glob("0*"):
+        if segment.name >= first:
+            shutil.copy(segment, path)
+    return str(path)
+
+
+def history(capsys: Output, *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(["history", *arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_another_database_with_changes_is_named(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """It has no table that this WAL describes, so the other one is the only one with tables."""
+    server.sql("CREATE DATABASE shop", "CREATE DATABASE calm")
+    other(server, "CREATE TABLE sold (a int)")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("CREATE TABLE here (a int)", "INSERT INTO here VALUES (1)")
+    other(server, "INSERT INTO sold VALUES (1)")
+    with server.connect(dbname="calm") as session:  # whose users' tables are as they were
+        session.execute("VACUUM FULL pg_statistic")
+        session.execute("ANALYZE pg_class")
+    path = copied(server, wal)
+    for command in (("changes",), ("undo", "--all-tables")):
+        code, out, said = history(capsys, *command, "--path", path)
+        assert code == 1 and "here" in out
+        assert (
+            "missing: database" in said
+            and "(1 in all)" in said
+            and "it was changed here and is not looked at" in said
+        )
+        assert history(capsys, *command, "--path", path, "--allow-missing") == (0, out, said)
+        code, _, said = history(capsys, *command, "--path", path, "--database", "postgres")
+        assert code == 0 and "missing" not in said
+
+
+def test_a_transaction_is_asked_for_alone(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE older (a int)")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("CREATE TABLE named (a int)")
+    known = str(server.sql("WITH x AS (INSERT INTO named VALUES (1) RETURNING 1) "
+                           "SELECT txid_current() FROM x"))  # fmt: skip
+    unknown = str(server.sql("WITH x AS (INSERT INTO older VALUES (1) RETURNING 1) "
+                             "SELECT txid_current() FROM x"))  # fmt: skip
+    path = copied(server, wal)
+    for command in ("changes", "undo"):
+        code, out, said = history(capsys, command, "--path", path, "--xid", known)
+        assert code == 0 and "named" in out and "missing" not in said
+        code, _, said = history(capsys, command, "--path", path, "--xid", unknown)
+        assert code == 1 and "missing: file" in said
+
+
+def test_a_transaction_that_began_before_is_in_the_exit_code(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE t (a int)")
+    with server.connect() as session:
+        session.execute("BEGIN")
+        session.execute("INSERT INTO t VALUES (1)")
+        row = session.execute("SELECT txid_current()").fetchone()
+        assert row is not None
+        backup = server.base_backup()
+        session.execute("INSERT INTO t VALUES (2)")
+        session.execute("COMMIT")
+    try:
+        path = ("--path", str(server.data / "pg_wal"), "--base", str(backup.data))
+        code, _, said = history(capsys, "changes", *path)
+        assert code == 1 and f"missing: transaction {row[0]} (1 in all): it began before" in said
+        code, _, said = history(capsys, "changes", *path, "--xid", str(row[0] + 1))
+        assert code == 0 and "missing" not in said
+    finally:
+        backup.delete()
+
+
+def test_a_table_whose_columns_are_not_known_does_not_keep_the_others_back(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """Its row of pg_class is there, and rows of pg_attribute are not."""
+    columns = ", ".join(f"c{number} int" for number in range(300))
+    server.sql(f"CREATE TABLE wide ({columns})")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("ALTER TABLE wide SET (fillfactor = 50)", "INSERT INTO wide (c1) VALUES (1)",
+               "CREATE TABLE named (a int)", "INSERT INTO named VALUES (7)")  # fmt: skip
+    path = ("--path", copied(server, wal), "--database", "postgres")
+    code, out, said = history(capsys, "changes", *path)
+    assert code == 1 and "public,named,insert" in out
+    assert "missing: table public.wide (1 in all): public.wide has 300 columns, of which" in said
+    code, out, said = history(capsys, "changes", *path, "--table", "wide")
+    assert code == 1 and not out and "error: public.wide has 300 columns" in said
+
+
+def test_changes_behind_missing_wal_are_not_complete(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)", "SELECT pg_switch_wal()")
+    server.sql("INSERT INTO t VALUES (2)")
+    lost = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
+    server.sql("SELECT pg_switch_wal()", "INSERT INTO t VALUES (3)", "SELECT pg_switch_wal()")
+    path = tmp_path / "wal"
+    path.mkdir()
+    for segment in (server.data / "pg_wal").glob("0*"):
+        if segment.name != lost:
+            shutil.copy(segment, path)
+    where = ("--path", str(path), "--table", "t")
+    code, _, said = history(capsys, "changes", *where)
+    assert code == 1 and "missing between" in said
+    code, out, said = history(capsys, "changes", *where, "--on-error", "skip")
+    assert code == 0 and "missing between" in said
+    coverages = [line.rpartition(",")[2] for line in out.splitlines()[1:]]
+    assert coverages[0] == "complete" and len(coverages) == 2
+    assert coverages[1].startswith("WAL before it is missing or damaged")
+    code, out, _ = history(capsys, "undo", *where, "--on-error", "skip")
+    assert code == 1 and "-- not undone: insert of public.t: WAL before it" in out
+
+
+def test_no_database_that_is_described_is_an_error_that_says_so(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    server.sql("CREATE TABLE older (a int)")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("INSERT INTO older VALUES (1)")
+    code, _, said = history(capsys, "changes", "--path", copied(server, wal))
+    assert code == 1 and "known at this LSN:" in said
