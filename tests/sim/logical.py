@@ -11,12 +11,11 @@ somebody connects anew; what it is told are LSNs. In the end the log is read as 
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -24,9 +23,11 @@ from tests.entry_maker import SETTINGS, LogBytes
 from tests.sim import faults, healing
 from tests.sim.archive import Archived
 from tests.sim.changing_primary import ChangingPrimary
+from tests.sim.command_line import main
 from tests.sim.network import Network
-from tests.sim.oracle import NoProgress, Oracle, Oracles, Violation
+from tests.sim.oracle import NoProgress, Oracle, Oracles
 from tests.sim.proposer_node import PROBE_BYTES, ProposerNode
+from tests.sim.search import run
 from tests.sim.servers import members
 from tests.sim.story import SEGMENT_BYTES, Story
 from tests.sim.world import World
@@ -51,15 +52,6 @@ from walkeeper_proposer.logical.overlap import DiffersFromLog
 
 SPOOL_BYTES_MAX = 1 << 20
 REPLAY_BYTES = 1000
-FACTS = (
-    "transactions in the log",
-    "transactions that were cut off",
-    "transactions that were streamed",
-    "subtransactions that were rolled back",
-    "elections",
-    "comparisons",
-    "comparisons made again",
-)
 FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log before its commit
 
 
@@ -339,33 +331,5 @@ def _read(payload: bytes, known: set[int]) -> tuple[int, tuple[Any, ...]]:
     return end_lsn, tuple(rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes are those of tests.sim."""
-    parser = argparse.ArgumentParser(description="The simulator, with logical logs.")
-    parser.add_argument("--seed", type=int, help="one run, one line an event")
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--from", type=int, default=0, dest="base", help="the first seed")
-    asked = parser.parse_args(arguments)
-    seeds = range(asked.base, asked.base + asked.seeds) if asked.seed is None else [asked.seed]
-    kept = dict.fromkeys(FACTS, 0)
-    for seed in seeds:
-        story = LogicalStory(seed, show=None if asked.seed is None else _print)
-        try:
-            story.run()
-        except (Violation, NoProgress, Exception) as error:
-            _print(traceback.format_exc())
-            _print(f"seed {seed}: {error}")
-            return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
-        facts = story.world.facts
-        for name in FACTS:
-            kept[name] += facts[name]
-    _print(f"{len(seeds)} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
-    return 0
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.sim.logical", __doc__, partial(run, story_type=LogicalStory), {}))

@@ -45,10 +45,11 @@ def run(
     seed: int,
     *,
     show: Callable[[str], None] | None = None,
+    story_type: type[Story] = Story,
     **asked: bool,
 ) -> Run:
     """The whole story of a seed; `asked` as in World."""
-    story = Story(seed, show=show, **asked)
+    story = story_type(seed, show=show, **asked)
     code, oracle, text = PASSED, "", ""
     try:
         story.run()
@@ -144,7 +145,9 @@ class Tally:
         path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def runs(base: int, count: int, jobs: int, asked: Mapping[str, bool]) -> Iterator[Run]:
+def runs(
+    base: int, count: int, jobs: int, asked: Mapping[str, bool], run: Callable[..., Run] = run
+) -> Iterator[Run]:
     """In the order of the seeds if there is one process, else as they are done."""
     seeds = range(base, base + count)
     told = partial(run, **asked)
@@ -178,10 +181,11 @@ def search(
     jobs: int,
     tell: Callable[[str], None],
     asked: Mapping[str, bool],
+    run: Callable[..., Run] = run,
 ) -> tuple[Run | None, Tally]:
     """Until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()
-    done = runs(base, count, jobs, asked)
+    done = runs(base, count, jobs, asked, run)
     try:
         for one in done:
             tally.add(one)
