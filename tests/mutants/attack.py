@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.mutant import PACKAGES, Mutant, plant
+from tests.mutants.mutant import Mutant, plant
+from tests.mutants.syntax import PACKAGES
 from tests.sim.search import STUCK, VIOLATED
 
 KILLED = (VIOLATED, STUCK)

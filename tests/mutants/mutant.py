@@ -2,8 +2,8 @@
 
     plant(mutant, tree)         a copy of the source below `tree`, with the mutant in it
 
-An edit names text that stands in its file exactly once; if it does not any more, the mutant does
-not fit and is an error, never a mutant that was found.
+An edit names a definition, and syntax that stands in it exactly once (syntax.py); if it does not
+any more, the mutant does not fit and is an error, never a mutant that was found.
 """
 
 from __future__ import annotations
@@ -14,12 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ("common", "proposer", "safekeeper")
-
-COMMON = "common/walkeeper_common/"
-PROPOSER = "proposer/walkeeper_proposer/"
-SAFEKEEPER = "safekeeper/walkeeper_safekeeper/"
+from tests.mutants import syntax
+from tests.mutants.syntax import PACKAGES, ROOT, DoesNotFit
 
 # What the exploration runs of the shipping source.
 EXPLORED = frozenset(
@@ -31,17 +27,21 @@ EXPLORED = frozenset(
 )  # fmt: skip
 
 
-class DoesNotFit(Exception):
-    """The source has changed: the mutant has to be written again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`old` becomes `new` in `file`."""
+    """`old` becomes `new` in the definition `where`: syntax.py has the rules."""
 
-    file: str
+    where: str
     old: str
     new: str = ""
+
+    @property
+    def file(self) -> str:
+        return syntax.place_of(self.where).file
+
+    def made_in(self, text: str) -> str:
+        """Return the file's text after the edit. DoesNotFit."""
+        return syntax.edited(text, syntax.place_of(self.where).names, self.old, self.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,10 @@ def plant(mutant: Mutant, tree: Path) -> None:
         )
     for edit in mutant.edits:
         path = tree / edit.file
-        text = edited(mutant, edit, path.read_text())
+        try:
+            text = edit.made_in(path.read_text())
+        except DoesNotFit as error:
+            raise DoesNotFit(f"{mutant.name}, in {edit.where}: {error}") from None
         path.unlink()
         path.write_text(text)
 
@@ -97,10 +100,3 @@ def _place(file: str | Path, path: str | Path) -> None:
             os.link(file, path)
             return
     shutil.copy(file, path)
-
-
-def edited(mutant: Mutant, edit: Edit, text: str) -> str:
-    count = text.count(edit.old)
-    if count != 1:
-        raise DoesNotFit(f"{mutant.name}: {count} times in {edit.file}: {edit.old!r}")
-    return text.replace(edit.old, edit.new)

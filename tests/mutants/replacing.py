@@ -6,20 +6,7 @@ tests of what two guards or more keep from happening there.
 
 from __future__ import annotations
 
-from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
-
-ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
-CONSENSUS = PROPOSER + "consensus/proposer.py"
-LEADERSHIP = PROPOSER + "consensus/leadership.py"
-PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
-QUORUM = COMMON + "quorum.py"
-REGISTER = SAFEKEEPER + "consensus/member_register.py"
-REPLACING = PROPOSER + "consensus/replacing.py"
-
-SETS = "        self._member_sets = configuration.member_sets\n"
-HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets)"
-ONE_HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets[{}])"
-RESTART = "            restart_lsn = min(restart_lsn, flushed[0])\n"
+from tests.mutants.mutant import Edit, Mutant
 
 REPLACE = "tests/test_pure_replacing.py::test_"
 GENERATIONS = "tests/test_pure_generations.py::test_"
@@ -38,28 +25,28 @@ REPLACEMENTS = (
         "old-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
-        (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[:1]\n")),),
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[:1]"),),
         turns_red=_seed(0),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
-        (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[-1:]"),),
         turns_red=_seed(0),
     ),
     Mutant(
         "old-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the new ones, too",
-        (Edit(QUORUM, HAS, ONE_HAS.format(":1")),),
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[:1]"),),
         turns_red=REPLACE + "with_joint_members_both_sets_decide",
     ),
     Mutant(
         "new-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
-        (Edit(QUORUM, HAS, ONE_HAS.format("-1:")),),
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[-1:]"),),
         turns_red=_seed(6),
     ),
     Mutant(
@@ -67,11 +54,9 @@ REPLACEMENTS = (
         "members change",
         "a safekeeper serves proposers of its own generation only",
         (
+            Edit("Acceptor._not_ours", "generation != configuration.generation", "False"),
             Edit(
-                ACCEPTOR, "        if generation != configuration.generation:", "        if False:"
-            ),
-            Edit(
-                CONSENSUS,
+                "Proposer.on_vote",
                 "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",
                 "vote.ballot == self.ballot",
             ),
@@ -84,8 +69,8 @@ REPLACEMENTS = (
         "what an older generation's leader has committed is no proof for the newer one",
         (
             Edit(
-                ACCEPTOR,
-                "        self.elected, self.heard_commit_lsn = False, ZERO_LSN\n",
+                "Acceptor._leave_generation",
+                "self.elected, self.heard_commit_lsn = False, ZERO_LSN",
             ),
         ),
         turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
@@ -96,10 +81,10 @@ REPLACEMENTS = (
         "the final members are proposed when a leader with the joint ones has committed",
         (
             Edit(
-                REPLACING,
-                "filled = newcomer.has_committed and known_lsn > ZERO_LSN and "
-                "newcomer.commit_lsn >= known_lsn",
-                "filled = True",
+                "_filling",
+                "newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= "
+                "known_lsn",
+                "True",
             ),
         ),
         turns_red=_seed(6),
@@ -108,20 +93,14 @@ REPLACEMENTS = (
         "what-was-accepted-is-passed-over",
         "members change",
         "a later round takes over what an earlier one may have decided",
-        (Edit(REPLACING, "    following = last.accepted or wanted\n", "    following = wanted\n"),),
+        (Edit("_decide", "last.accepted or wanted", "wanted"),),
         turns_red=RIVALS,
     ),
     Mutant(
         "older-rounds-are-accepted",
         "members change",
         "who promised a greater round accepts nothing of a smaller one",
-        (
-            Edit(
-                REGISTER,
-                "    if ask.round < durable.change_round:\n        return None  # a greater",
-                "    if False:\n        return None  # a greater",
-            ),
-        ),
+        (Edit("_accepted", "ask.round < durable.change_round", "False"),),
         turns_red=RIVALS,
     ),
     Mutant(
@@ -130,10 +109,9 @@ REPLACEMENTS = (
         "only what a quorum has accepted is installed",
         (
             Edit(
-                REPLACING,
-                "    return following if old.commits([state.member for state in accepted]) "
-                "else None\n",
-                "    return following\n",
+                "_decide",
+                "following if old.commits([state.member for state in accepted]) else None",
+                "following",
             ),
         ),
         turns_red=RIVALS,
@@ -144,9 +122,9 @@ REPLACEMENTS = (
         "a safekeeper's generation never decreases",
         (
             Edit(
-                REGISTER,
-                "    if configuration.generation <= ours.generation:\n"
-                "        return durable if configuration == ours else None\n",
+                "_installed",
+                "if configuration.generation <= ours.generation:\n"
+                "    return durable if configuration == ours else None\n",
             ),
         ),
         turns_red=REPLACE + "a_generation_never_decreases",
@@ -157,10 +135,9 @@ REPLACEMENTS = (
         "restart_lsn stands still until the newcomer has been filled",
         (
             Edit(
-                LEADERSHIP,
-                RESTART,
-                "            restart_lsn = min(restart_lsn, flushed[0]) if members is "
-                "counted[0] else restart_lsn\n",
+                "Leader.advance_commit",
+                "min(restart_lsn, flushed[0])",
+                "min(restart_lsn, flushed[0]) if members is counted[0] else restart_lsn",
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
@@ -170,12 +147,8 @@ REPLACEMENTS = (
         "members change",
         "a newcomer's history ends where its log begins",
         (
-            Edit(
-                REPLACING,
-                "    history = _below(donor.history, base_lsn)\n",
-                "    history = donor.history\n",
-            ),
-            Edit(REGISTER, "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
+            Edit("replacing._join", "_below(donor.history, base_lsn)", "donor.history"),
+            Edit("joined", "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
         ),
         turns_red=_seed(0),
     ),
@@ -185,10 +158,9 @@ REPLACEMENTS = (
         "a newcomer's log begins a segment before the last that all have",
         (
             Edit(
-                REPLACING,
-                "    return min(latest_lsn, max(Lsn(record - segment_bytes), "
-                "creation_lsn, first_lsn))\n",
-                "    return latest_lsn\n",
+                "_oldest_kept",
+                "min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
+                "latest_lsn",
             ),
         ),
         turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
@@ -199,9 +171,9 @@ REPLACEMENTS = (
         "a newcomer's log begins with WAL that all old members have",
         (
             Edit(
-                REPLACING,
-                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
-                "max(Lsn(record - segment_bytes), creation_lsn))",
+                "_oldest_kept",
+                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn)",
+                "max(Lsn(record - segment_bytes), creation_lsn)",
             ),
         ),
         turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
@@ -210,7 +182,7 @@ REPLACEMENTS = (
         "nobody-is-asked-for-older-wal",
         "members change",
         "what the donor does not keep of the log is compared all the same",
-        (Edit(PRIMARY_CHECK, "    if not able:\n        return scope\n", "    return scope\n"),),
+        (Edit("with_older", "if not able:\n    return scope\n", "return scope"),),
         turns_red="tests/test_scenarios.py::test_scenario[newcomer_alone_shows_no_primary]",
     ),
     Mutant(
@@ -219,9 +191,7 @@ REPLACEMENTS = (
         "what a newcomer knows of commits keeps nobody from an election",
         (
             Edit(
-                PRIMARY_CHECK,
-                "if scope.is_empty and best.first_lsn < scope.first_lsn:",
-                "if False:",
+                "scope_of_greetings", "scope.is_empty and best.first_lsn < scope.first_lsn", "False"
             ),
         ),
         turns_red=FORGOT,
@@ -230,7 +200,11 @@ REPLACEMENTS = (
         "forgotten-commits-are-not-compared",
         "section 5",
         "before an election a primary is compared as far as the old members know",
-        (Edit(PRIMARY_CHECK, "_committed(best, holding) if holding else nothing", "nothing"),),
+        (
+            Edit(
+                "scope_of_greetings", "_committed(best, holding) if holding else nothing", "nothing"
+            ),
+        ),
         turns_red=FORGOT,
     ),
 )
