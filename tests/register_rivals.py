@@ -11,6 +11,8 @@ real ones.
     Successor   one configuration follows each generation
     Vow         a safekeeper never goes back to a smaller round or an older generation
 
+In the end nothing goes wrong any more, and each command has to come to its end.
+
 Exit codes are those of tests.sim.
 """
 
@@ -26,8 +28,8 @@ from random import Random
 
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from tests.sim.command_line import main
-from tests.sim.oracle import Oracle, Violation
-from tests.sim.search import BROKEN, PASSED, VIOLATED, Run
+from tests.sim.oracle import NoProgress, Oracle, Violation
+from tests.sim.search import BROKEN, PASSED, STUCK, VIOLATED, Run
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.quorum import Configuration
@@ -51,6 +53,7 @@ CLUSTER = "main"
 QUORUMS = ((3, 2), (4, 3), (5, 3), (5, 4), (5, 2), (2, 2))  # a seed's members and ack quorum
 NEWCOMERS = (8, 9)  # one of each command
 STEPS = 200
+STEPS_TO_END = 60  # of one command that nothing disturbs
 COMMITTED_LSN = CREATION_LSN + 1000
 CONNECTION = 1
 
@@ -221,14 +224,23 @@ class Story:
         for _ in range(STEPS):
             self._step(self._random.randrange(len(self._goals)))
             self._trouble()
+        self._demand_progress()
         self.facts["generations"] += len(self.successor.decided)
+
+    def _demand_progress(self) -> None:
+        self._chances = Chances(loss=0.0, kill=0.0, crash=0.0, partition=0.0)
+        for which, cut_off in enumerate(self._cut_off):
+            cut_off.clear()
+            self._start(which, list(self._keepers))  # the other one may have replaced a member
+            for _ in range(STEPS_TO_END):
+                if which in self._running:
+                    self._step(which)
+            if which in self._running:
+                raise NoProgress(f"{self._goals[which]}: {self._running[which][1].text}")
 
     def _step(self, which: int) -> None:
         if which not in self._running or self._happens(self._chances.kill):
-            goal = self._goals[which]
-            steps = replace_member(goal, sorted({*self._old, goal.at}), self._draw)
-            self._running[which] = (steps, next(steps))
-            self.facts["commands started"] += 1
+            self._start(which, [*self._old, self._goals[which].at])
         steps, batch = self._running.pop(which)
         try:
             self._running[which] = (steps, steps.send(self._answers(which, batch.requests)))
@@ -236,6 +248,11 @@ class Story:
             self.facts["commands finished"] += 1
         except Refused:
             self.facts["commands refused"] += 1
+
+    def _start(self, which: int, places: list[int]) -> None:
+        steps = replace_member(self._goals[which], places, self._draw)
+        self._running[which] = (steps, next(steps))
+        self.facts["commands started"] += 1
 
     def _draw(self) -> bytes:
         return next(self._rounds).to_bytes(16)
@@ -290,6 +307,8 @@ def run(seed: int, *, show: Callable[[str], None] | None = None, **asked: bool) 
         story.run()
     except Violation as error:
         code, oracle, text = VIOLATED, error.oracle, f"VIOLATION {error}"
+    except NoProgress as error:
+        code, oracle, text = STUCK, "Progress", f"NO PROGRESS {error}"
     except Exception:
         code, text = BROKEN, traceback.format_exc()
     return Run(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import killers, syntax
-from tests.mutants.attack import Kill, SimulatorKill, planted, run_in, simulate
+from tests.mutants import document, killers, syntax
+from tests.mutants.attack import Kill, planted, run_in, simulate
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import CONTROL, Edit, Mutant, plant
+from tests.mutants.mutant import CONTROL, SIM, Edit, Mutant, plant
 from tests.mutants.syntax import ROOT, DoesNotFit
-from tests.mutants.table import Row, control_of_seeds, row_of
+from tests.mutants.table import Row, control_of_seeds, row_of, seeds_of
 from tests.sim.search import BROKEN
 
 KEPT = killers.load()
@@ -73,12 +73,26 @@ def test_an_oracle_notices(mutant: Mutant, rows: dict[str, Future[Row]]) -> None
     assert row.is_killed, f"{mutant.removed}: survives what killed it, {_quickest(mutant)[0]}"
 
 
-def test_the_source_as_it_is_survives_on_some_of_the_same_seeds() -> None:
+SEEDS = seeds_of(killer for mutant in MUTANTS for killer in _quickest(mutant))
+
+
+@pytest.mark.parametrize("program", SEEDS)
+def test_the_source_as_it_is_survives_on_some_of_the_same_seeds(program: str) -> None:
     """On all of them: the table."""
-    kills = (killer for mutant in MUTANTS for killer in _quickest(mutant))
-    seeds = {kill.seed for kill in kills if isinstance(kill, SimulatorKill)}
-    line = control_of_seeds(sorted(seeds)[-12:])
+    some = 12 if program == SIM else 4
+    line = control_of_seeds(program, SEEDS[program][-some:])
     assert line.is_green, line.found
+
+
+def test_a_mutant_that_no_search_finds_says_why() -> None:
+    unfit = [m.name for m in MUTANTS if (m.turns_red is None) != (not m.why_named)]
+    assert not unfit, "a named test needs a reason, and a reason a named test"
+
+
+def test_the_document_has_the_table() -> None:
+    text = document.PATH.read_text()
+    wanted = document.with_table(text, MUTANTS, KEPT)
+    assert text == wanted, "python -m tests.mutants --document"
 
 
 def test_every_rule_and_every_flaw_of_the_seed_document_has_a_mutant() -> None:

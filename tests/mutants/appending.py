@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.electing import STARTS_AT_C
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import BUSY, SEARCHED, SIM, Edit, Mutant
 
 APPENDING = (
     Mutant(
@@ -106,15 +106,13 @@ APPENDING = (
                 "member.flush_lsn = max(member.flush_lsn, response.flush_lsn)",
             ),
         ),
-        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
     ),
     Mutant(
         "steady-gap",
         "8",
         "the short way of an append is for WAL at the write position only",
         (Edit("Steady.take", "begin != end_lsn", "False"),),
-        turns_red="tests/safekeeper/test_steady_append.py"
-        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+        searched_by=(BUSY, SIM),
     ),
     Mutant(
         "steady-of-another-term",
@@ -123,6 +121,8 @@ APPENDING = (
         (Edit("Steady.take", "term != self._append_term", "False"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-damaged",
@@ -131,6 +131,8 @@ APPENDING = (
         (Edit("Steady.take", "crc_of(piece) != crc", "False"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-heartbeat-unanswered",
@@ -139,6 +141,8 @@ APPENDING = (
         (Edit("Steady.take", "is_news", "at"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-outlives-an-event",
@@ -147,6 +151,8 @@ APPENDING = (
         (Edit("walkeeper_safekeeper.driver.Driver.post", "self._void_steady()"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_the_short_way_ends_with_the_leaders_term",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-unmarked",
@@ -160,6 +166,8 @@ APPENDING = (
             ),
         ),
         turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-unsynced",
@@ -180,6 +188,8 @@ APPENDING = (
         ),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_a_page_that_cuts_off_a_record_is_no_small_append",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-ack-of-another-term",
@@ -194,6 +204,8 @@ APPENDING = (
         ),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-ack-beyond-what-was-sent",
@@ -202,6 +214,8 @@ APPENDING = (
         (Edit("Steady.on_frames", "flush_lsn > member.next_lsn", "False"),),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-acks-outlive-an-event",
@@ -210,6 +224,8 @@ APPENDING = (
         (Edit("Driver._step", "self._steady = None", "pass"),),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-append-over-a-fork",
@@ -224,6 +240,8 @@ APPENDING = (
         ),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_no_append_crosses_a_fork_that_lies_ahead",
+        searched_by=(BUSY, SIM),
+        why_named=SEARCHED,
     ),
     Mutant(
         "commit-beyond-the-flush",

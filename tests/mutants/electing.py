@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import SEARCHED, Edit, Mutant
 
 STARTS_AT_C = Edit("Leader.__init__", "start_lsn=donor.record_lsn", "start_lsn=donor.flush_lsn")
 
@@ -66,6 +66,21 @@ ELECTING = (
                 "proposer, acceptor = folded(proposer, folded_lsn), folded(acceptor, folded_lsn)",
             ),
         ),
+    ),
+    Mutant(
+        "folded-histories-part-late",
+        "6",
+        "histories that are folded part where the acceptor's term ends, too",
+        (
+            Edit(
+                "divergence",
+                "_end(acceptor, common, flush_lsn)",
+                "flush_lsn if folded_lsn else _end(acceptor, common, flush_lsn)",
+            ),
+        ),
+        turns_red="tests/common/test_pure_history.py"
+        "::test_no_run_keeps_a_foreign_byte_or_cuts_a_committed_one",
+        why_named=SEARCHED,
     ),
     Mutant(
         "point-of-divergence-is-believed",
@@ -165,6 +180,7 @@ ELECTING = (
         (Edit("Acceptor.become_follower", "effects.append(EndReaders(start))", "pass"),),
         turns_red="tests/test_scenarios.py::"
         "test_scenario[committed_half_record_may_be_cut_but_ends_readers]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "nothing-guards-commits",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import REAL_FILES, SEARCHED, Edit, Mutant
 
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
@@ -70,6 +70,7 @@ FAILING = (
         (Edit("_settle_disk", "not facts.clean_stop", "facts.clean_stop"),),
         turns_red="tests/safekeeper/test_wal_store.py::"
         "test_after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
+        why_named=SEARCHED,
     ),
     Mutant(
         "no-space-is-final",
@@ -102,6 +103,7 @@ FAILING = (
         ),
         turns_red=OPEN_FILES_TEST
         + "test_a_log_without_descriptors_refuses_appends_and_goes_on_later",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "descriptor-in-use-is-closed",
@@ -115,6 +117,7 @@ FAILING = (
             ),
         ),
         turns_red=OPEN_FILES_TEST + "test_a_descriptor_in_use_is_never_closed",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "closed-before-its-sync",
@@ -128,6 +131,7 @@ FAILING = (
             ),
         ),
         turns_red=OPEN_FILES_TEST + "test_a_file_stays_open_between_its_write_and_its_sync",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "reborn-member-votes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import SEARCHED, Edit, Mutant
 
 LEADING = (
     Mutant(
@@ -39,6 +39,7 @@ LEADING = (
             ),
         ),
         turns_red="tests/test_scenarios.py::test_scenario[vanished_donor_needs_an_election]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "lost-link-still-counts",
@@ -50,6 +51,7 @@ LEADING = (
             Edit("Proposer.on_link_up", "member.lose()"),
         ),
         turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "no-verdict-is-a-pass",

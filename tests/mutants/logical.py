@@ -1,11 +1,20 @@
 """A logical log's own: what is put into it, what is found in it, and what its consumers get.
 
-The simulator's logs are of WAL, so each of these is seen by a test (docs/logical.md).
+The simulator of logical logs finds those that it runs; tests see the others (docs/logical.md).
 """
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import (
+    LOGICAL_SIM,
+    NO_CONSUMERS,
+    ONE_SERVER,
+    ONLY_MEMORY,
+    ONLY_ROWS,
+    SEARCHED,
+    Edit,
+    Mutant,
+)
 
 STREAM_TEST = "tests/proposer/test_change_stream.py::"
 STREAMED_TEST = "tests/proposer/test_streamed_transactions.py::test_"
@@ -17,10 +26,25 @@ POSITIONS_TEST = "tests/safekeeper/test_consumer_positions.py::"
 
 
 def _mutant(
-    name: str, rule: str, removed: str, where: str, old: str, new: str, test: str
+    name: str,
+    rule: str,
+    removed: str,
+    where: str,
+    old: str,
+    new: str,
+    test: str | None = None,
+    why: str = "",
 ) -> Mutant:
-    """Return a mutant of one edit."""
-    return Mutant(name, rule, removed, (Edit(where, old, new),), turns_red=test)
+    """Return a mutant of one edit; `test` and `why` are `turns_red` and `why_named`."""
+    return Mutant(
+        name,
+        rule,
+        removed,
+        (Edit(where, old, new),),
+        turns_red=test,
+        searched_by=(LOGICAL_SIM,),
+        why_named=why,
+    )
 
 
 LOGICAL = (
@@ -31,7 +55,6 @@ LOGICAL = (
         "ChangeStream.on_committed",
         "self._ends and self._ends[0][0] <= position",
         "self._ends",
-        STREAM_TEST + "test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed",
     ),
     _mutant(
         "keepalives-are-dropped",
@@ -41,6 +64,7 @@ LOGICAL = (
         "not self._is_inside",
         "self._is_inside",
         STREAM_TEST + "test_keepalives_make_one_progress_entry_at_a_time",
+        why=SEARCHED,
     ),
     _mutant(
         "what-the-log-has-comes-again",
@@ -50,6 +74,7 @@ LOGICAL = (
         "self.end_lsn",
         "ZERO_LSN",
         STREAM_TEST + "test_what_the_log_has_is_dropped_but_its_relations_are_remembered",
+        why=SEARCHED,
     ),
     _mutant(
         "segment-without-descriptions",
@@ -59,6 +84,7 @@ LOGICAL = (
         "self._descriptions.forget_valid()",
         "",
         STREAM_TEST + "test_every_segment_begins_with_settings_and_describes_what_it_uses",
+        why=SEARCHED,
     ),
     _mutant(
         "slots-in-a-transaction",
@@ -68,6 +94,7 @@ LOGICAL = (
         "self._is_inside or not self._is_connected",
         "not self._is_connected",
         STREAM_TEST + "test_slots_wait_for_the_end_of_a_transaction",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "slots-between-connections",
@@ -77,6 +104,7 @@ LOGICAL = (
         "self._is_inside or not self._is_connected",
         "self._is_inside",
         STREAM_TEST + "test_nothing_is_made_between_two_connections",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "cut-off-is-whole",
@@ -86,6 +114,7 @@ LOGICAL = (
         "self._kind = EntryKind.ABANDONED",
         "",
         STREAM_TEST + "test_a_transaction_that_was_cut_off_comes_again_and_counts_once",
+        why=SEARCHED,
     ),
     _mutant(
         "cut-inside-an-entry",
@@ -95,6 +124,7 @@ LOGICAL = (
         "limit = segment if walk.entry_start is None else walk.entry_start",
         "return RecordEnd(None, limit)",
         ENTRIES_TEST + "test_the_last_whole_entry_is_found_below_every_byte[1]",
+        why=SEARCHED,
     ),
     _mutant(
         "frame-without-its-crc",
@@ -104,6 +134,7 @@ LOGICAL = (
         "crc32c(payload, crc32c(head[Frame.CHECKED :], size)) != crc",
         "not crc32c(payload, crc)",
         ENTRIES_TEST + "test_a_scan_ends_before_the_first_damaged_byte[0]",
+        why=SEARCHED,
     ),
     _mutant(
         "frame-of-another-place",
@@ -113,6 +144,7 @@ LOGICAL = (
         "position != at",
         "False",
         ENTRIES_TEST + "test_a_frame_in_another_place_is_no_frame",
+        why=SEARCHED,
     ),
     _mutant(
         "moved-slot-is-accepted",
@@ -122,6 +154,7 @@ LOGICAL = (
         "confirmed_lsn > end.end_lsn",
         "confirmed_lsn > end.end_lsn + (1 << 40)",
         CHECK_TEST + "test_it_is_refused_with_what_to_do[begins at 0/141, the log ends at 0/140]",
+        why=ONE_SERVER,
     ),
     _mutant(
         "set-back-is-accepted",
@@ -131,6 +164,7 @@ LOGICAL = (
         "has_rows",
         "has_rows and commit.commit_lsn > self._end_lsn",
         OVERLAP_TEST + "where_the_log_has_no_transaction_there_must_be_none",
+        why=ONE_SERVER,
     ),
     _mutant(
         "last-one-is-missing",
@@ -140,6 +174,7 @@ LOGICAL = (
         "self.expected is not None",
         "self.expected is not None and lsn < self._end_lsn",
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
+        why=SEARCHED,
     ),
     _mutant(
         "confirmed-before-it-is-compared",
@@ -149,6 +184,7 @@ LOGICAL = (
         "self._overlap.confirmed_lsn",
         "self.end_lsn",
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
+        why=SEARCHED,
     ),
     _mutant(
         "compared-from-too-late-on",
@@ -158,6 +194,7 @@ LOGICAL = (
         "tail.is_enough(self.primary.confirmed_lsn)",
         "tail is not None",
         CHECK_TEST + "test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs",
+        why=SEARCHED,
     ),
     _mutant(
         "other-publications",
@@ -168,6 +205,7 @@ LOGICAL = (
         "primary.publications",
         CHECK_TEST
         + "test_it_is_refused_with_what_to_do[keeps publication p, and not publications p, q]",
+        why=ONE_SERVER,
     ),
     _mutant(
         "parts-are-sent-at-once",
@@ -178,6 +216,7 @@ LOGICAL = (
         "True",
         CONSUMER_TEST
         + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[0]",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "sent-twice",
@@ -188,6 +227,7 @@ LOGICAL = (
         "True",
         CONSUMER_TEST
         + "test_a_consumer_gets_every_transaction_behind_its_position_and_can_read_each[1]",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "lone-message-twice",
@@ -197,6 +237,7 @@ LOGICAL = (
         "emitted.end_lsn <= self.end_lsn",
         "False",
         STREAM_TEST + "test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once",
+        why=ONLY_ROWS,
     ),
     _mutant(
         "foreign-to-a-local-consumer",
@@ -206,6 +247,7 @@ LOGICAL = (
         "self._wishes.local_only",
         "False",
         CONSUMER_TEST + "test_a_consumer_of_what_is_local_gets_nothing_that_came_from_elsewhere[1]",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "starts-inside-of-what-is-needed",
@@ -215,6 +257,7 @@ LOGICAL = (
         "low if ZERO_LSN < end_lsn <= lsn else None",
         "low",
         CONSUMER_TEST + "test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "slot-ahead-of-feedback",
@@ -224,6 +267,7 @@ LOGICAL = (
         "self._log.slots.slots.confirm(reader.slot, reader.confirmed_lsn, pid=reader.pid)",
         "self._log.slots.slots.confirm(reader.slot, reader.sent_lsn, pid=reader.pid)",
         CONSUMER_TEST + "test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "slot-without-a-quorum",
@@ -233,6 +277,7 @@ LOGICAL = (
         "await self._until(lambda: name not in self.positions.wanted)",
         "assert self._until",
         CONSUMER_TEST + "test_a_slot_that_no_quorum_gets_is_refused_in_time",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "no-limit-for-consumers",
@@ -243,6 +288,7 @@ LOGICAL = (
         "self.needed_lsn",
         CONSUMER_TEST
         + "test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_limit",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "late-news-go-back",
@@ -252,6 +298,7 @@ LOGICAL = (
         "max(one.lsn, found.get(one.name, end_lsn))",
         "one.lsn",
         POSITIONS_TEST + "test_positions_only_go_forward",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "slot-behind-the-log",
@@ -261,6 +308,7 @@ LOGICAL = (
         "end_lsn=self.end_lsn",
         "",
         STREAM_TEST + "test_a_new_slot_begins_where_the_log_ends_however_often_it_is_told",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "late-news-revive-a-slot",
@@ -271,6 +319,7 @@ LOGICAL = (
         "    found[one.name] = max(one.lsn, found.get(one.name, end_lsn))\n",
         "found[one.name] = max(one.lsn, found.get(one.name, end_lsn))",
         POSITIONS_TEST + "test_a_dropped_slot_is_gone_everywhere_and_no_late_news_revive_it",
+        why=NO_CONSUMERS,
     ),
     _mutant(
         "rolled-back-rows-stay",
@@ -281,6 +330,7 @@ LOGICAL = (
         "self._spool.seek(self._written_bytes)",
         STREAMED_TEST
         + "what_a_subtransaction_did_and_those_inside_it_is_cut_off_when_it_is_rolled_back",
+        why=SEARCHED,
     ),
     _mutant(
         "streams-outlive-their-connection",
@@ -290,6 +340,7 @@ LOGICAL = (
         "self._by_xid.clear()",
         "",
         STREAMED_TEST + "a_connection_that_is_lost_leaves_nothing_and_the_next_sends_it_again",
+        why=SEARCHED,
     ),
     _mutant(
         "streamed-again-is-logged-again",
@@ -299,6 +350,7 @@ LOGICAL = (
         "self.end_lsn",
         "ZERO_LSN",
         STREAMED_TEST + "one_that_the_log_has_is_dropped_and_its_relations_are_remembered",
+        why=SEARCHED,
     ),
     _mutant(
         "begins-with-the-last-lsn",
@@ -309,6 +361,7 @@ LOGICAL = (
         "bytes(payload[:XLOG_DATA_BYTES])",
         STREAMED_TEST
         + "its_begin_has_the_lsn_of_its_first_change_so_that_nobody_reports_the_whole_of_it",
+        why=SEARCHED,
     ),
     _mutant(
         "older-description-wins",
@@ -318,6 +371,7 @@ LOGICAL = (
         "max(found, self._by_relation.get(oid, found))",
         "found",
         STREAMED_TEST + "who_comes_later_has_the_descriptions_that_it_left_and_the_newest_of_two",
+        why=SEARCHED,
     ),
     _mutant(
         "spool-without-a-bound",
@@ -327,6 +381,7 @@ LOGICAL = (
         "self._others_bytes + current.held_bytes",
         "current.held_bytes",
         STREAMED_TEST + "what_is_kept_is_bounded",
+        why=ONLY_MEMORY,
     ),
     _mutant(
         "streams-messages",
@@ -337,6 +392,7 @@ LOGICAL = (
         "has_spools",
         "tests/proposer/test_logical_primary.py"
         "::test_what_streams_do_not_say_is_asked_for_without_them",
+        why=ONLY_ROWS,
     ),
     _mutant(
         "streams-beside-an-origin",
@@ -346,5 +402,6 @@ LOGICAL = (
         "self._streams",
         "not self._is_inside",
         STREAMED_TEST + "where_origins_are_in_use_nothing_can_be_streamed",
+        why=ONLY_ROWS,
     ),
 )

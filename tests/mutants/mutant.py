@@ -17,6 +17,22 @@ from pathlib import Path
 from tests.mutants import syntax
 from tests.mutants.syntax import PACKAGES, ROOT, DoesNotFit
 
+# Programs that run stories by seed, and search: `python -m` these.
+SIM = "tests.sim"
+BUSY, REPLACE, SWITCH, ARCHIVE = (
+    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive")
+)
+LOGICAL_SIM = "tests.sim.logical"
+RIVALS = "tests.register_rivals"
+
+# Why no search finds a mutant.
+REAL_FILES = "the simulated disks are no files"
+NO_CONSUMERS = "the simulated logical logs have no consumers"
+ONE_SERVER = "the simulated logical logs have one server, no copies of it, one set of publications"
+ONLY_ROWS = "the simulated changes are rows of tables: no messages, no origins"
+ONLY_MEMORY = "it costs memory and no byte of a log, so no oracle sees it"
+SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
+
 # What the exploration runs of the shipping source.
 EXPLORED = frozenset(
     (
@@ -51,7 +67,9 @@ class Mutant:
     removed  what does not hold any more
     edits    all of them are made; a rule that is guarded twice needs two
     worlds   explorations that may find it (tests/explore/runs.py), if not one of the small ones
-    turns_red  pytest's name of a test that turns red, where the simulator meets it too seldom
+    turns_red  pytest's name of a test that turns red, where no search meets it soon
+    searched_by  the programs whose seeds may find it, tried in turn
+    why_named  why a named test has to turn red: the reason why no search finds it
     """
 
     name: str
@@ -60,6 +78,8 @@ class Mutant:
     edits: tuple[Edit, ...]
     worlds: tuple[str, ...] = ()
     turns_red: str | None = None
+    searched_by: tuple[str, ...] = (SIM,)
+    why_named: str = ""
 
     @property
     def is_explored(self) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import SEARCHED, Edit, Mutant
 
 QUORUMS = (
     Mutant(
@@ -64,6 +64,7 @@ QUORUMS = (
         "who is no member of this log says nothing of its ballots",
         (Edit("Proposer.on_reject", "reject.code in OF_NO_MEMBER", "False"),),
         turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "another-logs-late-greeting-deposes",
@@ -78,6 +79,7 @@ QUORUMS = (
             ),
         ),
         turns_red="tests/test_scenarios.py::test_scenario[another_logs_ballot_deposes_nobody]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "first-to-answer-says-which-log",
@@ -91,6 +93,7 @@ QUORUMS = (
             ),
         ),
         turns_red="tests/test_scenarios.py::test_scenario[settle_goes_with_the_log_of_more]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "leader-from-an-image-goes-on",
@@ -98,6 +101,7 @@ QUORUMS = (
         "a leader that is older than what it has written starts anew",
         (Edit("Leader.elect", "member.vote.flush_lsn > sent_lsn", "False"),),
         turns_red="tests/test_scenarios.py::test_scenario[leader_from_a_memory_image_starts_anew]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "bytes-are-not-compared",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SIM, Edit, Mutant
 
 READING = (
     Mutant(
@@ -30,6 +30,7 @@ READING = (
         (Edit("find_whole.found", "at[1] == self.acceptor.truncations", "True"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
+        why_named=SEARCHED,
     ),
     Mutant(
         "any-ballot-reads",
@@ -88,6 +89,8 @@ READING = (
         "the segment before that record is kept, for a primary to be compared with",
         (Edit("remove_below.remove", "earlier_lsn", "record.start_lsn"),),
         turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
     ),
     Mutant(
         "no-record-start-is-kept",
@@ -95,5 +98,7 @@ READING = (
         "the start of the record at the durable commit_lsn is kept",
         (Edit("remove_below.remove", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
         turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
     ),
 )

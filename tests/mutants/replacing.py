@@ -1,16 +1,15 @@
 """Members change: two sets of quorums, generations, the register that decides, and the newcomer.
 
-Worlds with a replacement are asked for and not drawn, so the killers are fixed seeds of them, and
-tests of what two guards or more keep from happening there.
+The killers are seeds of worlds with a replacement and of rival commands, and tests of what two
+guards or more keep from happening there.
 """
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import REPLACE, RIVALS, SEARCHED, Edit, Mutant
 
-REPLACE = "tests/test_pure_replacing.py::test_"
+REPLACE_TEST = "tests/test_pure_replacing.py::test_"
 GENERATIONS = "tests/test_pure_generations.py::test_"
-RIVALS = REPLACE + "two_commands_at_once_never_make_two_configurations_of_one_generation"
 
 FORGOT = "tests/test_scenarios.py::test_scenario[newcomer_knows_of_commits_that_the_old_forgot]"
 
@@ -26,28 +25,30 @@ REPLACEMENTS = (
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
         (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[:1]"),),
-        turns_red=_seed(0),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
         (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[-1:]"),),
-        turns_red=_seed(0),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "old-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the new ones, too",
         (Edit("Configuration._has", "self.member_sets", "self.member_sets[:1]"),),
-        turns_red=REPLACE + "with_joint_members_both_sets_decide",
+        turns_red=REPLACE_TEST + "with_joint_members_both_sets_decide",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "new-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
         (Edit("Configuration._has", "self.member_sets", "self.member_sets[-1:]"),),
-        turns_red=_seed(6),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "any-generation-is-served",
@@ -62,6 +63,8 @@ REPLACEMENTS = (
             ),
         ),
         turns_red=GENERATIONS + "who_has_left_a_generation_does_nothing_that_is_asked_in_it",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "generation-is-not-left",
@@ -74,6 +77,8 @@ REPLACEMENTS = (
             ),
         ),
         turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "final-before-the-joint-commit",
@@ -87,21 +92,21 @@ REPLACEMENTS = (
                 "True",
             ),
         ),
-        turns_red=_seed(6),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "what-was-accepted-is-passed-over",
         "members change",
         "a later round takes over what an earlier one may have decided",
         (Edit("_decide", "last.accepted or wanted", "wanted"),),
-        turns_red=RIVALS,
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "older-rounds-are-accepted",
         "members change",
         "who promised a greater round accepts nothing of a smaller one",
         (Edit("_accepted", "ask.round < durable.change_round", "False"),),
-        turns_red=RIVALS,
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "decided-by-one",
@@ -114,7 +119,7 @@ REPLACEMENTS = (
                 "following",
             ),
         ),
-        turns_red=RIVALS,
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "older-members-are-installed",
@@ -127,7 +132,7 @@ REPLACEMENTS = (
                 "    return durable if configuration == ours else None\n",
             ),
         ),
-        turns_red=REPLACE + "a_generation_never_decreases",
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "newcomer-is-not-waited-for",
@@ -141,6 +146,8 @@ REPLACEMENTS = (
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-claims-who-writes-next",
@@ -150,7 +157,7 @@ REPLACEMENTS = (
             Edit("replacing._join", "_below(donor.history, base_lsn)", "donor.history"),
             Edit("joined", "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
         ),
-        turns_red=_seed(0),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "newcomer-has-nothing-to-compare",
@@ -163,7 +170,9 @@ REPLACEMENTS = (
                 "latest_lsn",
             ),
         ),
-        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-begins-below-what-anybody-has",
@@ -176,7 +185,9 @@ REPLACEMENTS = (
                 "max(Lsn(record - segment_bytes), creation_lsn)",
             ),
         ),
-        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "nobody-is-asked-for-older-wal",
@@ -184,6 +195,8 @@ REPLACEMENTS = (
         "what the donor does not keep of the log is compared all the same",
         (Edit("with_older", "if not able:\n    return scope\n", "return scope"),),
         turns_red="tests/test_scenarios.py::test_scenario[newcomer_alone_shows_no_primary]",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-is-all-that-is-compared",
@@ -195,6 +208,8 @@ REPLACEMENTS = (
             ),
         ),
         turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "forgotten-commits-are-not-compared",
@@ -206,5 +221,59 @@ REPLACEMENTS = (
             ),
         ),
         turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "decided-by-a-vote-quorum",
+        "members change",
+        "an ack quorum decides what follows: a vote quorum may be smaller, and two of them apart",
+        (
+            Edit(
+                "replacing._decide",
+                "old.commits([state.member for state in accepted])",
+                "old.elects([state.member for state in accepted])",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-persisted",
+        "members change",
+        "what a member promises or accepts for the next members is durable before it says so",
+        (
+            Edit(
+                "Acceptor.on_members",
+                "[Persist(durable), *(self._leave_generation() if leaves else [])]",
+                "self._leave_generation() if leaves else []",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-reset",
+        "members change",
+        "what was promised and accepted in a generation does not count in the next",
+        (
+            Edit("_installed", "change_round=NO_BALLOT"),
+            Edit("_installed", "accepted_round=NO_BALLOT"),
+            Edit("_installed", "accepted=None"),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "known-commits-are-proof",
+        "members change",
+        "commits that a member knew of before this leader are no proof that this leader committed",
+        (
+            Edit(
+                "members_state",
+                "acceptor.heard_commit_lsn >= acceptor.term_start_lsn",
+                "acceptor.commit_lsn >= acceptor.term_start_lsn",
+            ),
+        ),
+        turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
 )

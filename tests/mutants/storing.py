@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import BUSY, REAL_FILES, REPLACE, SEARCHED, SIM, SWITCH, Edit, Mutant
+
+POWER_TEST = "tests/safekeeper/test_real_disk_power_cuts.py::test_"
 
 STORING = (
     Mutant(
@@ -81,6 +83,8 @@ STORING = (
         ),
         turns_red="tests/common/test_wal_format.py"
         "::test_any_flipped_bit_below_the_end_is_corruption_or_seen_by_a_scan",
+        searched_by=(BUSY, SWITCH),
+        why_named=SEARCHED,
     ),
     Mutant(
         "foreign-pages-are-taken",
@@ -89,6 +93,7 @@ STORING = (
         (Edit("WalStore.scan", "foreign=self._foreign"),),
         turns_red="tests/safekeeper/test_wal_store.py"
         "::test_a_page_that_is_not_this_logs_ends_a_scan",
+        why_named=SEARCHED,
     ),
     Mutant(
         "recovery-leaves-old-bytes",
@@ -156,5 +161,85 @@ STORING = (
                 "    buffers.append(self._queued.popleft().payload)\n",
             ),
         ),
+    ),
+    Mutant(
+        "unlinks-of-a-cut-are-not-synced",
+        "wal_store",
+        "a cut's unlinks are durable one by one, highest first",
+        (Edit("WalStore.unlink_files", "self.disk.sync_directory()"),),
+        searched_by=(REPLACE, SIM),
+    ),
+    Mutant(
+        "control-file-is-not-synced",
+        "real_disk",
+        "a file that replaces another one is durable before it gets its name",
+        (Edit("RealDisk._write_new", "os.fsync(descriptor)"),),
+        turns_red=POWER_TEST + "a_control_file_that_was_replaced_is_the_new_one[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "control-files-name-is-not-synced",
+        "real_disk",
+        "a promise is durable when its control file's new name is",
+        (
+            Edit(
+                "RealDisk._replace",
+                "self._files.opening_at_any_rate(lambda: sync_path(self.path))",
+            ),
+        ),
+        turns_red=POWER_TEST + "a_control_file_that_was_replaced_is_the_new_one[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "names-are-not-synced",
+        "real_disk",
+        "names that were made and removed are durable when the directory is synced",
+        (
+            Edit(
+                "RealDisk.sync_directory",
+                "self._files.opening_at_any_rate(lambda: sync_path(self.path))",
+            ),
+        ),
+        turns_red=POWER_TEST
+        + "names_that_were_synced_are_there_and_those_removed_are_not[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "new-directorys-name-is-not-synced",
+        "real_disk",
+        "a new directory is durable in the one above",
+        (Edit("real_disk.make_directory", "sync_path(parent)"),),
+        turns_red=POWER_TEST + "a_log_of_a_new_directory_is_there[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "fresh-segment-is-not-synced",
+        "real_disk",
+        "a fresh segment's zeros are durable, or an fdatasync inside it could be short of its size",
+        (Edit("RealDisk._write_zeros", "os.fsync(descriptor)"),),
+        turns_red=POWER_TEST + "a_fresh_segment_is_whole_and_has_its_name[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "wal-is-not-synced",
+        "real_disk",
+        "WAL is durable when its file is synced",
+        (Edit("RealDisk.sync_data", "os.fdatasync(file.descriptor)"),),
+        turns_red=POWER_TEST + "wal_that_was_synced_is_there[forgetful]",
+        why_named=REAL_FILES,
+    ),
+    Mutant(
+        "quick-writer-does-not-sync",
+        "real_disk",
+        "small WAL is durable when its writer has synced",
+        (
+            Edit(
+                "real_disk._Writer.__init__",
+                "partial(os.fdatasync, file.descriptor)",
+                "partial(bool, file.descriptor)",
+            ),
+        ),
+        turns_red=POWER_TEST + "small_wal_that_its_writer_synced_is_there[forgetful]",
+        why_named=REAL_FILES,
     ),
 )
