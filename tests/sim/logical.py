@@ -232,6 +232,33 @@ class Once(Oracle):
             )
 
 
+class Readable(Oracle):
+    """A consumer can read each transaction, whatever segment it begins with."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, Lsn] = {}  # where the last entry ends that describes a table
+
+    def read(self, payload: bytes, begin: Lsn, end: Lsn) -> tuple[int, tuple[Any, ...]]:
+        """Return (end LSN, rows) of the transaction in the entry [begin, end)."""
+        rows, end_lsn = [], 0
+        segment_start = begin.round_down(SEGMENT_BYTES)
+        for number, (_, message) in enumerate(MessageSplitter().feed(payload)):
+            if (message[0] == BEGIN) != (number == 0):
+                self.fail(f"{bytes(message[:10])!r} is message {number} of the entry at {begin}")
+            if message[0] == RELATION:
+                self._described[int.from_bytes(message[1:5], "big")] = end
+            elif message[0] == COMMIT:
+                end_lsn = int(Commit.unpack(message).end_lsn)
+            elif message[0] == ord("I"):
+                (table,) = relations_of(message)
+                if self._described.get(table, ZERO_LSN) <= segment_start:
+                    self.fail(f"table {table} of the entry at {begin} is not described there")
+                rows.append((table, bytes(message[13:])))
+        if not end_lsn:
+            self.fail(f"the entry at {begin} is a transaction without its Commit")
+        return end_lsn, tuple(rows)
+
+
 class LogicalStory(Story):
     """One seed's story of a logical log."""
 
@@ -301,34 +328,18 @@ class LogicalStory(Story):
         log.data += acked.wal
         found: list[tuple[int, tuple[Any, ...]]] = []
         entry: list[bytes] = []
-        known: set[int] = set()
+        begin, readable = log.begin, Readable()
         for frame in EntryWalk(log, log.begin, log.end, SEGMENT_BYTES):
-            entry = [] if frame.is_first else entry
+            if frame.is_first:
+                entry, begin = [], frame.position
             entry.append(bytes(frame.payload))
             if frame.is_last and frame.kind is EntryKind.TRANSACTION:
-                found.append(_read(b"".join(entry), known))
+                found.append(readable.read(b"".join(entry), begin, frame.end_position))
             if frame.is_last and frame.kind is EntryKind.ABANDONED:
                 self.world.facts["transactions that were cut off"] += 1
         self.world.facts["transactions in the log"] += len(found)
         primary: Any = self.primary
         Once().check(primary, found)
-
-
-def _read(payload: bytes, known: set[int]) -> tuple[int, tuple[Any, ...]]:
-    """(end LSN, rows) of a transaction; its tables were described by then."""
-    rows, end_lsn = [], 0
-    for number, (_, message) in enumerate(MessageSplitter().feed(payload)):
-        assert (message[0] == BEGIN) == (number == 0), f"{bytes(message[:10])!r} at {number}"
-        if message[0] == RELATION:
-            known.add(int.from_bytes(message[1:5], "big"))
-        elif message[0] == COMMIT:
-            end_lsn = int(Commit.unpack(message).end_lsn)
-        elif message[0] == ord("I"):
-            (table,) = relations_of(message)
-            assert table in known, f"table {table} was never described"
-            rows.append((table, bytes(message[13:])))
-    assert end_lsn, "a transaction without its Commit"
-    return end_lsn, tuple(rows)
 
 
 if __name__ == "__main__":
