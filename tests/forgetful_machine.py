@@ -67,7 +67,7 @@ class ForgetfulMachine:
                 os.close(descriptor)
 
     def power_cut(self) -> None:
-        """Leave what was durable. Nobody may use the files that were open."""
+        """Leave what was durable. The files that were open must not be used any more."""
         survived = self._survivors(self.path.stat().st_ino, "")
         for descriptor in self._kept_open.values():
             os.close(descriptor)

@@ -155,7 +155,7 @@ class Log:
     ],
 )
 def test_an_edit_is_found_by_its_syntax(old: str, new: str, line: str) -> None:
-    """Whatever the comments and the formatting around it are."""
+    """Comments and formatting around it change nothing."""
     made = syntax.edited(SOURCE, ("Log", "move"), old, new)
     assert line in [one.strip() for one in made.splitlines()]
     assert made == syntax.edited(ast.unparse(ast.parse(SOURCE)), ("Log", "move"), old, new)

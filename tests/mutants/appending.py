@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.electing import STARTS_AT_C
-from tests.mutants.mutant import BUSY, SEARCHED, SIM, Edit, Mutant
+from tests.mutants.mutant import BUSY, SEARCHED, SIM, WHOLE_FRAMES, Edit, Mutant
 
 APPENDING = (
     Mutant(
@@ -112,7 +112,7 @@ APPENDING = (
         "8",
         "the short way of an append is for WAL at the write position only",
         (Edit("Steady.take", "begin != end_lsn", "False"),),
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
     ),
     Mutant(
         "steady-of-another-term",
@@ -121,7 +121,7 @@ APPENDING = (
         (Edit("Steady.take", "term != self._append_term", "False"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -131,8 +131,8 @@ APPENDING = (
         (Edit("Steady.take", "crc_of(piece) != crc", "False"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
-        searched_by=(BUSY, SIM),
-        why_named=SEARCHED,
+        searched_by=(SIM, BUSY),
+        why_named=WHOLE_FRAMES,
     ),
     Mutant(
         "steady-heartbeat-unanswered",
@@ -141,7 +141,7 @@ APPENDING = (
         (Edit("Steady.take", "is_news", "at"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -151,7 +151,7 @@ APPENDING = (
         (Edit("walkeeper_safekeeper.driver.Driver.post", "self._void_steady()"),),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_the_short_way_ends_with_the_leaders_term",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -166,7 +166,7 @@ APPENDING = (
             ),
         ),
         turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -188,7 +188,7 @@ APPENDING = (
         ),
         turns_red="tests/safekeeper/test_steady_append.py"
         "::test_a_page_that_cuts_off_a_record_is_no_small_append",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -204,7 +204,7 @@ APPENDING = (
         ),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -214,7 +214,7 @@ APPENDING = (
         (Edit("Steady.on_frames", "flush_lsn > member.next_lsn", "False"),),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -224,7 +224,7 @@ APPENDING = (
         (Edit("Driver._step", "self._steady = None", "pass"),),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(
@@ -240,7 +240,7 @@ APPENDING = (
         ),
         turns_red="tests/proposer/test_steady_leader.py"
         "::test_no_append_crosses_a_fork_that_lies_ahead",
-        searched_by=(BUSY, SIM),
+        searched_by=(SIM, BUSY),
         why_named=SEARCHED,
     ),
     Mutant(

@@ -6,6 +6,7 @@ The simulator of logical logs finds those that it runs; tests see the others (do
 from __future__ import annotations
 
 from tests.mutants.mutant import (
+    BREAKS,
     LOGICAL_SIM,
     NO_CONSUMERS,
     ONE_SERVER,
@@ -74,7 +75,7 @@ LOGICAL = (
         "self.end_lsn",
         "ZERO_LSN",
         STREAM_TEST + "test_what_the_log_has_is_dropped_but_its_relations_are_remembered",
-        why=SEARCHED,
+        why=BREAKS,
     ),
     _mutant(
         "segment-without-descriptions",
@@ -83,8 +84,6 @@ LOGICAL = (
         "ChangeStream._settle_segment",
         "self._descriptions.forget_valid()",
         "",
-        STREAM_TEST + "test_every_segment_begins_with_settings_and_describes_what_it_uses",
-        why=SEARCHED,
     ),
     _mutant(
         "slots-in-a-transaction",
@@ -113,8 +112,6 @@ LOGICAL = (
         "EntryWriter.abandon",
         "self._kind = EntryKind.ABANDONED",
         "",
-        STREAM_TEST + "test_a_transaction_that_was_cut_off_comes_again_and_counts_once",
-        why=SEARCHED,
     ),
     _mutant(
         "cut-inside-an-entry",
@@ -133,8 +130,6 @@ LOGICAL = (
         "EntryWalk._read_frame",
         "crc32c(payload, crc32c(head[Frame.CHECKED :], size)) != crc",
         "not crc32c(payload, crc)",
-        ENTRIES_TEST + "test_a_scan_ends_before_the_first_damaged_byte[0]",
-        why=SEARCHED,
     ),
     _mutant(
         "frame-of-another-place",
@@ -174,7 +169,7 @@ LOGICAL = (
         "self.expected is not None",
         "self.expected is not None and lsn < self._end_lsn",
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
-        why=SEARCHED,
+        why=ONE_SERVER,
     ),
     _mutant(
         "confirmed-before-it-is-compared",
@@ -184,7 +179,7 @@ LOGICAL = (
         "self._overlap.confirmed_lsn",
         "self.end_lsn",
         OVERLAP_TEST + "another_past_is_found_before_anything_is_confirmed_or_taken",
-        why=SEARCHED,
+        why=ONE_SERVER,
     ),
     _mutant(
         "compared-from-too-late-on",
@@ -194,7 +189,7 @@ LOGICAL = (
         "tail.is_enough(self.primary.confirmed_lsn)",
         "tail is not None",
         CHECK_TEST + "test_the_last_transaction_is_looked_for_as_far_back_as_the_slot_needs",
-        why=SEARCHED,
+        why=ONE_SERVER,
     ),
     _mutant(
         "other-publications",
@@ -328,9 +323,6 @@ LOGICAL = (
         "OpenTransaction.roll_back",
         "self._spool.truncate(at)",
         "self._spool.seek(self._written_bytes)",
-        STREAMED_TEST
-        + "what_a_subtransaction_did_and_those_inside_it_is_cut_off_when_it_is_rolled_back",
-        why=SEARCHED,
     ),
     _mutant(
         "streams-outlive-their-connection",
@@ -340,7 +332,7 @@ LOGICAL = (
         "self._by_xid.clear()",
         "",
         STREAMED_TEST + "a_connection_that_is_lost_leaves_nothing_and_the_next_sends_it_again",
-        why=SEARCHED,
+        why=BREAKS,
     ),
     _mutant(
         "streamed-again-is-logged-again",
@@ -350,7 +342,7 @@ LOGICAL = (
         "self.end_lsn",
         "ZERO_LSN",
         STREAMED_TEST + "one_that_the_log_has_is_dropped_and_its_relations_are_remembered",
-        why=SEARCHED,
+        why=BREAKS,
     ),
     _mutant(
         "begins-with-the-last-lsn",

@@ -31,6 +31,8 @@ NO_CONSUMERS = "the simulated logical logs have no consumers"
 ONE_SERVER = "the simulated logical logs have one server, no copies of it, one set of publications"
 ONLY_ROWS = "the simulated changes are rows of tables: no messages, no origins"
 ONLY_MEMORY = "it costs memory and no byte of a log, so no oracle sees it"
+BREAKS = "the code itself breaks on it: the search passes over that, the test does not"
+WHOLE_FRAMES = "the simulated network damages no frame"
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
 # What the exploration runs of the shipping source.

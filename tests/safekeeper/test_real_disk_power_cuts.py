@@ -174,7 +174,7 @@ def test_names_that_were_synced_are_there_and_those_removed_are_not(machine: Mac
 
 
 def test_what_was_not_synced_is_lost(machine: Machine) -> None:
-    """Or no test here could fail."""
+    """Show that each test here can fail."""
     disk = disk_on(machine)
     make_segment(disk)
     disk.replace("old", b"old")
