@@ -5,6 +5,7 @@ with_table(text, mutants, kept) -> the text with the table between its two marks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tests.mutants.attack import Kill, SimulatorKill
@@ -15,6 +16,11 @@ from tests.mutants.syntax import ROOT
 PATH = ROOT / "docs/proof.md"
 BEGIN = "<!-- The table of mutants; python -m tests.mutants --document writes it. -->"
 END = "<!-- The end of the table of mutants. -->"
+# A rule's page and the heading on it; a page that the documents do not have gets no link.
+SECTIONS = {
+    "members change": "steps.md#members-change",
+    "check of the primary": "steps.md#check-of-the-primary",
+}
 NAMES = {SIM: "simulator", LOGICAL_SIM: "simulator of logical logs", RIVALS: "rivals"}
 
 
@@ -52,7 +58,20 @@ def _row(mutant: Mutant, kills: Sequence[Kill]) -> str:
     took = "<br>".join(kill.took for kill in kills)
     if mutant.turns_red is not None:
         by, took = f"`{mutant.turns_red.rsplit('/', 1)[1]}`", "the test"
-    return f"| {mutant.rule} | {mutant.removed} | {by} | {took} |"
+    return (
+        f"| {', '.join(map(_linked, mutant.rule.split(', ')))} | {mutant.removed} | {by} | {took} |"
+    )
+
+
+def _linked(rule: str) -> str:
+    if re.fullmatch(r"R\d+", rule):
+        target = f"protocol.md#{rule.lower()}"
+    elif rule.startswith("seed flaw"):
+        target = "protocol.md#deviations-from-the-seed"
+    else:
+        target = SECTIONS.get(rule, "")
+    page = PATH.parent / target.partition("#")[0]
+    return f"[{rule}]({target})" if page.is_file() else rule
 
 
 def _shown(kill: Kill) -> str:
