@@ -45,11 +45,14 @@ def run(
     seed: int,
     *,
     show: Callable[[str], None] | None = None,
-    story_type: type[Story] = Story,
     **asked: bool,
 ) -> Run:
     """The whole story of a seed; `asked` as in World."""
-    story = story_type(seed, show=show, **asked)
+    return run_story(Story(seed, show=show, **asked))
+
+
+def run_story(story: Story) -> Run:
+    """Run it to its end, and return what came of it."""
     code, oracle, text = PASSED, "", ""
     try:
         story.run()
@@ -61,7 +64,7 @@ def run(
         code, oracle, text = BROKEN, "", traceback.format_exc()
     world, acknowledged = story.world, len(story.oracles.acknowledged.wal)
     return Run(
-        seed=seed,
+        seed=world.seed,
         code=code,
         oracle=oracle,
         text=text or f"acknowledged {acknowledged} bytes",
