@@ -50,8 +50,6 @@ LEADING = (
             Edit("Leader.on_lost", "member.lose()"),
             Edit("Proposer.on_link_up", "member.lose()"),
         ),
-        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
-        why_named=SEARCHED,
     ),
     Mutant(
         "no-verdict-is-a-pass",
