@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.attack import planted, run_in
-from tests.mutants.mutant import CONTROL, SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import CONTROL, Edit, Mutant
 from tests.sim.search import PASSED, STUCK, VIOLATED
-
-DRIVER = SAFEKEEPER + "driver.py"
 
 BEYOND = Mutant(
     "retention-beyond-the-archive",
-    "14",
+    "R14",
     "with an archive no WAL goes that is not in it",
     (
         Edit(
-            DRIVER,
+            "Driver.remove_below",
             "members_lsn = durable.restart_lsn if archived_lsn is None else archived_lsn",
             "members_lsn = durable.commit_lsn",
         ),
@@ -29,11 +27,11 @@ BEYOND = Mutant(
 )
 NOT_READ_BACK = Mutant(
     "what-has-gone-is-not-read-back",
-    "14",
+    "R14",
     "a laggard whose WAL is on no disk is fed from the archive",
     (
         Edit(
-            DRIVER,
+            "Driver._read_wal.finish",
             "isinstance(result, WalRemoved) and self.older is not None",
             "False",
         ),
@@ -53,6 +51,7 @@ def test_the_shipping_source_is_green() -> None:
         assert [exit_code(tree, seed) for seed in (1000, 1001)] == [PASSED, PASSED]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("mutant", "code", "first"),
     [(BEYOND, VIOLATED, 1004), (NOT_READ_BACK, STUCK, 1086)],

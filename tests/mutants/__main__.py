@@ -3,9 +3,11 @@
     python -m tests.mutants                         the table: rule, what was removed, its killers
     python -m tests.mutants --only 'vote|cut'       of these only
     python -m tests.mutants --find --minutes 2      look for killers, and keep them in killers.json
+    python -m tests.mutants --document              write the table into docs/proof.md
 
 A mutant is a patch to a copy of the shipping source. Only an oracle kills it: exit code 2 or 3 of
-`python -m tests.sim` or 2 of `python -m tests.explore` in that copy; neither an import error nor an
+a program that runs stories by seed (`searched_by`: the simulator with its flags, that of logical
+logs, the rivals), or 2 of `python -m tests.explore`, in that copy. Neither an import error nor an
 assertion does. The unpatched source, the control, is green on the same seeds and worlds.
 
 Exit codes: 0 every mutant was killed and the control is green, 1 one survived or the control is
@@ -21,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants import killers, table
+from tests.mutants import document, killers, table
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.finding import find
 from tests.mutants.mutant import Mutant
@@ -48,14 +50,22 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the table to this file as well")
     parser.add_argument("--find", action="store_true", help="look for killers and keep them")
     parser.add_argument("--minutes", type=float, default=2.0, help="for each mutant, with --find")
+    parser.add_argument("--seeds", type=int, default=10**6, help="of each program, with --find")
     parser.add_argument("--missing", action="store_true", help="only where none kills any more")
     parser.add_argument("--from", type=int, default=0, dest="base", help="with --find: first seed")
+    parser.add_argument("--document", action="store_true", help="write the table of docs/proof.md")
     parser.add_argument("--by", choices=("sim", "explore"), help="with --find: by this one only")
     arguments = parser.parse_args()
+    if arguments.document:
+        document.PATH.write_text(
+            document.with_table(document.PATH.read_text(), MUTANTS, killers.load())
+        )
+        return 0
     mutants = chosen(arguments.only)
     if arguments.find:
         return find(
-            mutants, minutes=arguments.minutes, jobs=arguments.jobs, base=arguments.base,
+            mutants, minutes=arguments.minutes, seeds=arguments.seeds, jobs=arguments.jobs,
+            base=arguments.base,
             by=arguments.by, missing_only=arguments.missing, tell=tell,
         )  # fmt: skip
     return make_table(mutants, arguments.jobs, arguments.json)

@@ -1,7 +1,8 @@
-"""Lets a killer loose on a planted mutant: the simulator on seeds, or one exploration.
+"""Lets a killer loose on a planted mutant: a simulator on seeds, or one exploration.
 
     with planted(mutant) as tree:
-        simulate(tree, first=0, count=60, seconds=30) -> SimulatorKill | None
+        simulate(tree, by="tests.sim --busy", first=0, count=60, seconds=30)
+                                                      -> SimulatorKill | None
         explore(tree, world, seconds=60)              -> ExplorationKill | None
 
 Both are the commands that anybody can run in the planted tree, in a process of their own. Only
@@ -23,7 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.mutant import PACKAGES, Mutant, plant
+from tests.mutants.mutant import SIM, Mutant, plant
+from tests.mutants.syntax import PACKAGES
 from tests.sim.search import STUCK, VIOLATED
 
 KILLED = (VIOLATED, STUCK)
@@ -34,7 +36,7 @@ ROW = re.compile(r"([\d,]+) states .* depth +(\d+) +([\d.]+) s")
 
 @dataclass(frozen=True, slots=True)
 class SimulatorKill:
-    """`searched` seeds it took to find `seed`; exit code 2 or 3; the oracle's own words."""
+    """`searched` seeds it took `program` to find `seed`; exit code 2 or 3; the oracle's words."""
 
     seed: int
     searched: int
@@ -42,9 +44,10 @@ class SimulatorKill:
     oracle: str
     text: str
     seconds: float
+    program: str = SIM
 
     def __str__(self) -> str:
-        return f"sim seed {self.seed}: {self.oracle}"
+        return f"{self.program.removeprefix('tests.')} seed {self.seed}: {self.oracle}"
 
     @property
     def took(self) -> str:
@@ -95,7 +98,9 @@ def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProce
     )
 
 
-def simulate(tree: Path, *, first: int, count: int, seconds: float) -> SimulatorKill | None:
+def simulate(
+    tree: Path, *, first: int, count: int, seconds: float, by: str = SIM
+) -> SimulatorKill | None:
     """Seeds in order, until an oracle says so. RuntimeError if the command itself is broken."""
     started, seed = time.monotonic(), first
     facts_path = tree / "facts.json"
@@ -103,7 +108,7 @@ def simulate(tree: Path, *, first: int, count: int, seconds: float) -> Simulator
         facts_path.unlink(missing_ok=True)
         left = seconds - (time.monotonic() - started)
         done = run_in(
-            tree, "-m", "tests.sim", "--from", str(seed), "--seeds", str(first + count - seed),
+            tree, "-m", *by.split(), "--from", str(seed), "--seeds", str(first + count - seed),
             "--minutes", str(left / 60), "--json", str(facts_path), seconds=left,
         )  # fmt: skip
         if not facts_path.exists():
@@ -114,7 +119,7 @@ def simulate(tree: Path, *, first: int, count: int, seconds: float) -> Simulator
         if failed["exit_code"] in KILLED:
             return SimulatorKill(
                 failed["seed"], failed["seed"] - first + 1, failed["exit_code"],
-                failed["oracle"], failed["text"][:200], round(time.monotonic() - started, 1),
+                failed["oracle"], failed["text"][:200], round(time.monotonic() - started, 1), by,
             )  # fmt: skip
         seed = failed["seed"] + 1
     return None

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import SEARCHED, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
-HISTORY = COMMON + "history.py"
-LEADERSHIP = PROPOSER + "consensus/leadership.py"
-WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
-
-STARTS_AT_C = Edit(LEADERSHIP, "start_lsn=donor.record_lsn,", "start_lsn=donor.flush_lsn,")
+STARTS_AT_C = Edit("Leader.__init__", "start_lsn=donor.record_lsn", "start_lsn=donor.flush_lsn")
 
 ELECTING = (
     Mutant(
@@ -24,7 +19,7 @@ ELECTING = (
         "logs part at the latest where the common term ends in the acceptor's history",
         (
             Edit(
-                HISTORY,
+                "divergence",
                 "min(_end(proposer, common, LSN_MAX), _end(acceptor, common, flush_lsn), "
                 "flush_lsn)",
                 "min(_end(proposer, common, LSN_MAX), flush_lsn)",
@@ -38,7 +33,7 @@ ELECTING = (
         "logs part at the latest where the common term ends in the proposer's history",
         (
             Edit(
-                HISTORY,
+                "divergence",
                 "min(_end(proposer, common, LSN_MAX), _end(acceptor, common, flush_lsn), "
                 "flush_lsn)",
                 "min(_end(acceptor, common, flush_lsn), flush_lsn)",
@@ -51,9 +46,7 @@ ELECTING = (
         "a history is folded only as far as the election's donor knows that all members have it",
         (
             Edit(
-                LEADERSHIP,
-                "        reached_lsn = min(donor.restart_lsn, donor.record_lsn)",
-                "        reached_lsn = donor.record_lsn",
+                "Leader._shortened", "min(donor.restart_lsn, donor.record_lsn)", "donor.record_lsn"
             ),
         ),
     ),
@@ -61,13 +54,7 @@ ELECTING = (
         "folded-inside-a-term",
         "R6",
         "a history is folded up to where a term starts: half a record behind it may be cut",
-        (
-            Edit(
-                HISTORY,
-                "    return max(starts, default=ZERO_LSN)",
-                "    return restart_lsn",
-            ),
-        ),
+        (Edit("foldable_lsn", "max(starts, default=ZERO_LSN)", "restart_lsn"),),
     ),
     Mutant(
         "one-of-two-is-folded",
@@ -75,11 +62,25 @@ ELECTING = (
         "logs part where they part with both histories folded alike",
         (
             Edit(
-                HISTORY,
-                "    proposer, acceptor = folded(proposer, folded_lsn), "
-                "folded(acceptor, folded_lsn)\n",
+                "divergence",
+                "proposer, acceptor = folded(proposer, folded_lsn), folded(acceptor, folded_lsn)",
             ),
         ),
+    ),
+    Mutant(
+        "folded-histories-part-late",
+        "6",
+        "histories that are folded part where the acceptor's term ends, too",
+        (
+            Edit(
+                "divergence",
+                "_end(acceptor, common, flush_lsn)",
+                "flush_lsn if folded_lsn else _end(acceptor, common, flush_lsn)",
+            ),
+        ),
+        turns_red="tests/common/test_pure_history.py"
+        "::test_no_run_keeps_a_foreign_byte_or_cuts_a_committed_one",
+        why_named=SEARCHED,
     ),
     Mutant(
         "point-of-divergence-is-believed",
@@ -87,9 +88,14 @@ ELECTING = (
         "the acceptor computes the point of divergence as well",
         (
             Edit(
-                ACCEPTOR,
-                "        if start != elected.start_lsn:",
-                "        start = elected.start_lsn\n        if False:",
+                "Acceptor._answer_elected",
+                "if start != elected.start_lsn:\n"
+                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
+                "start = elected.start_lsn\n"
+                "if False:\n"
+                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
             ),
         ),
     ),
@@ -98,25 +104,17 @@ ELECTING = (
         "R7",
         "ProposerElected fences every other connection",
         (
+            Edit("Acceptor.on_elected", "self.appender = None"),
+            Edit("Acceptor.on_vote_request", "self.appender = None"),
             Edit(
-                ACCEPTOR,
-                "        # Fenced already now: with an appender at work the log might never be "
-                "drained.\n        self.appender = None\n",
+                "Acceptor._promise",
+                "self.appender, self.elected, self.voted_lsn = None, False, None",
+                "self.elected, self.voted_lsn = False, None",
             ),
             Edit(
-                ACCEPTOR,
-                "        effects = self._promise(ask.ballot)\n        self.appender = None\n",
-                "        effects = self._promise(ask.ballot)\n",
-            ),
-            Edit(
-                ACCEPTOR,
-                "        self.appender, self.elected, self.voted_lsn = None, False, None\n",
-                "        self.elected, self.voted_lsn = False, None\n",
-            ),
-            Edit(
-                ACCEPTOR,
-                "        if connection != self.appender or append.ballot != self.durable.ballot:",
-                "        if self.appender is None:",
+                "Acceptor.on_append",
+                "connection != self.appender or append.ballot != self.durable.ballot",
+                "self.appender is None",
             ),
         ),
     ),
@@ -124,13 +122,7 @@ ELECTING = (
         "nothing-is-cut",
         "seed flaw 3",
         "what a leader's log does not have is truncated; it is overwritten in place",
-        (
-            Edit(
-                ACCEPTOR,
-                "            effects += [Persist(self.durable), TruncateWal(start)]",
-                "            effects += []",
-            ),
-        ),
+        (Edit("Acceptor.become_follower", "[Persist(self.durable), TruncateWal(start)]", "[]"),),
     ),
     Mutant(
         "cut-without-a-mark",
@@ -138,9 +130,9 @@ ELECTING = (
         "a cut is marked before it begins",
         (
             Edit(
-                ACCEPTOR,
-                "            effects += [Persist(self.durable), TruncateWal(start)]",
-                "            effects += [TruncateWal(start)]",
+                "Acceptor.become_follower",
+                "[Persist(self.durable), TruncateWal(start)]",
+                "[TruncateWal(start)]",
             ),
         ),
     ),
@@ -150,18 +142,17 @@ ELECTING = (
         "the history is persisted when the cut is finished, not before",
         (
             Edit(
-                ACCEPTOR,
-                "            self.durable = replace(self.durable, truncating_to=start)\n"
-                "            effects += [Persist(self.durable), TruncateWal(start)]\n",
-                "            late = TruncateWal(start)\n",
+                "Acceptor.become_follower",
+                "self.durable = replace(self.durable, truncating_to=start)\n"
+                "effects += [Persist(self.durable), TruncateWal(start)]\n",
+                "late = TruncateWal(start)",
             ),
             Edit(
-                ACCEPTOR,
-                "        effects.append(Persist(self.durable))\n"
-                "        self.appender, self.elected",
-                "        effects.append(Persist(self.durable))\n"
-                '        if "late" in locals():\n            effects.append(late)\n'
-                "        self.appender, self.elected",
+                "Acceptor.become_follower",
+                "effects.append(Persist(self.durable))",
+                "effects.append(Persist(self.durable))\n"
+                'if "late" in locals():\n'
+                "    effects.append(late)\n",
             ),
         ),
     ),
@@ -171,14 +162,14 @@ ELECTING = (
         "a cut below commit_lsn lowers it",
         (
             Edit(
-                ACCEPTOR,
-                "        self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)\n",
-                "        self.told_commit_lsn = self.commit_lsn\n",
+                "Acceptor.become_follower",
+                "self.commit_lsn = self.told_commit_lsn = min(self.commit_lsn, start)",
+                "self.told_commit_lsn = self.commit_lsn",
             ),
             Edit(
-                ACCEPTOR,
-                "            commit_lsn=min(self.durable.commit_lsn, start),\n",
-                "            commit_lsn=self.durable.commit_lsn,\n",
+                "Acceptor.become_follower",
+                "min(self.durable.commit_lsn, start)",
+                "self.durable.commit_lsn",
             ),
         ),
     ),
@@ -186,15 +177,10 @@ ELECTING = (
         "readers-stay-behind-the-cut",
         "R7, R13",
         "a cut below commit_lsn ends the readers that were sent more",
-        (
-            Edit(
-                ACCEPTOR,
-                "                effects.append(EndReaders(start))",
-                "                pass",
-            ),
-        ),
+        (Edit("Acceptor.become_follower", "effects.append(EndReaders(start))", "pass"),),
         turns_red="tests/test_scenarios.py::"
         "test_scenario[committed_half_record_may_be_cut_but_ends_readers]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "nothing-guards-commits",
@@ -202,17 +188,22 @@ ELECTING = (
         "no cut below the record end at the acceptor's own commit_lsn",
         (
             Edit(
-                ACCEPTOR,
-                "        if start != elected.start_lsn:",
-                "        start = elected.start_lsn\n        if False:",
+                "Acceptor._answer_elected",
+                "if start != elected.start_lsn:\n"
+                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
+                "start = elected.start_lsn\n"
+                "if False:\n"
+                '    text = f"our logs part at {start}, not at {elected.start_lsn}"\n'
+                "    return [self._reject(connection, RejectCode.DIVERGENCE, text)]\n",
             ),
-            Edit(ACCEPTOR, "            if start < committed_record:", "            if False:"),
+            Edit("Acceptor._answer_elected", "start < committed_record", "False"),
         ),
     ),
     Mutant(
         "cut-leaves-old-bytes",
         "R7",
         "what is cut off is zeroed to the segment's end",
-        (Edit(WAL_STORE, "            self.zero_from(to_lsn)\n", "            pass\n"),),
+        (Edit("WalStore.truncate", "self.zero_from(to_lsn)", "pass"),),
     ),
 )

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import REAL_FILES, SEARCHED, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
-DRIVER = SAFEKEEPER + "driver.py"
-GREETINGS = PROPOSER + "consensus/greetings.py"
-LEADERSHIP = PROPOSER + "consensus/leadership.py"
-QUORUM = COMMON + "quorum.py"
-WAL_RECOVERY = SAFEKEEPER + "storage/wal_recovery.py"
-WAL_STORE = SAFEKEEPER + "storage/wal_store.py"
-TAIL = SAFEKEEPER + "storage/tail.py"
-REAL_DISK, OPEN_FILES = SAFEKEEPER + "disk/real_disk.py", SAFEKEEPER + "disk/open_files.py"
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(
-    ACCEPTOR,
-    "        if configuration is None or self.member not in configuration.everyone:",
-    "        if configuration is None:",
+    "Acceptor._not_ours",
+    "configuration is None or self.member not in configuration.everyone",
+    "configuration is None",
 )
-ANY_INCARNATION = Edit(
-    GREETINGS, "    if name not in greeting.configuration.everyone:", "    if False:"
-)
+ANY_INCARNATION = Edit("unwelcome", "name not in greeting.configuration.everyone", "False")
 ANY_NAME = Edit(
-    QUORUM,
+    "Configuration._has",
     "all(sum(m in names for m in members) >= quorum for members in self.member_sets)",
     "len([name for name in names if name]) >= quorum",
 )
 COUNTS_ANYBODY = Edit(
-    LEADERSHIP,
+    "Leader.counted",
     "[by_name.get(name, NOBODY) for name in names]",
     "[m if m.attached else NOBODY for m in self.members]",
 )
@@ -40,16 +29,8 @@ FAILING = (
         "R15",
         "WAL whose fsync failed is never called durable",
         (
-            Edit(
-                WAL_STORE,
-                "                raise self._fail(error, lsn) from error",
-                "                assert error",
-            ),
-            Edit(
-                TAIL,
-                "            raise self._fail(error, lsn) from error",
-                "            assert error",
-            ),
+            Edit("WalStore.append", "raise self._fail(error, lsn) from error", "assert error"),
+            Edit("Tail.append", "raise self._fail(error, lsn) from error", "assert error"),
         ),
     ),
     Mutant(
@@ -57,17 +38,11 @@ FAILING = (
         "R15",
         "a log whose disk failed acknowledges and votes no more",
         (
+            Edit("Acceptor.on_storage_failed", "self.failure is not None", "text"),
             Edit(
-                ACCEPTOR,
-                "        if self.failure is not None:\n            return []\n"
-                "        self.failure = text",
-                "        if text:\n            return []\n        self.failure = text",
-            ),
-            Edit(
-                WAL_STORE,
-                "        if self._failed is not None:\n"
-                '            raise StorageError(f"no more appends after a failure: '
-                '{self._failed}")\n',
+                "WalStore.append",
+                "if self._failed is not None:\n"
+                '    raise StorageError(f"no more appends after a failure: {self._failed}")\n',
             ),
         ),
     ),
@@ -77,8 +52,8 @@ FAILING = (
         "a failure leaves the mark from where the WAL is suspect",
         (
             Edit(
-                ACCEPTOR,
-                "        self.durable = replace(self.durable, suspect_from=self.flush_lsn)\n",
+                "Acceptor.on_storage_failed",
+                "self.durable = replace(self.durable, suspect_from=self.flush_lsn)",
             ),
         ),
     ),
@@ -86,27 +61,22 @@ FAILING = (
         "suspect-mark-is-ignored",
         "R15",
         "a restart truncates to the suspect mark",
-        (
-            Edit(
-                WAL_RECOVERY,
-                "    for bound in (facts.truncating_to, facts.suspect_from):",
-                "    for bound in (facts.truncating_to,):",
-            ),
-        ),
+        (Edit("recover", "(facts.truncating_to, facts.suspect_from)", "(facts.truncating_to,)"),),
     ),
     Mutant(
         "tail-is-not-rewritten",
         "R15, R9",
         "a start after an unclean stop rewrites the tail and syncs it",
-        (Edit(WAL_RECOVERY, "    if not facts.clean_stop:\n", "    if facts.clean_stop:\n"),),
+        (Edit("_settle_disk", "not facts.clean_stop", "facts.clean_stop"),),
         turns_red="tests/safekeeper/test_wal_store.py::"
         "test_after_a_failed_fsync_nothing_is_appended_and_recovery_makes_the_tail_durable",
+        why_named=SEARCHED,
     ),
     Mutant(
         "no-space-is-final",
         "R16",
         "no space for a segment is no failure",
-        (Edit(DRIVER, "    if isinstance(error, SegmentNotAllocated):", "    if False:"),),
+        (Edit("_failed_write", "isinstance(error, SegmentNotAllocated)", "False"),),
     ),
     Mutant(
         "refused-write-counts",
@@ -114,11 +84,9 @@ FAILING = (
         "a write that was refused leaves the write position where it was",
         (
             Edit(
-                ACCEPTOR,
-                "        self.flush_lsn = self.write_lsn = flush_lsn\n"
-                "        effects: list[Effect] = self.move_commit()",
-                "        self.flush_lsn = self.write_lsn\n"
-                "        effects: list[Effect] = self.move_commit()",
+                "Acceptor.on_write_refused",
+                "self.flush_lsn = self.write_lsn = flush_lsn",
+                "self.flush_lsn = self.write_lsn",
             ),
         ),
     ),
@@ -128,13 +96,14 @@ FAILING = (
         "a file that cannot be opened for writing is no failure",
         (
             Edit(
-                REAL_DISK,
+                "RealDisk._hold_to_write",
                 "NoSpace(str(failure)) if is_no_descriptor(error) else failure",
                 "failure",
             ),
         ),
         turns_red=OPEN_FILES_TEST
         + "test_a_log_without_descriptors_refuses_appends_and_goes_on_later",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "descriptor-in-use-is-closed",
@@ -142,19 +111,27 @@ FAILING = (
         "a descriptor in use is not closed: its number would be another file's",
         (
             Edit(
-                OPEN_FILES,
-                "if file.users == 0 and not file.is_unsynced:",
-                "if not file.is_unsynced:",
+                "OpenFiles._take_idle",
+                "file.users == 0 and not file.is_unsynced",
+                "not file.is_unsynced",
             ),
         ),
         turns_red=OPEN_FILES_TEST + "test_a_descriptor_in_use_is_never_closed",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "closed-before-its-sync",
         "open_files",
         "what was written stays open until it is synced, to be told what the disk has to say",
-        (Edit(OPEN_FILES, "if file.users == 0 and not file.is_unsynced:", "if file.users == 0:"),),
+        (
+            Edit(
+                "OpenFiles._take_idle",
+                "file.users == 0 and not file.is_unsynced",
+                "file.users == 0",
+            ),
+        ),
         turns_red=OPEN_FILES_TEST + "test_a_file_stays_open_between_its_write_and_its_sync",
+        why_named=REAL_FILES,
     ),
     Mutant(
         "reborn-member-votes",
@@ -174,9 +151,9 @@ FAILING = (
         "record_lsn is the end of the last complete record, not of the bytes",
         (
             Edit(
-                DRIVER,
-                "lambda: self.store.record_end(asked.flush_lsn).end_lsn, found)",
-                "lambda: asked.flush_lsn, found)",
+                "Driver._find_record_end",
+                "self.store.record_end(asked.flush_lsn).end_lsn",
+                "asked.flush_lsn",
             ),
         ),
     ),

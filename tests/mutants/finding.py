@@ -14,13 +14,12 @@ from tests.mutants.killers import Killers
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import row_of
 
-SEEDS_MAX = 10**6
-
 
 def find(
     mutants: Sequence[Mutant],
     *,
     minutes: float,
+    seeds: int,
     jobs: int,
     base: int,
     by: str | None,
@@ -36,7 +35,7 @@ def find(
         if missing_only:
             found = _that_still_kill(mutant, found)
         if by != "explore" and not (missing_only and found.simulator):
-            found = Killers(_by_seed(mutant, base, minutes * 60), found.exploration)
+            found = Killers(_by_seed(mutant, base, seeds, minutes * 60), found.exploration)
         if by != "sim" and mutant.is_explored and not (missing_only and found.exploration):
             found = Killers(found.simulator, _by_world(mutant, minutes * 60))
         with lock:
@@ -58,9 +57,17 @@ def _that_still_kill(mutant: Mutant, found: Killers) -> Killers:
     )
 
 
-def _by_seed(mutant: Mutant, base: int, seconds: float) -> SimulatorKill | None:
+def _by_seed(mutant: Mutant, base: int, count: int, seconds: float) -> SimulatorKill | None:
+    """In the mutant's own programs, the first that finds it."""
+    programs = mutant.searched_by
     with planted(mutant) as tree:
-        return simulate(tree, first=base, count=SEEDS_MAX, seconds=seconds)
+        for program in programs:
+            kill = simulate(
+                tree, by=program, first=base, count=count, seconds=seconds / len(programs)
+            )
+            if kill is not None:
+                return kill
+    return None
 
 
 def _by_world(mutant: Mutant, seconds: float) -> ExplorationKill | None:

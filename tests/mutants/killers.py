@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.mutants.attack import ExplorationKill, Kill, SimulatorKill
+from tests.mutants.mutant import SIM
 
 PATH = Path(__file__).parent / "killers.json"
 
@@ -61,4 +62,6 @@ def save(killers: dict[str, Killers], names: list[str]) -> None:
         if name in killers and killers[name].all:
             found = asdict(killers[name])
             kept[name] = {kind: kill for kind, kill in found.items() if kill is not None}
+            if found["simulator"] is not None and found["simulator"]["program"] == SIM:
+                del found["simulator"]["program"]  # the usual one is not written down
     PATH.write_text(json.dumps(kept, indent=1) + "\n")

@@ -2,8 +2,8 @@
 
     plant(mutant, tree)         a copy of the source below `tree`, with the mutant in it
 
-An edit names text that stands in its file exactly once; if it does not any more, the mutant does
-not fit and is an error, never a mutant that was found.
+An edit names a definition, and syntax that stands in it exactly once (syntax.py); if it does not
+any more, the mutant does not fit and is an error, never a mutant that was found.
 """
 
 from __future__ import annotations
@@ -14,12 +14,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ("common", "proposer", "safekeeper")
+from tests.mutants import syntax
+from tests.mutants.syntax import PACKAGES, ROOT, DoesNotFit
 
-COMMON = "common/walkeeper_common/"
-PROPOSER = "proposer/walkeeper_proposer/"
-SAFEKEEPER = "safekeeper/walkeeper_safekeeper/"
+# Programs that run stories by seed, and search: `python -m` these.
+SIM = "tests.sim"
+BUSY, REPLACE, SWITCH, ARCHIVE = (
+    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive")
+)
+LOGICAL_SIM = "tests.sim.logical"
+RIVALS = "tests.register_rivals"
+
+# Why no search finds a mutant.
+REAL_FILES = "the simulated disks are no files"
+NO_CONSUMERS = "the simulated logical logs have no consumers"
+ONE_SERVER = "the simulated logical logs have one server, no copies of it, one set of publications"
+ONLY_ROWS = "the simulated changes are rows of tables: no messages, no origins"
+ONLY_MEMORY = "it costs memory and no byte of a log, so no oracle sees it"
+BREAKS = "the code itself breaks on it: the search passes over that, the test does not"
+WHOLE_FRAMES = "the simulated network damages no frame"
+SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
 # What the exploration runs of the shipping source.
 EXPLORED = frozenset(
@@ -31,17 +45,21 @@ EXPLORED = frozenset(
 )  # fmt: skip
 
 
-class DoesNotFit(Exception):
-    """The source has changed: the mutant has to be written again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`old` becomes `new` in `file`."""
+    """`old` becomes `new` in the definition `where`: syntax.py has the rules."""
 
-    file: str
+    where: str
     old: str
     new: str = ""
+
+    @property
+    def file(self) -> str:
+        return syntax.place_of(self.where).file
+
+    def made_in(self, text: str) -> str:
+        """Return the file's text after the edit. DoesNotFit."""
+        return syntax.edited(text, syntax.place_of(self.where).names, self.old, self.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +69,9 @@ class Mutant:
     removed  what does not hold any more
     edits    all of them are made; a rule that is guarded twice needs two
     worlds   explorations that may find it (tests/explore/runs.py), if not one of the small ones
-    turns_red  pytest's name of a test that turns red, where the simulator meets it too seldom
+    turns_red  pytest's name of a test that turns red, where no search meets it soon
+    searched_by  the programs whose seeds may find it, tried in turn
+    why_named  why a named test has to turn red: the reason why no search finds it
     """
 
     name: str
@@ -60,6 +80,8 @@ class Mutant:
     edits: tuple[Edit, ...]
     worlds: tuple[str, ...] = ()
     turns_red: str | None = None
+    searched_by: tuple[str, ...] = (SIM,)
+    why_named: str = ""
 
     @property
     def is_explored(self) -> bool:
@@ -85,7 +107,10 @@ def plant(mutant: Mutant, tree: Path) -> None:
         )
     for edit in mutant.edits:
         path = tree / edit.file
-        text = edited(mutant, edit, path.read_text())
+        try:
+            text = edit.made_in(path.read_text())
+        except DoesNotFit as error:
+            raise DoesNotFit(f"{mutant.name}, in {edit.where}: {error}") from None
         path.unlink()
         path.write_text(text)
 
@@ -97,10 +122,3 @@ def _place(file: str | Path, path: str | Path) -> None:
             os.link(file, path)
             return
     shutil.copy(file, path)
-
-
-def edited(mutant: Mutant, edit: Edit, text: str) -> str:
-    count = text.count(edit.old)
-    if count != 1:
-        raise DoesNotFit(f"{mutant.name}: {count} times in {edit.file}: {edit.old!r}")
-    return text.replace(edit.old, edit.new)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import SAFEKEEPER, Edit, Mutant
-
-ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
-DRIVER = SAFEKEEPER + "driver.py"
-READABLE = SAFEKEEPER + "consensus/readable.py"
-WHOLE = SAFEKEEPER + "storage/whole_records.py"
-LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)"
-RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
+from tests.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SIM, Edit, Mutant
 
 READING = (
     Mutant(
         "readers-see-the-uncommitted",
         "R13",
         "a reader without a ballot sees committed WAL only",
-        (Edit(READABLE, "        return log.commit_lsn", "        return log.flush_lsn"),),
+        (Edit("readable_end", "log.commit_lsn", "log.flush_lsn"),),
     ),
     Mutant(
         "readers-get-half-a-record",
@@ -24,9 +17,9 @@ READING = (
         "a client is sent whole records only, so that nothing is taken back from it",
         (
             Edit(
-                WHOLE,
-                "    end_lsn = store.record_end(commit_lsn, known.end_lsn).next_lsn\n",
-                "    end_lsn = commit_lsn\n",
+                "whole_records.whole_records",
+                "store.record_end(commit_lsn, known.end_lsn).next_lsn",
+                "commit_lsn",
             ),
         ),
     ),
@@ -34,27 +27,22 @@ READING = (
         "whole-records-of-truncated-wal",
         "R13",
         "where whole records end is forgotten if the log was truncated meanwhile",
-        (Edit(DRIVER, "if at[1] == self.acceptor.truncations:", "if True:"),),
+        (Edit("find_whole.found", "at[1] == self.acceptor.truncations", "True"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
+        why_named=SEARCHED,
     ),
     Mutant(
         "any-ballot-reads",
         "R13",
         "a pinned reader reads only while its ballot is the acceptor's",
-        (Edit(READABLE, "    if ballot != log.durable.ballot:\n        return None\n"),),
+        (Edit("readable_end", "if ballot != log.durable.ballot:\n    return None\n"),),
     ),
     Mutant(
         "read-before-the-election",
         "R13",
         "a pinned reader sees flush_lsn only when ProposerElected was processed",
-        (
-            Edit(
-                READABLE,
-                "    return log.flush_lsn if log.elected else log.voted_lsn",
-                "    return log.flush_lsn",
-            ),
-        ),
+        (Edit("readable_end", "log.flush_lsn if log.elected else log.voted_lsn", "log.flush_lsn"),),
     ),
     Mutant(
         "read-is-not-checked-again",
@@ -62,11 +50,9 @@ READING = (
         "a pinned read is checked again when the bytes are there",
         (
             Edit(
-                READABLE,
-                "    if limit is None or limit < begin_lsn + len(read.payload):",
-                "    if False:",
+                "answer_wal_read", "limit is None or limit < begin_lsn + len(read.payload)", "False"
             ),
-            Edit(READABLE, "    if read.truncations != log.truncations:", "    if False:"),
+            Edit("answer_wal_read", "read.truncations != log.truncations", "False"),
         ),
     ),
     Mutant(
@@ -74,8 +60,14 @@ READING = (
         "R14",
         "no segment goes that a member lacks",
         (
-            Edit(DRIVER, LIMIT, "limit_lsn = min(horizon_lsn, durable.commit_lsn, kept_lsn)"),
-            Edit(DRIVER, RECORD, "record = self.store.record_end(durable.commit_lsn)"),
+            Edit(
+                "Driver.remove_below",
+                "min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)",
+                "min(horizon_lsn, durable.commit_lsn, kept_lsn)",
+            ),
+            Edit(
+                "remove_below.remove", "min(durable.commit_lsn, members_lsn)", "durable.commit_lsn"
+            ),
         ),
     ),
     Mutant(
@@ -84,12 +76,10 @@ READING = (
         "retention goes by the durable commit_lsn and restart_lsn",
         (
             Edit(
-                DRIVER,
-                "        durable = self.acceptor.durable\n        if durable.commit_lsn <=",
-                "        durable = replace(self.acceptor.durable, "
-                "commit_lsn=self.acceptor.commit_lsn,\n"
-                "                          restart_lsn=self.acceptor.restart_lsn)\n"
-                "        if durable.commit_lsn <=",
+                "Driver.remove_below",
+                "self.acceptor.durable",
+                "replace(self.acceptor.durable, commit_lsn=self.acceptor.commit_lsn, "
+                "restart_lsn=self.acceptor.restart_lsn)",
             ),
         ),
     ),
@@ -97,20 +87,18 @@ READING = (
         "no-segment-before-is-kept",
         "R14",
         "the segment before that record is kept, for a primary to be compared with",
-        (Edit(DRIVER, "min(limit_lsn, earlier_lsn)", "min(limit_lsn, record.start_lsn)"),),
+        (Edit("remove_below.remove", "earlier_lsn", "record.start_lsn"),),
         turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
     ),
     Mutant(
         "no-record-start-is-kept",
         "R14",
         "the start of the record at the durable commit_lsn is kept",
-        (
-            Edit(
-                DRIVER,
-                "self.store.remove_below(min(limit_lsn, earlier_lsn))",
-                "self.store.remove_below(limit_lsn)",
-            ),
-        ),
+        (Edit("remove_below.remove", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
         turns_red="tests/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
     ),
 )

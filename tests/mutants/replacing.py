@@ -1,29 +1,15 @@
 """Members change: two sets of quorums, generations, the register that decides, and the newcomer.
 
-Worlds with a replacement are asked for and not drawn, so the killers are fixed seeds of them, and
-tests of what two guards or more keep from happening there.
+The killers are seeds of worlds with a replacement and of rival commands, and tests of what two
+guards or more keep from happening there.
 """
 
 from __future__ import annotations
 
-from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
+from tests.mutants.mutant import REPLACE, RIVALS, SEARCHED, Edit, Mutant
 
-ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
-CONSENSUS = PROPOSER + "consensus/proposer.py"
-LEADERSHIP = PROPOSER + "consensus/leadership.py"
-PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
-QUORUM = COMMON + "quorum.py"
-REGISTER = SAFEKEEPER + "consensus/member_register.py"
-REPLACING = PROPOSER + "consensus/replacing.py"
-
-SETS = "        self._member_sets = configuration.member_sets\n"
-HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets)"
-ONE_HAS = "all(sum(m in names for m in members) >= quorum for members in self.member_sets[{}])"
-RESTART = "            restart_lsn = min(restart_lsn, flushed[0])\n"
-
-REPLACE = "tests/test_pure_replacing.py::test_"
+REPLACE_TEST = "tests/test_pure_replacing.py::test_"
 GENERATIONS = "tests/test_pure_generations.py::test_"
-RIVALS = REPLACE + "two_commands_at_once_never_make_two_configurations_of_one_generation"
 
 FORGOT = "tests/test_scenarios.py::test_scenario[newcomer_knows_of_commits_that_the_old_forgot]"
 
@@ -38,45 +24,47 @@ REPLACEMENTS = (
         "old-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the new ones, too",
-        (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[:1]\n")),),
-        turns_red=_seed(0),
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[:1]"),),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "new-members-commit-alone",
         "members change",
         "with joint members a commit needs an ack quorum of the old ones, too",
-        (Edit(LEADERSHIP, SETS, SETS.replace("member_sets\n", "member_sets[-1:]\n")),),
-        turns_red=_seed(0),
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[-1:]"),),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "old-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the new ones, too",
-        (Edit(QUORUM, HAS, ONE_HAS.format(":1")),),
-        turns_red=REPLACE + "with_joint_members_both_sets_decide",
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[:1]"),),
+        turns_red=REPLACE_TEST + "with_joint_members_both_sets_decide",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "new-members-elect-alone",
         "members change",
         "with joint members an election needs a vote quorum of the old ones, too",
-        (Edit(QUORUM, HAS, ONE_HAS.format("-1:")),),
-        turns_red=_seed(6),
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[-1:]"),),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "any-generation-is-served",
         "members change",
         "a safekeeper serves proposers of its own generation only",
         (
+            Edit("Acceptor._not_ours", "generation != configuration.generation", "False"),
             Edit(
-                ACCEPTOR, "        if generation != configuration.generation:", "        if False:"
-            ),
-            Edit(
-                CONSENSUS,
+                "Proposer.on_vote",
                 "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",
                 "vote.ballot == self.ballot",
             ),
         ),
         turns_red=GENERATIONS + "who_has_left_a_generation_does_nothing_that_is_asked_in_it",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "generation-is-not-left",
@@ -84,11 +72,13 @@ REPLACEMENTS = (
         "what an older generation's leader has committed is no proof for the newer one",
         (
             Edit(
-                ACCEPTOR,
-                "        self.elected, self.heard_commit_lsn = False, ZERO_LSN\n",
+                "Acceptor._leave_generation",
+                "self.elected, self.heard_commit_lsn = False, ZERO_LSN",
             ),
         ),
         turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "final-before-the-joint-commit",
@@ -96,33 +86,27 @@ REPLACEMENTS = (
         "the final members are proposed when a leader with the joint ones has committed",
         (
             Edit(
-                REPLACING,
-                "filled = newcomer.has_committed and known_lsn > ZERO_LSN and "
-                "newcomer.commit_lsn >= known_lsn",
-                "filled = True",
+                "_filling",
+                "newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= "
+                "known_lsn",
+                "True",
             ),
         ),
-        turns_red=_seed(6),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "what-was-accepted-is-passed-over",
         "members change",
         "a later round takes over what an earlier one may have decided",
-        (Edit(REPLACING, "    following = last.accepted or wanted\n", "    following = wanted\n"),),
-        turns_red=RIVALS,
+        (Edit("_decide", "last.accepted or wanted", "wanted"),),
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "older-rounds-are-accepted",
         "members change",
         "who promised a greater round accepts nothing of a smaller one",
-        (
-            Edit(
-                REGISTER,
-                "    if ask.round < durable.change_round:\n        return None  # a greater",
-                "    if False:\n        return None  # a greater",
-            ),
-        ),
-        turns_red=RIVALS,
+        (Edit("_accepted", "ask.round < durable.change_round", "False"),),
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "decided-by-one",
@@ -130,13 +114,12 @@ REPLACEMENTS = (
         "only what a quorum has accepted is installed",
         (
             Edit(
-                REPLACING,
-                "    return following if old.commits([state.member for state in accepted]) "
-                "else None\n",
-                "    return following\n",
+                "_decide",
+                "following if old.commits([state.member for state in accepted]) else None",
+                "following",
             ),
         ),
-        turns_red=RIVALS,
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "older-members-are-installed",
@@ -144,12 +127,12 @@ REPLACEMENTS = (
         "a safekeeper's generation never decreases",
         (
             Edit(
-                REGISTER,
-                "    if configuration.generation <= ours.generation:\n"
-                "        return durable if configuration == ours else None\n",
+                "_installed",
+                "if configuration.generation <= ours.generation:\n"
+                "    return durable if configuration == ours else None\n",
             ),
         ),
-        turns_red=REPLACE + "a_generation_never_decreases",
+        searched_by=(RIVALS,),
     ),
     Mutant(
         "newcomer-is-not-waited-for",
@@ -157,27 +140,24 @@ REPLACEMENTS = (
         "restart_lsn stands still until the newcomer has been filled",
         (
             Edit(
-                LEADERSHIP,
-                RESTART,
-                "            restart_lsn = min(restart_lsn, flushed[0]) if members is "
-                "counted[0] else restart_lsn\n",
+                "Leader.advance_commit",
+                "min(restart_lsn, flushed[0])",
+                "min(restart_lsn, flushed[0]) if members is counted[0] else restart_lsn",
             ),
         ),
         turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-claims-who-writes-next",
         "members change",
         "a newcomer's history ends where its log begins",
         (
-            Edit(
-                REPLACING,
-                "    history = _below(donor.history, base_lsn)\n",
-                "    history = donor.history\n",
-            ),
-            Edit(REGISTER, "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
+            Edit("replacing._join", "_below(donor.history, base_lsn)", "donor.history"),
+            Edit("joined", "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
         ),
-        turns_red=_seed(0),
+        searched_by=(REPLACE,),
     ),
     Mutant(
         "newcomer-has-nothing-to-compare",
@@ -185,13 +165,14 @@ REPLACEMENTS = (
         "a newcomer's log begins a segment before the last that all have",
         (
             Edit(
-                REPLACING,
-                "    return min(latest_lsn, max(Lsn(record - segment_bytes), "
-                "creation_lsn, first_lsn))\n",
-                "    return latest_lsn\n",
+                "_oldest_kept",
+                "min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
+                "latest_lsn",
             ),
         ),
-        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-begins-below-what-anybody-has",
@@ -199,19 +180,23 @@ REPLACEMENTS = (
         "a newcomer's log begins with WAL that all old members have",
         (
             Edit(
-                REPLACING,
-                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
-                "max(Lsn(record - segment_bytes), creation_lsn))",
+                "_oldest_kept",
+                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn)",
+                "max(Lsn(record - segment_bytes), creation_lsn)",
             ),
         ),
-        turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "nobody-is-asked-for-older-wal",
         "members change",
         "what the donor does not keep of the log is compared all the same",
-        (Edit(PRIMARY_CHECK, "    if not able:\n        return scope\n", "    return scope\n"),),
+        (Edit("with_older", "if not able:\n    return scope\n", "return scope"),),
         turns_red="tests/test_scenarios.py::test_scenario[newcomer_alone_shows_no_primary]",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "newcomer-is-all-that-is-compared",
@@ -219,18 +204,76 @@ REPLACEMENTS = (
         "what a newcomer knows of commits keeps nobody from an election",
         (
             Edit(
-                PRIMARY_CHECK,
-                "if scope.is_empty and best.first_lsn < scope.first_lsn:",
-                "if False:",
+                "scope_of_greetings", "scope.is_empty and best.first_lsn < scope.first_lsn", "False"
             ),
         ),
         turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
     Mutant(
         "forgotten-commits-are-not-compared",
         "check of the primary",
         "before an election a primary is compared as far as the old members know",
-        (Edit(PRIMARY_CHECK, "_committed(best, holding) if holding else nothing", "nothing"),),
+        (
+            Edit(
+                "scope_of_greetings", "_committed(best, holding) if holding else nothing", "nothing"
+            ),
+        ),
         turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "decided-by-a-vote-quorum",
+        "members change",
+        "an ack quorum decides what follows: a vote quorum may be smaller, and two of them apart",
+        (
+            Edit(
+                "replacing._decide",
+                "old.commits([state.member for state in accepted])",
+                "old.elects([state.member for state in accepted])",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-persisted",
+        "members change",
+        "what a member promises or accepts for the next members is durable before it says so",
+        (
+            Edit(
+                "Acceptor.on_members",
+                "[Persist(durable), *(self._leave_generation() if leaves else [])]",
+                "self._leave_generation() if leaves else []",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-reset",
+        "members change",
+        "what was promised and accepted in a generation does not count in the next",
+        (
+            Edit("_installed", "change_round=NO_BALLOT"),
+            Edit("_installed", "accepted_round=NO_BALLOT"),
+            Edit("_installed", "accepted=None"),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "known-commits-are-proof",
+        "members change",
+        "commits that a member knew of before this leader are no proof that this leader committed",
+        (
+            Edit(
+                "members_state",
+                "acceptor.heard_commit_lsn >= acceptor.term_start_lsn",
+                "acceptor.commit_lsn >= acceptor.term_start_lsn",
+            ),
+        ),
+        turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
     ),
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tests.explore.__main__ import run_apart
 from tests.mutants.attack import (
@@ -67,7 +67,9 @@ def row_of(mutant: Mutant, killers: Sequence[Kill]) -> Row:
         kills = []
         for killer in killers:
             if isinstance(killer, SimulatorKill):
-                kill: Kill | None = simulate(tree, first=killer.seed, count=1, seconds=RUN_S)
+                kill: Kill | None = simulate(
+                    tree, by=killer.program, first=killer.seed, count=1, seconds=RUN_S
+                )
             else:
                 kill = explore(tree, killer.world, seconds=RUN_S)
             if kill is not None:
@@ -78,8 +80,7 @@ def row_of(mutant: Mutant, killers: Sequence[Kill]) -> Row:
 def _with_effort(kill: Kill, killer: Kill) -> Kill:
     """How many seeds were searched is known from the search."""
     if isinstance(kill, SimulatorKill) and isinstance(killer, SimulatorKill):
-        return SimulatorKill(kill.seed, killer.searched, kill.code, kill.oracle, kill.text,
-                             kill.seconds)  # fmt: skip
+        return replace(kill, searched=killer.searched)
     return kill
 
 
@@ -105,19 +106,32 @@ class Line:
 def control(mutants: Sequence[Mutant], kept: Mapping[str, Killers]) -> list[Line]:
     """On every seed and in every world that kills one of these."""
     kills = [kill for m in mutants for kill in kept.get(m.name, Killers()).all]
-    seeds = sorted({kill.seed for kill in kills if isinstance(kill, SimulatorKill)})
+    seeds = seeds_of(kills)
     worlds = sorted({kill.world for kill in kills if isinstance(kill, ExplorationKill)})
-    return [control_of_seeds(seeds), *(control_of_world(world) for world in worlds)]
+    return [
+        *(control_of_seeds(program, seeds[program]) for program in seeds),
+        *(control_of_world(world) for world in worlds),
+    ]
 
 
-def control_of_seeds(seeds: Sequence[int]) -> Line:
+def seeds_of(kills: Iterable[Kill]) -> dict[str, list[int]]:
+    """Return the seeds of these kills by program, both in order."""
+    known = {(kill.program, kill.seed) for kill in kills if isinstance(kill, SimulatorKill)}
+    seeds: dict[str, list[int]] = {}
+    for program, seed in sorted(known):
+        seeds.setdefault(program, []).append(seed)
+    return seeds
+
+
+def control_of_seeds(program: str, seeds: Sequence[int]) -> Line:
     started, found = time.monotonic(), []
     with planted(CONTROL) as tree:
         for first, count in _runs(seeds):
-            kill = simulate(tree, first=first, count=count, seconds=RUN_S)
+            kill = simulate(tree, by=program, first=first, count=count, seconds=RUN_S)
             if kill is not None:
                 found.append(f"seed {kill.seed}: {kill.text}")
-    return Line(f"{len(seeds)} seeds", "; ".join(found), time.monotonic() - started)
+    what = f"{program}, {len(seeds)} seeds"
+    return Line(what, "; ".join(found), time.monotonic() - started)
 
 
 def _runs(seeds: Sequence[int]) -> list[tuple[int, int]]:

@@ -11,14 +11,10 @@ somebody connects anew; what it is told are LSNs. In the end the log is read as 
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Any
 from unittest import mock
 
@@ -26,9 +22,11 @@ from tests.entry_maker import SETTINGS, LogBytes
 from tests.sim import faults, healing
 from tests.sim.archive import Archived
 from tests.sim.changing_primary import ChangingPrimary
+from tests.sim.command_line import main
 from tests.sim.network import Network
-from tests.sim.oracle import NoProgress, Oracle, Oracles, Violation
+from tests.sim.oracle import NoProgress, Oracle, Oracles
 from tests.sim.proposer_node import PROBE_BYTES, ProposerNode
+from tests.sim.search import Run, run_story
 from tests.sim.servers import members
 from tests.sim.story import SEGMENT_BYTES, Story
 from tests.sim.world import World
@@ -53,22 +51,13 @@ from walkeeper_proposer.logical.overlap import DiffersFromLog
 
 SPOOL_BYTES_MAX = 1 << 20
 REPLAY_BYTES = 1000
-FACTS = (
-    "transactions in the log",
-    "transactions that were cut off",
-    "transactions that were streamed",
-    "subtransactions that were rolled back",
-    "elections",
-    "comparisons",
-    "comparisons made again",
-)
 FRAME_BYTES_MAX = 2000  # so that a part of many a transaction is in the log before its commit
 
 
 class ChangesNode(ProposerNode):
     """A proposer of a logical log: what logical_primary.py does, without sockets."""
 
-    primary: ChangingPrimary  # type: ignore[assignment]  # a narrower one
+    primary: ChangingPrimary  # type: ignore[assignment]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.log_end = LogicalEnd()
@@ -242,6 +231,33 @@ class Once(Oracle):
             )
 
 
+class Readable(Oracle):
+    """A consumer can read each transaction, whatever segment it begins with."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, Lsn] = {}  # where the last entry ends that describes a table
+
+    def read(self, payload: bytes, begin: Lsn, end: Lsn) -> tuple[int, tuple[Any, ...]]:
+        """Return (end LSN, rows) of the transaction in the entry [begin, end)."""
+        rows, end_lsn = [], 0
+        segment_start = begin.round_down(SEGMENT_BYTES)
+        for number, (_, message) in enumerate(MessageSplitter().feed(payload)):
+            if (message[0] == BEGIN) != (number == 0):
+                self.fail(f"{bytes(message[:10])!r} is message {number} of the entry at {begin}")
+            if message[0] == RELATION:
+                self._described[int.from_bytes(message[1:5], "big")] = end
+            elif message[0] == COMMIT:
+                end_lsn = int(Commit.unpack(message).end_lsn)
+            elif message[0] == ord("I"):
+                (table,) = relations_of(message)
+                if self._described.get(table, ZERO_LSN) <= segment_start:
+                    self.fail(f"table {table} of the entry at {begin} is not described there")
+                rows.append((table, bytes(message[13:])))
+        if not end_lsn:
+            self.fail(f"the entry at {begin} is a transaction without its Commit")
+        return end_lsn, tuple(rows)
+
+
 class LogicalStory(Story):
     """One seed's story of a logical log."""
 
@@ -311,12 +327,13 @@ class LogicalStory(Story):
         log.data += acked.wal
         found: list[tuple[int, tuple[Any, ...]]] = []
         entry: list[bytes] = []
-        known: set[int] = set()
+        begin, readable = log.begin, Readable()
         for frame in EntryWalk(log, log.begin, log.end, SEGMENT_BYTES):
-            entry = [] if frame.is_first else entry
+            if frame.is_first:
+                entry, begin = [], frame.position
             entry.append(bytes(frame.payload))
             if frame.is_last and frame.kind is EntryKind.TRANSACTION:
-                found.append(_read(b"".join(entry), known))
+                found.append(readable.read(b"".join(entry), begin, frame.end_position))
             if frame.is_last and frame.kind is EntryKind.ABANDONED:
                 self.world.facts["transactions that were cut off"] += 1
         self.world.facts["transactions in the log"] += len(found)
@@ -324,66 +341,11 @@ class LogicalStory(Story):
         Once().check(primary, found)
 
 
-def _read(payload: bytes, known: set[int]) -> tuple[int, tuple[Any, ...]]:
-    """(end LSN, rows) of a transaction; its tables were described by then."""
-    rows, end_lsn = [], 0
-    for number, (_, message) in enumerate(MessageSplitter().feed(payload)):
-        assert (message[0] == BEGIN) == (number == 0), f"{bytes(message[:10])!r} at {number}"
-        if message[0] == RELATION:
-            known.add(int.from_bytes(message[1:5], "big"))
-        elif message[0] == COMMIT:
-            end_lsn = int(Commit.unpack(message).end_lsn)
-        elif message[0] == ord("I"):
-            (table,) = relations_of(message)
-            assert table in known, f"table {table} was never described"
-            rows.append((table, bytes(message[13:])))
-    assert end_lsn, "a transaction without its Commit"
-    return end_lsn, tuple(rows)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes are those of tests.sim."""
-    parser = argparse.ArgumentParser(description="The simulator, with logical logs.")
-    parser.add_argument("--seed", type=int, help="one run, one line an event")
-    parser.add_argument("--seeds", type=int, help="how many (100, or all that the minutes allow)")
-    parser.add_argument("--from", type=int, default=0, dest="base", help="the first seed")
-    parser.add_argument("--minutes", type=float, help="when to stop")
-    asked = parser.parse_args(arguments)
-    if asked.seed is not None:
-        return _tell_one(asked.seed)
-    seeds = asked.seeds or (100 if asked.minutes is None else 10**9)
-    ends = time.monotonic() + (inf if asked.minutes is None else 60 * asked.minutes)
-    kept, done = dict.fromkeys(FACTS, 0), 0
-    while done < seeds and time.monotonic() < ends:
-        seed = asked.base + done
-        story = LogicalStory(seed)
-        code = _run(story)
-        if code:
-            _print(f"failed (exit code {code}): python -m tests.sim.logical --seed {seed}")
-            return code
-        for name in FACTS:
-            kept[name] += story.world.facts[name]
-        done += 1
-    _print(f"{done} seeds: " + ", ".join(f"{name} {n}" for name, n in kept.items()))
-    return 0
-
-
-def _tell_one(seed: int) -> int:
-    return _run(LogicalStory(seed, show=_print))
-
-
-def _run(story: LogicalStory) -> int:
-    try:
-        story.run()
-    except (Violation, NoProgress, Exception) as error:
-        _print(traceback.format_exc())
-        return 2 if isinstance(error, Violation) else 3 if isinstance(error, NoProgress) else 1
-    return 0
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def run(seed: int, *, show: Callable[[str], None] | None = None, **asked: bool) -> Run:
+    """Return the seed's outcome; there is nothing to ask for."""
+    assert not asked, f"{asked=}"
+    return run_story(LogicalStory(seed, show=show))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.sim.logical", __doc__, run, {}))

@@ -12,7 +12,7 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
@@ -65,7 +65,11 @@ def run(
     **asked: Unpack[AskedOptions],
 ) -> Run:
     """The whole story of a seed; `asked` as in World."""
-    story = Story(seed, show=show, **asked)
+    return run_story(Story(seed, show=show, **asked))
+
+
+def run_story(story: Story) -> Run:
+    """Run it to its end, and return what came of it."""
     code, oracle, text = PASSED, "", ""
     try:
         story.run()
@@ -77,7 +81,7 @@ def run(
         code, oracle, text = BROKEN, "", traceback.format_exc()
     world, acknowledged = story.world, len(story.oracles.acknowledged.wal)
     return Run(
-        seed=seed,
+        seed=world.seed,
         code=code,
         oracle=oracle,
         text=text or f"acknowledged {acknowledged} bytes",
@@ -161,7 +165,9 @@ class Tally:
         path.write_text(json.dumps(facts, indent=2) + "\n")
 
 
-def runs(base: int, count: int, jobs: int, asked: AskedOptions) -> Generator[Run, None, None]:
+def runs(
+    base: int, count: int, jobs: int, asked: Mapping[str, bool], run: Callable[..., Run] = run
+) -> Generator[Run, None, None]:
     """In the order of the seeds if there is one process, else as they are done."""
     seeds = range(base, base + count)
     if jobs == 1:
@@ -195,11 +201,12 @@ def search(
     minutes: float,
     jobs: int,
     tell: Callable[[str], None],
-    asked: AskedOptions,
+    asked: Mapping[str, bool],
+    run: Callable[..., Run] = run,
 ) -> tuple[Run | None, Tally]:
     """Until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()
-    done = runs(base, count, jobs, asked)
+    done = runs(base, count, jobs, asked, run)
     try:
         for one in done:
             tally.add(one)

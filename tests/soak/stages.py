@@ -67,6 +67,12 @@ SEARCHES = (
         share=0.06,
     ),
     Stage(
+        "rivals",
+        "two replace commands on one log, while safekeepers crash",
+        f"{PYTHON} -m tests.register_rivals --from {{seed}} --minutes {{minutes}}",
+        share=0.03,
+    ),
+    Stage(
         "fuzzing",
         "whatever reads bytes, on inputs that libFuzzer makes",
         f"{PYTHON} -m tests.fuzz all --seed {{seed}} --minutes {{minutes}}",
@@ -76,7 +82,7 @@ SEARCHES = (
         "chaos",
         "real processes, networks and disks, and faults in them",
         f"{PYTHON} -m tests.chaos --seed {{seed}} --minutes {{minutes}}",
-        share=0.20,
+        share=0.17,
         needs_root=True,
     ),
 )
