@@ -8,6 +8,7 @@ ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
 DRIVER = SAFEKEEPER + "driver.py"
 READABLE = SAFEKEEPER + "consensus/readable.py"
 WHOLE = SAFEKEEPER + "storage/whole_records.py"
+STREAM = SAFEKEEPER + "replication/wal_stream.py"
 LIMIT = "limit_lsn = min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)"
 RECORD = "record = self.store.record_end(min(durable.commit_lsn, members_lsn))"
 
@@ -37,6 +38,20 @@ READING = (
         (Edit(DRIVER, "if at[1] == self.acceptor.truncations:", "if True:"),),
         turns_red="tests/safekeeper/test_safekeeper_driver.py::"
         "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
+    ),
+    Mutant(
+        "messages-end-within-a-page",
+        "21",
+        "a message to a PostgreSQL client ends at a record's end or at a page boundary",
+        (
+            Edit(
+                STREAM,
+                "    return min(longest_end.round_down(WAL_PAGE_BYTES), segment_end)\n",
+                "    return min(longest_end, segment_end)\n",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_wal_stream.py::"
+        "test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page",
     ),
     Mutant(
         "any-ballot-reads",
