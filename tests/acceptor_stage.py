@@ -4,7 +4,7 @@
     greet P | vote P ballot=B [member=N] | elected P ballot=B start=L history=H
     append P ballot=B begin=L bytes=N [commit=L] [timeline=T] [damaged=yes]
     heartbeat P ballot=B at=L [commit=L] [timeline=T] | flushed L | record_end L
-    read P ballot=B begin=L bytes=N | wal_read | lost P | tick
+    read P ballot=B begin=L bytes=N | wal_read | lost P | tick [P: bytes of a message have come]
     install P generation=2|3 [leaving=N] | ask_members P
     no_space at=L | storage_failed | restart flush=L
 
@@ -120,7 +120,7 @@ class AcceptorStage:
     def _event(self, verb: str, plain: list[str], named: dict[str, str]) -> Event:
         match verb:
             case "tick":
-                return Tick()
+                return Tick(frozenset(map(_connection, plain)))
             case "flushed":
                 return WalFlushed(lsn_of(plain[0]))
             case "record_end":

@@ -1,7 +1,7 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
-    link N | lost N | tick | back | announce | primary_lost
+    link N | lost N | tick [N: bytes of a message have come] | back | announce | primary_lost
     primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [first=L] [record=L] [commit=L] [ballot=B] [history=H] [live=B]
@@ -138,7 +138,7 @@ class ProposerStage:
     def _event(self, verb: str, plain: list[str], named: dict[str, str]) -> Event:
         match verb:
             case "tick":
-                return Tick()
+                return Tick(frozenset(int(one) - 1 for one in plain))
             case "announce":
                 return AnnounceDue()
             case "back":

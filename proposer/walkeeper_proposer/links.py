@@ -19,7 +19,9 @@ logger = logging.getLogger("walkeeper.links")
 
 CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
-TCP_USER_TIMEOUT_MS = 10_000
+# The core drops a safekeeper that is silent. The kernel does it later: on a slow link the window is
+# shut for long, and the kernel counts that although bytes arrive at the other end (R26).
+TCP_USER_TIMEOUT_MS = 60_000
 
 TakeLinksFrames: TypeAlias = Callable[[int, bytearray, int], int]  # with the link's number
 
@@ -130,6 +132,11 @@ class SafekeeperLinks:
             connection = self._links[link].connection
             if connection is not None:
                 connection.write(frame, size)
+
+    def receiving(self) -> frozenset[int]:
+        """Return the links on which more of a message has come since the last call."""
+        up = [(link.number, link.connection) for link in self._links if link.connection]
+        return frozenset(number for number, connection in up if connection.receives_more())
 
     def drop(self, link: int, text: str) -> None:
         """Close; it is connected again after a pause."""

@@ -180,7 +180,7 @@ class ProposerNode:
         core._phase_ticks = core._attempt = 0
         core.seen_ballot = core.ballot
         for member in core.members:
-            member.silent_ticks = member.refused_ticks = 0
+            member.silent_ticks = member.refused_ticks = member.late_ticks = 0
             member.durable_commit_lsn = member.told_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK
             if member.greeting is not None:

@@ -10,6 +10,7 @@ from tests.mutants.logical import LOGICAL
 from tests.mutants.quorums import QUORUMS
 from tests.mutants.reading import READING
 from tests.mutants.replacing import REPLACEMENTS
+from tests.mutants.slow_links import SLOW_LINKS
 from tests.mutants.storing import STORING
 from tests.mutants.voting import VOTING
 
@@ -21,6 +22,7 @@ MUTANTS = (
     *FAILING,
     *QUORUMS,
     *STORING,
+    *SLOW_LINKS,
     *LEADING,
     *REPLACEMENTS,
     *LOGICAL,

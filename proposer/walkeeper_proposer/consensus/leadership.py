@@ -228,6 +228,8 @@ class Leader:
         member.durable_commit_lsn = response.durable_commit_lsn
         news, member.feedback = response.feedback != member.feedback, response.feedback
         member.flush_lsn, member.silent_ticks = response.flush_lsn, 0
+        if member.is_slow:
+            member.grow()
         moves = self.advance_commit(self.counted())
         effects = self.report() if moves or news else []
         if moves or is_new or self.goes_on_behind(member):

@@ -18,7 +18,7 @@ Deviations from the seed: no feedback `else VCL`; the new term starts at the don
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import assert_never
 
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
@@ -100,8 +100,8 @@ class Proposer:
                 return self.leader.on_wal(begin_lsn, wal)
             case Received(link, message):
                 return self.on_message(self.members[link], message)
-            case Tick():
-                return self.on_tick()
+            case Tick(receiving):
+                return self.on_tick(receiving)
             case LinkUp(link):
                 return self.on_link_up(self.members[link])
             case LinkLost(link):
@@ -462,13 +462,13 @@ class Proposer:
         self.phase = Phase.STOPPED
         return [Stop(outcome, text, settled)]
 
-    def on_tick(self) -> list[Effect]:
+    def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._phase_ticks += 1
         effects: list[Effect] = []
         for member in self.members:
             if member.stage is Stage.ABSENT or member.stage is Stage.CONNECTED:
                 continue
-            member.tick()
+            member.tick(receiving)
             if member.silent_ticks > SILENT_TICKS_MAX:
                 effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))
             elif member.attached and self.leader is not None:

@@ -16,6 +16,7 @@ of an epoch (scenarios/divergent_tail_is_cut_once.txt).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import assert_never
 
@@ -48,6 +49,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import ReadRequest
+from walkeeper_safekeeper.consensus import answers
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
@@ -72,14 +74,11 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
-from walkeeper_safekeeper.consensus.answers import ack_of, greeting_of, reject_of, vote_of
 from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
 from walkeeper_safekeeper.consensus.greeting_check import other_log
-from walkeeper_safekeeper.consensus.marks import due_marks
+from walkeeper_safekeeper.consensus.marks import due_marks, lazy_marks
 from walkeeper_safekeeper.consensus.member_register import MembersRequest, changed, members_state
 from walkeeper_safekeeper.consensus.readable import answer_read, answer_wal_read
-
-PERSIST_COMMIT_TICKS = 5
 
 
 class Acceptor:
@@ -121,8 +120,8 @@ class Acceptor:
                 return self.on_record_end(asked, record_lsn)
             case WalRead():
                 return answer_wal_read(self, event)
-            case Tick():
-                return self.on_tick()
+            case Tick(receiving):
+                return self.on_tick(receiving)
             case ConnectionLost(connection):
                 return self.on_connection_lost(connection)
             case WriteRefused(flush_lsn, text):
@@ -175,7 +174,7 @@ class Acceptor:
             text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
-            return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+            return [Send(connection, answers.refused_vote(self))]
         # Equal: the same proposer again (rule 1). Nothing to persist, but its older connection
         # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
@@ -244,19 +243,19 @@ class Acceptor:
         record_lsn = self._known_record_end(flush_lsn)
         if record_lsn is None:
             return None
-        greeting = greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
+        greeting = answers.greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
         return [Send(request.connection, greeting)]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
-            return [Send(request.connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+            return [Send(request.connection, answers.refused_vote(self))]
         if self.flush_lsn < self.write_lsn:
             return None
         record_lsn = self._known_record_end(self.flush_lsn)
         if record_lsn is None:
             return None
         self.voted_lsn = record_lsn
-        return [Send(request.connection, vote_of(self, granted=True, record_lsn=record_lsn))]
+        return [Send(request.connection, answers.granted_vote(self, record_lsn))]
 
     # Becoming a follower of a leader
 
@@ -389,7 +388,7 @@ class Acceptor:
             self.durable = marks
             self.unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
-        effects.append(Send(self.appender, ack_of(self)))
+        effects.append(Send(self.appender, answers.ack_of(self)))
         self.acked_lsn = self.flush_lsn
         return effects
 
@@ -431,15 +430,15 @@ class Acceptor:
 
     # Time, loss and failure
 
-    def on_tick(self) -> list[Effect]:
+    def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._ticks += 1
-        self.silent_ticks += 1
-        durable = self.durable
-        stale = (durable.commit_lsn, durable.restart_lsn) != (self.commit_lsn, self.restart_lsn)
-        if self.failure is not None or not stale or self._ticks % PERSIST_COMMIT_TICKS:
-            return []
-        self.durable = replace(durable, commit_lsn=self.commit_lsn, restart_lsn=self.restart_lsn)
-        return [Persist(self.durable)]
+        self.silent_ticks = 0 if self.appender in receiving else self.silent_ticks + 1
+        signs: list[Effect] = [Send(one, answers.SIGN_OF_LIFE) for one in sorted(receiving)]
+        marks = lazy_marks(self, self._ticks)
+        if self.failure is not None or marks is self.durable:
+            return signs
+        self.durable = marks
+        return [*signs, Persist(marks)]
 
     def on_standbys_reported(self, feedback: Feedback) -> list[Effect]:
         """At once: a commit of the primary may wait for what a standby has applied."""
@@ -497,4 +496,4 @@ class Acceptor:
         return self._reject(connection, RejectCode.STALE_BALLOT, text)
 
     def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
-        return Send(connection, reject_of(self, code, text))
+        return Send(connection, answers.reject_of(self, code, text))

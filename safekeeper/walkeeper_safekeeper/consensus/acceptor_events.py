@@ -101,7 +101,10 @@ class StandbysReported:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A heartbeat's time has passed."""
+    """A heartbeat's time has passed. On the connections `receiving`, more of a message that is not
+    complete has come since the last one."""
+
+    receiving: frozenset[int] = frozenset()
 
 
 Event: TypeAlias = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from walkeeper_common.history import NO_BALLOT, cut
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.messages import (
+    NO_FEEDBACK,
     AcceptorGreeting,
     AppendResponse,
     Feedback,
@@ -16,6 +18,8 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 
+# For a proposer whose message is still arriving: no ballot, so it acknowledges nothing (R26).
+SIGN_OF_LIFE = AppendResponse(0, NO_BALLOT, ZERO_LSN, ZERO_LSN, NO_FEEDBACK)
 LEASE_TICKS = 3  # a proposer that was heard less heartbeats ago is live (rule 20)
 
 
@@ -52,17 +56,22 @@ def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> Accept
     )
 
 
-def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
-    """Granted: final for every smaller ballot, because everything received is flushed (rule 2)."""
+def granted_vote(acceptor: Speaker, record_lsn: Lsn) -> VoteResponse:
+    """Final for every smaller ballot, because everything received is flushed (rule 2)."""
+    return replace(refused_vote(acceptor), granted=True, record_lsn=record_lsn)
+
+
+def refused_vote(acceptor: Speaker) -> VoteResponse:
+    """Tells of the greater ballot that was promised."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return VoteResponse(
         generation=durable.configuration.generation,
         ballot=durable.ballot,
-        granted=granted,
+        granted=False,
         first_lsn=acceptor.first_lsn,
         flush_lsn=acceptor.flush_lsn,
-        record_lsn=record_lsn,
+        record_lsn=ZERO_LSN,
         restart_lsn=acceptor.restart_lsn,
         history=cut(durable.history, acceptor.flush_lsn),
     )
