@@ -143,12 +143,19 @@ class Few:
     """Safekeepers that are nothing but their control files; place 9 is the newcomer's."""
 
     def __init__(
-        self, *, has_leader: bool = True, first_lsn: Lsn = CREATION_LSN, restart: int = 4000
+        self,
+        *,
+        has_leader: bool = True,
+        first_lsn: Lsn = CREATION_LSN,
+        restart: int = 4000,
+        whole: int | None = None,
     ) -> None:
+        """`whole`: where the record ends that is the last whole one at `restart`. None: there."""
         self.held: dict[int, Durable | None] = {n: durable_of(n) for n in (1, 2, 3)}
         self.held |= {4: None, 5: None}
         self.has_leader, self.first_lsn = has_leader, first_lsn
         self.restart_lsn = CREATION_LSN + restart
+        self.whole_lsn = self.restart_lsn if whole is None else Lsn(whole and CREATION_LSN + whole)
         self.decided: dict[int, set[Configuration]] = {}
         self.down: set[int] = set()
 
@@ -193,6 +200,7 @@ class Few:
             self.restart_lsn,
             durable.history,
             self.first_lsn,
+            self.whole_lsn,
         )
 
     def answers(self, batch: Batch, lost: Random | None = None) -> Answers:
@@ -272,6 +280,27 @@ def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
 ) -> None:
     first_lsn = min(CREATION_LSN + first, LSN_MAX)
     few = Few(first_lsn=Lsn(first_lsn), restart=restart)
+    run(few, command(few, goal_of(3, 4), count(1)))
+    newcomer = few.held[4]
+    assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base
+
+
+@pytest.mark.parametrize(
+    ("whole", "first", "base"),
+    [
+        (2 * SEGMENT_BYTES + 9, 0, SEGMENT_BYTES),
+        (2 * SEGMENT_BYTES, 0, 0),
+        (9, 0, 0),
+        (2 * SEGMENT_BYTES + 9, 2 * SEGMENT_BYTES, 2 * SEGMENT_BYTES),
+        (0, 2 * SEGMENT_BYTES, 2 * SEGMENT_BYTES),
+    ],
+    ids=["inside a segment", "at its end", "the first", "no more is kept", "not known"],
+)
+def test_the_newcomers_log_begins_before_a_record_that_is_being_written(
+    whole: int, first: int, base: int
+) -> None:
+    """M3: all have four segments of it, and its next leader starts where it starts."""
+    few = Few(first_lsn=CREATION_LSN + first, restart=6 * SEGMENT_BYTES + 9, whole=whole)
     run(few, command(few, goal_of(3, 4), count(1)))
     newcomer = few.held[4]
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base

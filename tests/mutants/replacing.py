@@ -207,6 +207,33 @@ REPLACEMENTS = (
         turns_red=REPLACE + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
     ),
     Mutant(
+        "newcomer-begins-inside-a-record",
+        "M3",
+        "a newcomer's log begins before a record that is not finished",
+        (
+            Edit(
+                REPLACING,
+                "known_lsn = whole_lsn or restart_lsn",
+                "known_lsn = whole_lsn = restart_lsn",
+            ),
+        ),
+        turns_red=REPLACE + "the_newcomers_log_begins_before_a_record_that_is_being_written",
+    ),
+    Mutant(
+        "where-records-end-is-not-told",
+        "M3",
+        "a member tells where the last whole record ends that all have",
+        (
+            Edit(
+                ACCEPTOR,
+                "replace(state, whole_lsn=record_lsn)",
+                "state",
+            ),
+        ),
+        turns_red="tests/test_scenarios.py::"
+        "test_scenario[newcomer_begins_before_an_unfinished_record]",
+    ),
+    Mutant(
         "nobody-is-asked-for-older-wal",
         "members change",
         "what the donor does not keep of the log is compared all the same",

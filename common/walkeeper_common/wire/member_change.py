@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from walkeeper_common.history import Ballot, History
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.wire.fields import Reader, Writer
 
@@ -177,6 +177,9 @@ class MembersState:
     round              promised to; `accepted` in `accepted_round`, if anything
     has_committed      a leader of this very configuration has committed the start of its term
     first_lsn          where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
+    whole_lsn          the end of the last whole record at or below restart_lsn, of committed WAL;
+                       zero: not known. Only in the answer to a MembersQuery, as an older proposer,
+                       which does not know the field, reads the other answers
     """
 
     TAG: ClassVar[int] = ord("M")
@@ -192,6 +195,7 @@ class MembersState:
     restart_lsn: Lsn
     history: History
     first_lsn: Lsn = LSN_MAX
+    whole_lsn: Lsn = ZERO_LSN
 
     def pack(self, w: Writer) -> None:
         w.text(self.member)
@@ -205,6 +209,8 @@ class MembersState:
             w.lsn(lsn)
         w.history(self.history)
         w.lsn(self.first_lsn)
+        if self.whole_lsn:
+            w.lsn(self.whole_lsn)
 
     @classmethod
     def unpack(cls, r: Reader) -> Self:
@@ -221,4 +227,5 @@ class MembersState:
             r.lsn(),
             r.history(),
             r.lsn() if r.remaining else LSN_MAX,
+            r.lsn() if r.remaining else ZERO_LSN,
         )

@@ -32,13 +32,7 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message, crc_of
-from walkeeper_common.wire.member_change import (
-    AcceptMembers,
-    InstallMembers,
-    MembersQuery,
-    PromiseMembers,
-    replaced_text,
-)
+from walkeeper_common.wire.member_change import MembersQuery, replaced_text
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendRequest,
@@ -148,7 +142,7 @@ class Acceptor:
                 return self.on_vote_request(connection, message)
             case ProposerElected():
                 return self.on_elected(connection, message)
-            case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
+            case _ if isinstance(message, MembersRequest):
                 return self.on_members(connection, message)
             case _:
                 text = f"a proposer does not send {type(message).__name__}"
@@ -210,8 +204,8 @@ class Acceptor:
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             match request.message:
-                case ProposerGreeting():
-                    answer = self._answer_greeting(request)
+                case ProposerGreeting() | MembersQuery():
+                    answer = self._answer_question(request)
                 case VoteRequest():
                     answer = self._answer_vote(request, request.message)
                 case ProposerElected():
@@ -225,7 +219,7 @@ class Acceptor:
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
         """A drained log's record end is asked for once; an undrained one is waited for."""
         at = min(request.flush_lsn, self.flush_lsn)  # scenarios/greeting_outlives_a_cut.txt
-        if not isinstance(request.message, ProposerGreeting):
+        if not isinstance(request.message, ProposerGreeting | MembersQuery):
             if self.flush_lsn < self.write_lsn:
                 return []
             at = self.flush_lsn if isinstance(request.message, VoteRequest) else self.commit_lsn
@@ -238,11 +232,14 @@ class Acceptor:
         known = self._record_end
         return known[1] if known is not None and known[0] == flush_lsn else None
 
-    def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
+    def _answer_question(self, request: Waiting) -> list[Effect] | None:
         flush_lsn = min(request.flush_lsn, self.flush_lsn)  # the log may have been cut since
         record_lsn = self._known_record_end(flush_lsn)
         if record_lsn is None:
             return None
+        if isinstance(request.message, MembersQuery):
+            state = members_state(self, granted=True)
+            return [Send(request.connection, replace(state, whole_lsn=record_lsn))]
         greeting = answers.greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
         return [Send(request.connection, greeting)]
 
@@ -405,6 +402,9 @@ class Acceptor:
     def on_members(self, connection: int, ask: MembersRequest) -> list[Effect]:
         if self.failure is not None:
             return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        if isinstance(ask, MembersQuery) and self.durable.configuration is not None:
+            self.waiting.append(Waiting(connection, ask, min(self.restart_lsn, self.commit_lsn)))
+            return self._answer_waiting()
         durable, effects = changed(self.durable, ask), list[Effect]()
         if durable is not None and durable is not self.durable:
             leaves = durable.configuration != self.durable.configuration
