@@ -116,6 +116,50 @@ def test_a_generation_never_decreases() -> None:
     assert changed(durable, InstallMembers("main", replace(OLD, log_uuid=b"M" * 16))) is None
 
 
+def changes(seed: int) -> list[Configuration]:
+    """Configurations that follow one another as the register decides them, cancels included."""
+    random, line = Random(seed), [OLD]
+    for number in range(10, 10 + random.randrange(2, 12)):
+        newest = line[-1]
+        if newest.joining and random.random() < 0.7:
+            line.append(final(newest))
+            continue
+        leaving = newest.leaving or random.choice(newest.members)
+        named = {"joining": member_name(number, bytes(16)), "address": f"h{number}:1"}
+        line.append(joint(newest, leaving=leaving, **named))
+    return line
+
+
+def test_every_later_configuration_may_be_installed() -> None:
+    for seed in range(300):
+        line = changes(seed)
+        for older, newer in combinations(line, 2):
+            durable = changed(durable_of(1, older), InstallMembers("main", newer))
+            assert durable is not None, f"{seed=} {older} {newer}"
+            assert durable.configuration == newer
+
+
+def test_members_that_nobody_can_have_decided_are_not_installed() -> None:
+    """R25: one message with a great generation was believed, whatever the members were."""
+    strangers = tuple(member_name(n, bytes(16)) for n in (7, 8, 9))
+    one, two, _ = OLD.members
+    forged = [
+        replace(OLD, generation=2, members=(strangers[0],), ack_quorum=1),
+        replace(OLD, generation=2, members=(one, two, strangers[0])),
+        replace(OLD, generation=3, members=(one, *strangers[:2])),
+        replace(OLD, generation=6, members=strangers),
+        replace(OLD, generation=7, members=strangers[:1], ack_quorum=1),
+        replace(OLD, generation=9, ack_quorum=3),
+        replace(OLD, generation=9, system_id=8),
+        replace(OLD, generation=2**32 - 1),
+        replace(BOTH, generation=3, members=(one, strangers[0], OLD.members[2])),
+    ]
+    for following in forged:
+        assert changed(durable_of(1), InstallMembers("main", following)) is None, following
+    made = replace(OLD, generation=7, members=strangers)
+    assert changed(durable_of(1), InstallMembers("main", made)) is not None, "three in six steps"
+
+
 def test_a_newcomer_claims_nothing_but_what_is_below_its_log() -> None:
     fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=4,
                      incarnation=incarnation_of(4))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.appending import APPENDING
+from tests.mutants.bounds import BOUNDS
 from tests.mutants.electing import ELECTING
 from tests.mutants.failing import FAILING
 from tests.mutants.leading import LEADING
@@ -23,6 +24,7 @@ MUTANTS = (
     *QUORUMS,
     *STORING,
     *SLOW_LINKS,
+    *BOUNDS,
     *LEADING,
     *REPLACEMENTS,
     *LOGICAL,

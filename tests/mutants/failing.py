@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
+ANSWERS = SAFEKEEPER + "consensus/answers.py"
 DRIVER = SAFEKEEPER + "driver.py"
 GREETINGS = PROPOSER + "consensus/greetings.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
@@ -16,9 +17,9 @@ REAL_DISK, OPEN_FILES = SAFEKEEPER + "disk/real_disk.py", SAFEKEEPER + "disk/ope
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(
-    ACCEPTOR,
-    "        if configuration is None or self.member not in configuration.everyone:",
-    "        if configuration is None:",
+    ANSWERS,
+    "    if configuration is None or acceptor.member not in configuration.everyone:",
+    "    if configuration is None:",
 )
 ANY_INCARNATION = Edit(
     GREETINGS, "    if name not in greeting.configuration.everyone:", "    if False:"
@@ -175,8 +176,8 @@ FAILING = (
         (
             Edit(
                 DRIVER,
-                "lambda: self.store.record_end(asked.flush_lsn).end_lsn, found)",
-                "lambda: asked.flush_lsn, found)",
+                "            return self.store.record_end(asked.flush_lsn).end_lsn\n",
+                "            return asked.flush_lsn\n",
             ),
         ),
     ),

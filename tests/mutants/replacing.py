@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants.mutant import COMMON, PROPOSER, SAFEKEEPER, Edit, Mutant
 
 ACCEPTOR = SAFEKEEPER + "consensus/acceptor.py"
+ANSWERS = SAFEKEEPER + "consensus/answers.py"
 CONSENSUS = PROPOSER + "consensus/proposer.py"
 LEADERSHIP = PROPOSER + "consensus/leadership.py"
 PRIMARY_CHECK = PROPOSER + "consensus/primary_check.py"
@@ -67,9 +68,7 @@ REPLACEMENTS = (
         "members change",
         "a safekeeper serves proposers of its own generation only",
         (
-            Edit(
-                ACCEPTOR, "        if generation != configuration.generation:", "        if False:"
-            ),
+            Edit(ANSWERS, "    if generation != configuration.generation:", "    if False:"),
             Edit(
                 CONSENSUS,
                 "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",

@@ -19,6 +19,8 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.wire.fields import Reader, Writer
 
+GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
+
 
 def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
     """Behind `current`: both sets decide. `current` may be joint itself: then the newcomer in it
@@ -51,6 +53,33 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
     if current.joining:
         wanted.append(final(current))
     return following in wanted
+
+
+def may_follow(current: Configuration, later: Configuration) -> bool:
+    """Return whether changes of members lead from `current` to `later`, of a greater generation.
+
+    A configuration that was missed is not known, but how many there were is. Each newcomer takes
+    one generation to join and one more to become a member. Anything else is forged, or the work of
+    a flipped bit (R25).
+    """
+    steps = later.generation - current.generation
+    if steps == 1:
+        return is_successor(current, later)
+    same = replace(
+        current,
+        generation=later.generation,
+        members=later.members,
+        leaving=later.leaving,
+        joining=later.joining,
+        address=later.address,
+    )
+    newcomers = sum(member not in current.members for member in later.members)
+    needed = 2 * newcomers + bool(later.joining) - bool(current.joining)
+    return (
+        later == same
+        and len(later.members) == len(current.members)
+        and needed <= steps <= GENERATION_JUMP_MAX
+    )
 
 
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:

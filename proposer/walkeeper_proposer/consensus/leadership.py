@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import (
+    HISTORY_ENTRIES_MAX,
+    HISTORY_RESERVE,
     Ballot,
     Fragment,
     History,
@@ -21,7 +23,7 @@ from walkeeper_common.history import (
     folded,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, member_id
 from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -120,6 +122,25 @@ class Leader:
         reached_lsn = min(donor.restart_lsn, donor.record_lsn)
         short = folded(donor.history, foldable_lsn(donor.history, reached_lsn))
         return short if len(short) < len(donor.history) else donor.history
+
+    def full_history(self) -> str | None:
+        """Return why nobody may be told of this history, or None if there is room for it.
+
+        Only what all members have is folded, so a history grows while one is away. A leader for a
+        primary is refused while there is still room for what makes it short again (R25): for
+        `settle`, for the elections of a replacement, and for elections with all members.
+        """
+        here = {member.name for member in self.members}
+        away = [str(member_id(name)) for name in self.configuration.everyone if name not in here]
+        is_way_out = self.purpose is not Purpose.ATTACH or self.configuration.joining or not away
+        size, most = len(self.history), HISTORY_ENTRIES_MAX
+        if size <= (most if is_way_out else most - HISTORY_RESERVE):
+            return None
+        return (
+            f"the history of this log is full: it has {size:,} entries (most: {most:,}), and grows "
+            f"while a member lacks WAL; missing: safekeeper {', '.join(away) or 'none'}. Start it, "
+            "or replace it: `walkeeper replace --member ID --with ID@HOST:PORT`"
+        )
 
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.

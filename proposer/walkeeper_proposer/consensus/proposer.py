@@ -154,7 +154,6 @@ class Proposer:
         return [Send(member.link, greetings.greeting_for(self.campaign, self.primary, known))]
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
-        self.seen_ballot = max(self.seen_ballot, greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
         theirs, ours = member.told(greeting), self.configuration
@@ -169,6 +168,7 @@ class Proposer:
         refusal = greetings.unwelcome(greeting, self.configuration, twin=twin)
         if refusal is not None:
             return self._refused(member, refusal)
+        self.seen_ballot = max(self.seen_ballot, greeting.ballot)
         if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(greeting.ballot)
         self.configuration = greeting.configuration
@@ -205,10 +205,9 @@ class Proposer:
         too_few = not self.configuration.elects([m.name for m in self.members])
         if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
             return []
-        if not self.campaign.take_over:
-            text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
-            if text is not None:  # empty: wait one lease first (rule 20); on_tick greets again
-                return self._stop(Outcome.REFUSED, text) if text else []
+        text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
+        if text is not None and not self.campaign.take_over:  # empty: wait a lease first (rule 20)
+            return self._stop(Outcome.REFUSED, text) if text else []
         attaches = self.campaign.purpose is Purpose.ATTACH
         return self.become_checking() if attaches else self.become_candidate()
 
@@ -352,6 +351,8 @@ class Proposer:
         self.phase = Phase.LEADING
         whose = (self.members, self.campaign, self.primary)
         self.leader = Leader(self.configuration, self.ballot, self.donor_vote, *whose)
+        if (text := self.leader.full_history()) is not None:
+            return self._stop(Outcome.REFUSED, text)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
         elected = [e for member in self._voters() for e in self._elect(self.leader, member)]
         return [Note("elected", facts), *elected, *self._stream()]

@@ -32,7 +32,7 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message, crc_of
-from walkeeper_common.wire.member_change import MembersQuery, replaced_text
+from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendRequest,
@@ -161,7 +161,7 @@ class Acceptor:
         return self._answer_waiting()
 
     def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
-        refusal = self._not_ours(connection, ask.generation)
+        refusal = self._not_ours(connection, ask.generation, ask.ballot)
         if refusal is not None:
             return [refusal]
         if (ask.log_uuid, ask.member) != (self.durable.log_uuid, self.member):
@@ -257,7 +257,7 @@ class Acceptor:
     # Becoming a follower of a leader
 
     def on_elected(self, connection: int, elected: ProposerElected) -> list[Effect]:
-        refusal = self._not_ours(connection, elected.generation)
+        refusal = self._not_ours(connection, elected.generation, elected.ballot)
         if refusal is not None:
             return [refusal]
         if elected.ballot < self.durable.ballot:
@@ -333,7 +333,7 @@ class Acceptor:
     def on_append(self, connection: int, append: AppendRequest) -> list[Effect]:
         if connection != self.appender or append.ballot != self.durable.ballot:
             return self._on_early_append(connection, append)
-        refusal = self._not_ours(connection, append.generation)
+        refusal = self._not_ours(connection, append.generation, append.ballot)
         if refusal is not None:
             return [refusal]
         if append.begin_lsn != self.write_lsn:
@@ -477,19 +477,9 @@ class Acceptor:
 
     # Refusals
 
-    def _not_ours(self, connection: int, generation: int) -> Effect | None:
-        """The refusals that every message of the consensus shares."""
-        configuration = self.durable.configuration
-        if self.failure is not None:
-            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
-        if configuration is None or self.member not in configuration.everyone:
-            was = configuration and replaced_text(self.member, configuration, self.durable.history)
-            text = was or f"{self.member} is no member: `walkeeper create` was not finished"
-            return self._reject(connection, RejectCode.NOT_A_MEMBER, text)
-        if generation != configuration.generation:
-            text = f"generation {generation} is not ours, {configuration.generation}"
-            return self._reject(connection, RejectCode.STALE_GENERATION, text)
-        return None
+    def _not_ours(self, connection: int, generation: int, ballot: Ballot) -> Effect | None:
+        refusal = answers.refusal_of(self, generation, ballot)
+        return None if refusal is None else Send(connection, refusal)
 
     def _stale(self, connection: int, ballot: Ballot) -> Effect:
         text = f"ballot {ballot} is behind {self.durable.ballot}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from walkeeper_common.history import NO_BALLOT, cut
+from walkeeper_common.history import NO_BALLOT, TERM_JUMP_MAX, Ballot, cut, is_forged
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
@@ -27,6 +28,7 @@ class Speaker(Protocol):
     """The part of the acceptor that is spoken of."""
 
     durable: Durable
+    member: str
     first_lsn: Lsn
     flush_lsn: Lsn
     commit_lsn: Lsn
@@ -80,6 +82,28 @@ def refused_vote(acceptor: Speaker) -> VoteResponse:
 def reject_of(acceptor: Speaker, code: RejectCode, text: str) -> Reject:
     """A failed one may have promised in memory what did not get to its disk."""
     return Reject(code, text, acceptor.durable.ballot if acceptor.failure is None else NO_BALLOT)
+
+
+def refusal_of(acceptor: Speaker, generation: int, ballot: Ballot) -> Reject | None:
+    """The refusals that every message of the consensus shares."""
+    durable, configuration = acceptor.durable, acceptor.durable.configuration
+    if acceptor.failure is not None:
+        return reject_of(acceptor, RejectCode.STORAGE_FAILED, acceptor.failure)
+    if configuration is None or acceptor.member not in configuration.everyone:
+        was = configuration and replaced_text(acceptor.member, configuration, durable.history)
+        text = was or f"{acceptor.member} is no member: `walkeeper create` was not finished"
+        return reject_of(acceptor, RejectCode.NOT_A_MEMBER, text)
+    if generation != configuration.generation:
+        text = f"generation {generation} is not ours, {configuration.generation}"
+        return reject_of(acceptor, RejectCode.STALE_GENERATION, text)
+    known = max(durable.ballot, durable.history[-1].ballot)
+    if is_forged(ballot, known):
+        text = (
+            f"ballot {ballot} is refused as forged: it is more than {TERM_JUMP_MAX:,} terms past "
+            f"{known}, and a candidate takes the next one; look for what connects here"
+        )
+        return reject_of(acceptor, RejectCode.REFUSED, text)
+    return None
 
 
 def ack_of(acceptor: Speaker) -> AppendResponse:
