@@ -19,9 +19,6 @@ logger = logging.getLogger("walkeeper.links")
 
 CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
-# The core drops a safekeeper that is silent. The kernel does it later: on a slow link the window is
-# shut for long, and the kernel counts that although bytes arrive at the other end (R26).
-TCP_USER_TIMEOUT_MS = 60_000
 
 TakeLinksFrames: TypeAlias = Callable[[int, bytearray, int], int]  # with the link's number
 
@@ -146,6 +143,10 @@ class SafekeeperLinks:
 
 
 def _set_socket_options(transport: asyncio.BaseTransport) -> None:
+    """Set no TCP_USER_TIMEOUT: the core drops a safekeeper that is silent.
+
+    The kernel counts from when the window first was too small for the next segment. On a slow link
+    that is a moment in the past for as long as there is WAL, although bytes arrive (R26).
+    """
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
