@@ -8,6 +8,7 @@ from tests.mutants.electing import ELECTING
 from tests.mutants.failing import FAILING
 from tests.mutants.leading import LEADING
 from tests.mutants.logical import LOGICAL
+from tests.mutants.own_wal import OWN_WAL
 from tests.mutants.quorums import QUORUMS
 from tests.mutants.reading import READING
 from tests.mutants.replacing import REPLACEMENTS
@@ -25,6 +26,7 @@ MUTANTS = (
     *STORING,
     *SLOW_LINKS,
     *BOUNDS,
+    *OWN_WAL,
     *LEADING,
     *REPLACEMENTS,
     *LOGICAL,

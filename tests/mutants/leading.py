@@ -53,7 +53,7 @@ LEADING = (
         (
             Edit(
                 LEADERSHIP,
-                "        if not enough or max(attached) >= self.window.begin_lsn:",
+                "        if not enough or max(ends) >= self.window.begin_lsn:",
                 "        if True:",
             ),
         ),

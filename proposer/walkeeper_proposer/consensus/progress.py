@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_name
@@ -21,6 +22,9 @@ from walkeeper_common.wire.messages import (
     Feedback,
     VoteResponse,
 )
+
+if TYPE_CHECKING:
+    from walkeeper_proposer.consensus.own_wal import Comparison
 
 APPEND_BYTES_MAX = 128 << 10
 APPEND_BYTES_MIN = 1 << 10  # of the limit for a slow link; shorter WAL is not waited for
@@ -51,7 +55,9 @@ class Member:
     name: str | None = None  # `id#incarnation` once it has greeted
     log_uuid: bytes | None = None  # of the log that it said to hold when it greeted last
     vote: VoteResponse | None = None
+    comparison: Comparison | None = None  # before it goes on with WAL that it has of our term
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
+    known_lsn: Lsn = ZERO_LSN  # up to here we know that its log is ours, on earlier connections
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
@@ -98,7 +104,9 @@ class Member:
         if self.late_ticks >= LATE_TICKS:
             self.append_bytes = max(self.append_bytes // 2, APPEND_BYTES_MIN)
         self.late_ticks, self.grows_lsn, self.ticked_lsn = 0, ZERO_LSN, ZERO_LSN
-        self.stage, self.vote = Stage.ABSENT, None
+        if self.attached:
+            self.known_lsn = self.flush_lsn
+        self.stage, self.vote, self.comparison = Stage.ABSENT, None, None
         self.forget()
         self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
         self.feedback = NO_FEEDBACK
@@ -146,9 +154,9 @@ class Member:
     def start_streaming(self, start_lsn: Lsn) -> None:
         """ProposerElected was sent with this point of divergence."""
         assert self.vote is not None, f"{self.link=}"
-        self.stage, self.attached = Stage.STREAMING, False
+        self.stage, self.attached, self.comparison = Stage.STREAMING, False, None
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
-        self.next_lsn = self.asked_lsn = start_lsn
+        self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn, self.refused_ticks = self.first_lsn, 0
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN

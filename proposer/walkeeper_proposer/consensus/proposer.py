@@ -38,7 +38,8 @@ from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.gate import LogEnd
-from walkeeper_proposer.consensus.leadership import Forgotten, Leader
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.own_wal import Forgotten
 from walkeeper_proposer.consensus.primary_check import (
     Examination,
     Range,
@@ -275,7 +276,7 @@ class Proposer:
 
     def _ask_vote(self, member: Member) -> list[Effect]:
         assert self.configuration is not None and member.name is not None, f"{member=}"
-        member.stage, member.vote = Stage.VOTING, None
+        member.stage, member.vote, member.comparison = Stage.VOTING, None, None
         ask = VoteRequest(
             self.configuration.generation, self.ballot, self.configuration.log_uuid, member.name
         )
@@ -357,9 +358,9 @@ class Proposer:
         elected = [e for member in self._voters() for e in self._elect(self.leader, member)]
         return [Note("elected", facts), *elected, *self._stream()]
 
-    def _elect(self, leader: Leader, member: Member) -> list[Effect]:
+    def _elect(self, leader: Leader, member: Member, *read: ReadResponse) -> list[Effect]:
         try:
-            return leader.elect(member)
+            return leader.on_read_response(member, *read) if read else leader.elect(member)
         except Forgotten as error:
             return self._stop(Outcome.NEW_ELECTION, str(error))
         except Corrupt as error:
@@ -385,9 +386,8 @@ class Proposer:
         check = self.check
         if check is not None and check.is_answered_by(member.link, response):
             return self._checking(lambda check: check.on_log_read(response))
-        if self.leader is None or response.ballot != self.ballot:
-            return []
-        return self.leader.feeder.on_donated(response, self.members)
+        leader = self.leader if response.ballot == self.ballot else None
+        return [] if leader is None else self._elect(leader, member, response)
 
     # The primary and the links come and go
 
@@ -494,7 +494,7 @@ class Proposer:
         lost = self.leader.lost_by_all()
         if lost is not None:
             return self._stop(Outcome.NEW_ELECTION, lost)
-        effects = self.leader.feed_all() + self._settled(self.leader.linger())
+        effects = self.leader.on_tick() + self._settled(self.leader.linger())
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()
         return effects
