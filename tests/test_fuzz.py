@@ -146,10 +146,8 @@ def speaks_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledges_what_is_written(patch: pytest.MonkeyPatch) -> None:
-    def ack_of(speaker: acceptor.Acceptor) -> object:
-        return answers.ack_of(_Ahead(speaker))  # type: ignore[arg-type]
-
-    patch.setattr(acceptor, "ack_of", ack_of)
+    kept = answers.ack_of
+    patch.setattr(answers, "ack_of", lambda speaker: kept(_Ahead(speaker)))  # type: ignore[arg-type]
 
 
 class _Ahead:
