@@ -2,9 +2,9 @@
 
     acceptor flush=L [record=L] [commit=L] [ballot=B] [history=H] [wiped=yes]   one of 3 members
     greet P | vote P ballot=B [member=N] | elected P ballot=B start=L history=H
-    append P ballot=B begin=L bytes=N [commit=L] [timeline=T] [damaged=yes]
-    heartbeat P ballot=B at=L [commit=L] [timeline=T] | flushed L | record_end L
-    read P ballot=B begin=L bytes=N | wal_read | lost P | tick
+    append P ballot=B begin=L bytes=N [commit=L] [restart=L] [timeline=T] [damaged=yes]
+    heartbeat P ballot=B at=L [commit=L] [restart=L] [timeline=T] | flushed L | record_end L
+    read P ballot=B begin=L bytes=N | wal_read | lost P | tick [P: bytes of a message have come]
     install P generation=2|3 [leaving=N] | ask_members P
     no_space at=L | storage_failed | restart flush=L
 
@@ -120,7 +120,7 @@ class AcceptorStage:
     def _event(self, verb: str, plain: list[str], named: dict[str, str]) -> Event:
         match verb:
             case "tick":
-                return Tick()
+                return Tick(frozenset(map(_connection, plain)))
             case "flushed":
                 return WalFlushed(lsn_of(plain[0]))
             case "record_end":
@@ -163,9 +163,10 @@ class AcceptorStage:
                 wal = b"w" * int(named.get("bytes", "0"))
                 crc = crc_of(wal) + (1 if "damaged" in named else 0)
                 commit_lsn = lsn_of(named.get("commit", "0/0"))
+                restart_lsn = lsn_of(named.get("restart", str(CREATION_LSN)))
                 end_lsn, timeline = begin_lsn + len(wal), int(named.get("timeline", "1"))
                 return AppendRequest(
-                    generation, ballot, timeline, begin_lsn, end_lsn, commit_lsn, CREATION_LSN,
+                    generation, ballot, timeline, begin_lsn, end_lsn, commit_lsn, restart_lsn,
                     crc, wal,
                 )  # fmt: skip
         raise ValueError(f"unknown verb {verb!r}")

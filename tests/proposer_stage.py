@@ -1,19 +1,19 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
     proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
-    link N | lost N | tick | back | announce | primary_lost
+    link N | lost N | tick [N: bytes of a message have come] | back | announce | primary_lost
     primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [first=L] [record=L] [commit=L] [ballot=B] [history=H] [live=B]
                [wiped=yes] [log=other]
     vote N ballot=B flush=L [first=L] [record=L] [history=H|none] [refused=yes]
-    ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES
+    ack N flush=L [durable_commit=L] | wal BYTES | donor N begin=L bytes=BYTES [other=yes]
     reject N CODE ballot=B
     lead B                 in one line: B elected by all members with empty logs, nothing attached
 
-N is a safekeeper, 1 to `members`. WAL is bytes of no meaning; `primary_read` and a donor give the
-same, unless it is `other`. `primary_removed` is PostgreSQL's 58P01. `wal` is contiguous
-behind what came before.
+N is a safekeeper, 1 to `members`. WAL is bytes of no meaning; `primary_read` and a `donor` that was
+asked for WAL give the same, unless it is `other`. `primary_removed` is PostgreSQL's 58P01. `wal` is
+contiguous behind what came before.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ProposerStage:
     def _event(self, verb: str, plain: list[str], named: dict[str, str]) -> Event:
         match verb:
             case "tick":
-                return Tick()
+                return Tick(frozenset(int(one) - 1 for one in plain))
             case "announce":
                 return AnnounceDue()
             case "back":
@@ -193,7 +193,7 @@ class ProposerStage:
                 feedback = Feedback(applied, int(named.get("xmin", "0")), 0)
                 return AppendResponse(1, ours, flush_lsn, durable_lsn, feedback)
             case "donor":
-                wal = b"w" * int(named["bytes"])
+                wal = (b"o" if "other" in named else b"w") * int(named["bytes"])
                 return ReadResponse(self.proposer.ballot, lsn_of(named["begin"]), crc_of(wal), wal)
             case "reject":
                 return Reject(RejectCode[plain[1]], "", ballot)

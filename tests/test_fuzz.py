@@ -152,9 +152,10 @@ def speaks_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledges_what_is_written(patch: pytest.MonkeyPatch) -> None:
     def ack_of(speaker: acceptor.Acceptor) -> object:
-        return answers.ack_of(_Ahead(speaker))  # type: ignore[arg-type]  # a planted defect
+        return kept(_Ahead(speaker))  # type: ignore[arg-type]  # a planted defect
 
-    patch.setattr(acceptor, "ack_of", ack_of)
+    kept = answers.ack_of
+    patch.setattr(answers, "ack_of", ack_of)
 
 
 class _Ahead:

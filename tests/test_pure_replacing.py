@@ -116,6 +116,50 @@ def test_a_generation_never_decreases() -> None:
     assert changed(durable, InstallMembers("main", replace(OLD, log_uuid=b"M" * 16))) is None
 
 
+def changes(seed: int) -> list[Configuration]:
+    """Configurations that follow one another as the register decides them, cancels included."""
+    random, line = Random(seed), [OLD]
+    for number in range(10, 10 + random.randrange(2, 12)):
+        newest = line[-1]
+        if newest.joining and random.random() < 0.7:
+            line.append(final(newest))
+            continue
+        leaving = newest.leaving or random.choice(newest.members)
+        named = {"joining": member_name(number, bytes(16)), "address": f"h{number}:1"}
+        line.append(joint(newest, leaving=leaving, **named))
+    return line
+
+
+def test_every_later_configuration_may_be_installed() -> None:
+    for seed in range(300):
+        line = changes(seed)
+        for older, newer in combinations(line, 2):
+            durable = changed(durable_of(1, older), InstallMembers("main", newer))
+            assert durable is not None, f"{seed=} {older} {newer}"
+            assert durable.configuration == newer
+
+
+def test_members_that_nobody_can_have_decided_are_not_installed() -> None:
+    """R25: one message with a great generation was believed, whatever the members were."""
+    strangers = tuple(member_name(n, bytes(16)) for n in (7, 8, 9))
+    one, two, _ = OLD.members
+    forged = [
+        replace(OLD, generation=2, members=(strangers[0],), ack_quorum=1),
+        replace(OLD, generation=2, members=(one, two, strangers[0])),
+        replace(OLD, generation=3, members=(one, *strangers[:2])),
+        replace(OLD, generation=6, members=strangers),
+        replace(OLD, generation=7, members=strangers[:1], ack_quorum=1),
+        replace(OLD, generation=9, ack_quorum=3),
+        replace(OLD, generation=9, system_id=8),
+        replace(OLD, generation=2**32 - 1),
+        replace(BOTH, generation=3, members=(one, strangers[0], OLD.members[2])),
+    ]
+    for following in forged:
+        assert changed(durable_of(1), InstallMembers("main", following)) is None, following
+    made = replace(OLD, generation=7, members=strangers)
+    assert changed(durable_of(1), InstallMembers("main", made)) is not None, "three in six steps"
+
+
 def test_a_newcomer_claims_nothing_but_what_is_below_its_log() -> None:
     fresh = prepared(None, PrepareLog("main", LOG_UUID), acceptor_id=4,
                      incarnation=incarnation_of(4))  # fmt: skip
@@ -143,12 +187,19 @@ class Few:
     """Safekeepers that are nothing but their control files; place 9 is the newcomer's."""
 
     def __init__(
-        self, *, has_leader: bool = True, first_lsn: Lsn = CREATION_LSN, restart: int = 4000
+        self,
+        *,
+        has_leader: bool = True,
+        first_lsn: Lsn = CREATION_LSN,
+        restart: int = 4000,
+        whole: int | None = None,
     ) -> None:
+        """`whole`: where the record ends that is the last whole one at `restart`. None: there."""
         self.held: dict[int, Durable | None] = {n: durable_of(n) for n in (1, 2, 3)}
         self.held |= {4: None, 5: None}
         self.has_leader, self.first_lsn = has_leader, first_lsn
         self.restart_lsn = CREATION_LSN + restart
+        self.whole_lsn = self.restart_lsn if whole is None else Lsn(whole and CREATION_LSN + whole)
         self.decided: dict[int, set[Configuration]] = {}
         self.down: set[int] = set()
 
@@ -193,6 +244,7 @@ class Few:
             self.restart_lsn,
             durable.history,
             self.first_lsn,
+            self.whole_lsn,
         )
 
     def answers(self, batch: Batch, lost: Random | None = None) -> Answers:
@@ -272,6 +324,27 @@ def test_the_newcomers_log_begins_a_segment_before_the_last_that_all_have(
 ) -> None:
     first_lsn = min(CREATION_LSN + first, LSN_MAX)
     few = Few(first_lsn=Lsn(first_lsn), restart=restart)
+    run(few, command(few, goal_of(3, 4), count(1)))
+    newcomer = few.held[4]
+    assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base
+
+
+@pytest.mark.parametrize(
+    ("whole", "first", "base"),
+    [
+        (2 * SEGMENT_BYTES + 9, 0, SEGMENT_BYTES),
+        (2 * SEGMENT_BYTES, 0, 0),
+        (9, 0, 0),
+        (2 * SEGMENT_BYTES + 9, 2 * SEGMENT_BYTES, 2 * SEGMENT_BYTES),
+        (0, 2 * SEGMENT_BYTES, 2 * SEGMENT_BYTES),
+    ],
+    ids=["inside a segment", "at its end", "the first", "no more is kept", "not known"],
+)
+def test_the_newcomers_log_begins_before_a_record_that_is_being_written(
+    whole: int, first: int, base: int
+) -> None:
+    """M3: all have four segments of it, and its next leader starts where it starts."""
+    few = Few(first_lsn=CREATION_LSN + first, restart=6 * SEGMENT_BYTES + 9, whole=whole)
     run(few, command(few, goal_of(3, 4), count(1)))
     newcomer = few.held[4]
     assert newcomer is not None and newcomer.base_lsn == CREATION_LSN + base

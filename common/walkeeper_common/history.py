@@ -24,8 +24,10 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 
 PROPOSER_ID_BYTES = 16
 HISTORY_ENTRIES_MAX = 65536
+HISTORY_RESERVE = 4096  # entries for the elections that make a history short again (R25)
 TIMELINE_FILE_BYTES_MAX = 1 << 18  # some thousand promotions
 TERM_MAX = 2**64 - 1
+TERM_JUMP_MAX = 2**32  # a term a second for 136 years
 
 
 class Corrupt(Exception):
@@ -43,6 +45,12 @@ class Ballot(NamedTuple):
 
 
 NO_BALLOT = Ballot(0, bytes(PROPOSER_ID_BYTES))
+
+
+def is_forged(ballot: Ballot, known: Ballot) -> bool:
+    """Return whether no run of the protocol leads from `known` to `ballot`: a candidate adds one
+    to the greatest term that it has seen (R25)."""
+    return ballot.term - known.term > TERM_JUMP_MAX
 
 
 @dataclass(frozen=True, slots=True)

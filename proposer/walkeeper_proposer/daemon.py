@@ -208,7 +208,7 @@ class _Life:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            self._driver.post(Tick())
+            self._driver.post(Tick(self._links.receiving()))
 
     def after(self, delay_s: float, what: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_s, what)

@@ -19,7 +19,6 @@ logger = logging.getLogger("walkeeper.links")
 
 CONNECT_TIMEOUT_S = 5.0
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 1.0
-TCP_USER_TIMEOUT_MS = 10_000
 
 TakeLinksFrames: TypeAlias = Callable[[int, bytearray, int], int]  # with the link's number
 
@@ -133,6 +132,11 @@ class SafekeeperLinks:
             if connection is not None:
                 connection.write(frame, size)
 
+    def receiving(self) -> frozenset[int]:
+        """Return the links on which more of a message has come since the last call."""
+        up = [(link.number, link.connection) for link in self._links if link.connection]
+        return frozenset(number for number, connection in up if connection.receives_more())
+
     def drop(self, link: int, text: str) -> None:
         """Close; it is connected again after a pause."""
         connection = self._links[link].connection
@@ -141,6 +145,10 @@ class SafekeeperLinks:
 
 
 def _set_socket_options(transport: asyncio.BaseTransport) -> None:
+    """Set no TCP_USER_TIMEOUT: the core drops a safekeeper that is silent.
+
+    The kernel counts from when the window first was too small for the next segment. On a slow link
+    that is a moment in the past for as long as there is WAL, although bytes arrive (R26).
+    """
     connection = transport.get_extra_info("socket")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

@@ -344,7 +344,12 @@ class Driver:
                 assert isinstance(result, Lsn), f"{result=}"
                 self.post(RecordEndFound(asked, result))
 
-        self._writer.submit(lambda: self.store.record_end(asked.flush_lsn).end_lsn, found)
+        def look() -> Lsn:
+            if asked.flush_lsn < self.store.first_lsn:
+                return ZERO_LSN
+            return self.store.record_end(asked.flush_lsn).end_lsn
+
+        self._writer.submit(look, found)
 
     def _read(self, read: ReadWal) -> None:
         begin_lsn = read.request.begin_lsn

@@ -48,6 +48,9 @@ class Session(Protocol):
 
     def send(self, message: Message) -> None: ...
     def resume(self) -> None: ...
+    def receives_more(self) -> bool:
+        """Whether more of a message has come since the last call, but not all of it."""
+        ...
 
 
 class HostedLog:
@@ -155,7 +158,8 @@ class HostedLog:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
-            self.driver.post(Tick())
+            receiving = [n for n, session in self.sessions.items() if session.receives_more()]
+            self.driver.post(Tick(frozenset(receiving)))
             if self._ticks % RETENTION_TICKS == 0:
                 await self._saved_slots(self.slots.save())
                 if self.logical is not None:

@@ -148,6 +148,9 @@ class ProposerSession:
     def send(self, message: Message) -> None:
         self.connection.send(message)
 
+    def receives_more(self) -> bool:
+        return self.connection.receives_more()
+
     def resume(self) -> None:
         self.connection.resume_reading()
 

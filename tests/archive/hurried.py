@@ -8,9 +8,9 @@ from __future__ import annotations
 from walkeeper_cli.restore_guard import main
 from walkeeper_safekeeper import hosted_log
 from walkeeper_safekeeper.archiving import offload
-from walkeeper_safekeeper.consensus import acceptor
+from walkeeper_safekeeper.consensus import marks
 
 if __name__ == "__main__":
     offload.TICK_S /= 5
-    hosted_log.RETENTION_TICKS = acceptor.PERSIST_COMMIT_TICKS = 1
+    hosted_log.RETENTION_TICKS = marks.PERSIST_COMMIT_TICKS = 1
     main()

@@ -6,7 +6,8 @@ from tests.chaos.fault import Fault, SafekeepersAway, named
 from tests.chaos.network import Node
 
 PARTITION_S = (0.5, 3.0)
-# Longer than the proposer's TCP_USER_TIMEOUT to safekeepers (10 s) and to the primary (4 s).
+# Longer than the proposer bears a silent safekeeper (10 s), and than its TCP_USER_TIMEOUT to the
+# primary (4 s).
 OUTLASTS_S = 12.0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -166,3 +167,29 @@ def test_a_lost_peer_is_no_error_of_the_writer() -> None:
         return True
 
     assert uvloop.run(story())
+
+
+@pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
+@pytest.mark.parametrize("size", [5_000, 100_000, 1 << 20])
+def test_a_part_of_a_frame_is_seen_until_the_frame_is_whole(runner: object, size: int) -> None:
+    """Each part once: what came before the last look is no news."""
+    frame = b"".join(encode(append_of(size)))
+
+    async def story() -> list[bool]:
+        loop, owner = asyncio.get_running_loop(), TakesSome(Random(0))
+        seen: list[bool] = []
+        async with connected(owner) as (connection, peer):
+            for begin, end in ((0, 2_000), (2_000, 2_000), (2_000, 3_000), (3_000, len(frame))):
+                await loop.sock_sendall(peer, frame[begin:end])
+                await until(partial(holds, connection, end))
+                seen.append(connection.receives_more())
+            await until(lambda: bool(owner.heard))
+            seen.append(connection.receives_more())
+        return seen
+
+    def holds(connection: FramedConnection, end: int) -> bool:
+        """Count the length or not: a long frame does not keep it."""
+        held_bytes = connection._reader.held_bytes
+        return held_bytes in ((end, end - 4) if end < len(frame) else (0,))
+
+    assert runner(story()) == [True, False, True, False, False]  # type: ignore[operator]

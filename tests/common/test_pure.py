@@ -227,7 +227,9 @@ SAMPLES: list[Message] = [
     MembersState("1#00", True, CHANGED, BALLOT, BALLOT, CHANGED, True, Lsn(3), Lsn(2), Lsn(1),
                  HISTORY),
     MembersState("1#00", False, configuration(), NO_BALLOT, NO_BALLOT, None, False, Lsn(3), Lsn(2),
-                 Lsn(1), ()),
+                 Lsn(1), (), Lsn(4)),
+    MembersState("1#00", True, CHANGED, BALLOT, BALLOT, CHANGED, True, Lsn(3), Lsn(2), Lsn(1),
+                 HISTORY, Lsn(4), Lsn(5)),
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import AppendResponse, VoteResponse
-from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
@@ -42,6 +42,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteWal,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.marks import PERSIST_COMMIT_TICKS
 
 CREATION = at_lsn(0)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from tests.explore.bounds import Bounds
 from tests.explore.tiny_wal import CREATION_LSN, SEGMENT_BYTES, at_lsn, offset_of, valid_end
@@ -149,6 +149,8 @@ class ProposerNode:
         twin.core.members[:] = [twin.core.members[old] for old in order]
         for link, member in enumerate(twin.core.members):
             member.link = link
+            if member.comparison is not None and member.comparison.donor is not None:
+                member.comparison.donor = order.index(member.comparison.donor)
             if member.greeting is not None:
                 greeting = member.greeting = twin.greetings[link]
                 member.name = member_name(greeting.acceptor_id, greeting.incarnation)
@@ -161,7 +163,7 @@ class ProposerNode:
         members = tuple(
             (
                 m.stage, m.greeting, m.vote, m.next_lsn, m.asked_lsn, m.flush_lsn,
-                m.donates_lsn, m.attached,
+                m.donates_lsn, m.attached, m.known_lsn, m.comparison and astuple(m.comparison),
                 tuple((lsn, wal and bytes(wal)) for lsn, wal in m.donated.items()),
             )
             for m in core.members
@@ -182,7 +184,7 @@ class ProposerNode:
         core._phase_ticks = core._attempt = 0
         core.seen_ballot = core.ballot
         for member in core.members:
-            member.silent_ticks = member.refused_ticks = 0
+            member.silent_ticks = member.refused_ticks = member.late_ticks = 0
             member.durable_commit_lsn = member.told_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK
             if member.greeting is not None:
@@ -289,6 +291,7 @@ class ProposerNode:
 def _copied(member: Member) -> Member:
     twin = copy.copy(member)
     twin.donated = dict(member.donated)
+    twin.comparison = copy.copy(member.comparison)
     return twin
 
 

@@ -114,10 +114,12 @@ def test_a_configuration_that_no_log_can_have_ends_nobody(configuration: Configu
 
 
 def test_a_proposer_that_hears_of_the_last_term_stops_with_a_reason() -> None:
-    """A vote for a term that no field can hold was an assertion."""
+    """A vote for a term that no field can hold was an assertion. History and promise have it."""
     stage = ProposerStage()
     stage.run("proposer a settle=yes take_over=yes")
-    lines = ["link 1", "link 2", f"greeting 1 flush=0/100000 ballot={2**64 - 1}:x"]
+    last = f"{2**64 - 1}:x"
+    history = f"history=0:-@0/100000,{last}@0/100000"
+    lines = ["link 1", "link 2", f"greeting 1 flush=0/100000 ballot={last} {history}"]
     for line in lines:
         assert "Stop" not in stage.run(line)
     stopped = stage.run("greeting 2 flush=0/100000")

@@ -234,8 +234,8 @@ APPENDING = (
         (
             Edit(
                 "walkeeper_proposer.consensus.steady.Steady.__init__",
-                "self._members == streaming and end_lsn >= timelines.last_start_lsn",
-                "self._members == streaming",
+                "is_alike and end_lsn >= timelines.last_start_lsn",
+                "is_alike",
             ),
         ),
         turns_red="tests/proposer/test_steady_leader.py"

@@ -7,8 +7,8 @@ from tests.mutants.mutant import REAL_FILES, SEARCHED, Edit, Mutant
 OPEN_FILES_TEST = "tests/safekeeper/test_open_files.py::"
 
 NOT_A_MEMBER = Edit(
-    "Acceptor._not_ours",
-    "configuration is None or self.member not in configuration.everyone",
+    "refusal_of",
+    "configuration is None or acceptor.member not in configuration.everyone",
     "configuration is None",
 )
 ANY_INCARNATION = Edit("unwelcome", "name not in greeting.configuration.everyone", "False")

@@ -33,11 +33,7 @@ LEADING = (
         "what-all-lost-is-waited-for",
         "leadership",
         "half a record that all have lost needs a new election",
-        (
-            Edit(
-                "Leader.lost_by_all", "not enough or max(attached) >= self.window.begin_lsn", "True"
-            ),
-        ),
+        (Edit("Leader.lost_by_all", "not enough or max(ends) >= self.window.begin_lsn", "True"),),
         turns_red="tests/test_scenarios.py::test_scenario[vanished_donor_needs_an_election]",
         why_named=SEARCHED,
     ),

@@ -33,6 +33,15 @@ READING = (
         why_named=SEARCHED,
     ),
     Mutant(
+        "messages-end-within-a-page",
+        "R21",
+        "a message to a PostgreSQL client ends at a record's end or at a page boundary",
+        (Edit("message_end", "longest_end.round_down(WAL_PAGE_BYTES)", "longest_end"),),
+        turns_red="tests/safekeeper/test_wal_stream.py::"
+        "test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page",
+        why_named="the simulated readers ask the store, not the replication stream",
+    ),
+    Mutant(
         "any-ballot-reads",
         "R13",
         "a pinned reader reads only while its ballot is the acceptor's",

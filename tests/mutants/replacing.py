@@ -55,7 +55,7 @@ REPLACEMENTS = (
         "members change",
         "a safekeeper serves proposers of its own generation only",
         (
-            Edit("Acceptor._not_ours", "generation != configuration.generation", "False"),
+            Edit("refusal_of", "generation != configuration.generation", "False"),
             Edit(
                 "Proposer.on_vote",
                 "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",
@@ -188,6 +188,29 @@ REPLACEMENTS = (
         turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
         searched_by=(REPLACE,),
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "newcomer-begins-inside-a-record",
+        "M3",
+        "a newcomer's log begins before a record that is not finished",
+        (
+            Edit(
+                "_oldest_kept",
+                "known_lsn = whole_lsn or restart_lsn",
+                "known_lsn = whole_lsn = restart_lsn",
+            ),
+        ),
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_before_a_record_that_is_being_written",
+        why_named="no simulated record is as long as a segment",
+    ),
+    Mutant(
+        "where-records-end-is-not-told",
+        "M3",
+        "a member tells where the last whole record ends that all have",
+        (Edit("Acceptor._answer_question", "replace(state, whole_lsn=record_lsn)", "state"),),
+        turns_red="tests/test_scenarios.py::"
+        "test_scenario[newcomer_begins_before_an_unfinished_record]",
+        why_named="no simulated record is as long as a segment",
     ),
     Mutant(
         "nobody-is-asked-for-older-wal",

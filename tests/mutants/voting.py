@@ -86,7 +86,7 @@ VOTING = (
         "history-runs-past-the-wal",
         "R3",
         "the history in a vote is cut to flush_lsn",
-        (Edit("vote_of", "cut(durable.history, acceptor.flush_lsn)", "durable.history"),),
+        (Edit("refused_vote", "cut(durable.history, acceptor.flush_lsn)", "durable.history"),),
     ),
     Mutant(
         "donor-is-the-longest",

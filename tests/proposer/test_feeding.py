@@ -101,3 +101,18 @@ def test_a_donor_that_could_not_be_read_is_asked_again() -> None:
             answered(member)
         reads.append(asked(core.step(Tick())))
     assert not any(reads[:-1]) and set(reads[-1]) == {donor.link}
+
+
+def test_an_append_of_others_is_cut_for_a_slow_link() -> None:
+    """R26: what was packed once for those that keep up is too long for it."""
+    feeder = Feeder(1, BALLOT, ONE_TIMELINE, WalWindow(START), ZERO_LSN, ZERO_LSN)
+    members = [streaming(link, START) for link in range(3)]
+    members[1].append_bytes = 3000
+    feeder.window.append(START, memoryview(bytes(END - START)))
+    sent = [e for e in feeder.feed_all(members) if isinstance(e, Send)]
+    sizes: dict[int, list[int]] = {}
+    for effect in sent:
+        assert isinstance(effect.message, AppendRequest)
+        sizes.setdefault(effect.link, []).append(len(effect.message.payload))
+    assert sizes == {0: [4096], 1: [3000, 1096], 2: [4096]}
+    assert all(member.next_lsn == END for member in members)

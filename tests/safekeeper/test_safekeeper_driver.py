@@ -23,9 +23,10 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
-from walkeeper_safekeeper.consensus.acceptor import PERSIST_COMMIT_TICKS, Acceptor
+from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.marks import PERSIST_COMMIT_TICKS
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from bisect import bisect_right
 
 import pytest
 
@@ -24,13 +26,17 @@ from tests.raw_client import (
     sqlstates,
     tags,
 )
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.pgwire import (
     HotStandbyFeedback,
     Keepalive,
     XLogData,
 )
-from walkeeper_safekeeper.replication.wal_stream import CHUNK_BYTES_MAX, StreamLimits
+from walkeeper_safekeeper.replication.wal_stream import (
+    CHUNK_BYTES_MAX,
+    StreamLimits,
+    message_end,
+)
 
 IMPATIENT = StreamLimits(
     keepalive_interval_s=0.1, sender_timeout_s=0.6, authentication_timeout_s=0.5
@@ -90,6 +96,46 @@ def test_of_a_record_that_goes_on_nothing_is_sent_though_it_is_committed() -> No
         assert await client.wal(1501) == log.wal[sent + 2000 :]
 
     run_with_server(catalog_of, scenario)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_message_ends_where_a_record_or_a_page_does(seed: int) -> None:
+    """Records of every size, from a few bytes to many messages; a log that grows as it likes."""
+    lots = random.Random(seed)
+    begin = Lsn(lots.randrange(3 * MIB, 4 * MIB))
+    record_ends = [begin]
+    for _ in range(60):
+        size_max = lots.choice((64, 2000, 20_000, CHUNK_BYTES_MAX, 3 * CHUNK_BYTES_MAX))
+        record_ends.append(record_ends[-1] + lots.randrange(1, size_max))
+    sent, whole, messages = begin, begin, 0
+    while sent < record_ends[-1]:
+        at_most = whole + lots.choice((1, 500, CHUNK_BYTES_MAX, 4 * CHUNK_BYTES_MAX))
+        whole = record_ends[max(bisect_right(record_ends, at_most) - 1, 0)]
+        if lots.random() < 0.1:
+            whole = record_ends[-1]
+        while sent < whole:
+            end = message_end(sent, whole, segment_bytes=MIB)
+            assert sent < end <= min(whole, sent + CHUNK_BYTES_MAX), f"{sent=} {end=} {whole=}"
+            assert sent // MIB == (int(end) - 1) // MIB, f"{sent=} {end=}"
+            assert end == whole or end % WAL_PAGE_BYTES == 0, f"{sent=} {end=} {whole=}"
+            # Not shorter than it must be: one page less than the most, or all that is whole.
+            is_long = end - sent > CHUNK_BYTES_MAX - WAL_PAGE_BYTES
+            assert end == whole or is_long or end % MIB == 0, f"{sent=} {end=} {whole=}"
+            sent, messages = end, messages + 1
+    assert messages >= (sent - begin) // CHUNK_BYTES_MAX
+
+
+def test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page() -> None:
+    async def scenario(port: int, catalog: FakeCatalog) -> None:
+        log, start = only(catalog), FIRST_LSN + 700
+        client = await RawClient.connect(port)
+        await client.start(f"START_REPLICATION {start}")
+        assert await client.wal(log.commit_lsn - start) == log.wal[700:]
+        ends = [end for _, end in log.reads]
+        assert ends[-1] == log.commit_lsn and log.commit_lsn % WAL_PAGE_BYTES == 333
+        assert not [end for end in ends[:-1] if end % WAL_PAGE_BYTES]
+
+    run_with_server(lambda: catalog_of(3 * MIB + 333), scenario)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._descriptor: int | None = None  # of a socket that takes bytes as they are
         self._reason = "the peer closed the connection"
         self._is_paused = False
+        self._seen_bytes = 0  # of a frame that was not complete, when somebody looked last
 
     @property
     def peer(self) -> str:
@@ -65,6 +66,12 @@ class FramedConnection(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """What the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def receives_more(self) -> bool:
+        """Return whether more of a frame has come since the last call, but not all of it."""
+        held_bytes, seen_bytes = self._reader.held_bytes, self._seen_bytes
+        self._seen_bytes = held_bytes
+        return held_bytes not in (0, seen_bytes)
 
     def greet(self, transport: asyncio.BaseTransport) -> None:
         """The connecting side: say which protocol this is."""

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from walkeeper_common.history import Ballot, History
-from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.wire.fields import Reader, Writer
+
+GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
 
 def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
@@ -51,6 +53,33 @@ def is_successor(current: Configuration, following: Configuration) -> bool:
     if current.joining:
         wanted.append(final(current))
     return following in wanted
+
+
+def may_follow(current: Configuration, later: Configuration) -> bool:
+    """Return whether changes of members lead from `current` to `later`, of a greater generation.
+
+    A configuration that was missed is not known, but how many there were is. Each newcomer takes
+    one generation to join and one more to become a member. Anything else is forged, or the work of
+    a flipped bit (R25).
+    """
+    steps = later.generation - current.generation
+    if steps == 1:
+        return is_successor(current, later)
+    same = replace(
+        current,
+        generation=later.generation,
+        members=later.members,
+        leaving=later.leaving,
+        joining=later.joining,
+        address=later.address,
+    )
+    newcomers = sum(member not in current.members for member in later.members)
+    needed = 2 * newcomers + bool(later.joining) - bool(current.joining)
+    return (
+        later == same
+        and len(later.members) == len(current.members)
+        and needed <= steps <= GENERATION_JUMP_MAX
+    )
 
 
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
@@ -177,6 +206,9 @@ class MembersState:
     round              promised to; `accepted` in `accepted_round`, if anything
     has_committed      a leader of this very configuration has committed the start of its term
     first_lsn          where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
+    whole_lsn          the end of the last whole record at or below restart_lsn, of committed WAL;
+                       zero: not known. Only in the answer to a MembersQuery, as an older proposer,
+                       which does not know the field, reads the other answers
     """
 
     TAG: ClassVar[int] = ord("M")
@@ -192,6 +224,7 @@ class MembersState:
     restart_lsn: Lsn
     history: History
     first_lsn: Lsn = LSN_MAX
+    whole_lsn: Lsn = ZERO_LSN
 
     def pack(self, w: Writer) -> None:
         w.text(self.member)
@@ -205,6 +238,8 @@ class MembersState:
             w.lsn(lsn)
         w.history(self.history)
         w.lsn(self.first_lsn)
+        if self.whole_lsn:
+            w.lsn(self.whole_lsn)
 
     @classmethod
     def unpack(cls, r: Reader) -> Self:
@@ -221,4 +256,5 @@ class MembersState:
             r.lsn(),
             r.history(),
             r.lsn() if r.remaining else LSN_MAX,
+            r.lsn() if r.remaining else ZERO_LSN,
         )

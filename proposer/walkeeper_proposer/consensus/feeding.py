@@ -16,7 +16,6 @@ from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import AppendRequest, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import (
-    APPEND_BYTES_MAX,
     DONOR_READS_MAX,
     IN_FLIGHT_BYTES_MAX,
     Member,
@@ -82,6 +81,7 @@ class Feeder:
             if (
                 last is not None
                 and member.next_lsn == last.begin_lsn
+                and len(last.payload) <= member.append_bytes
                 and int(last.begin_lsn) - member.flush_lsn < IN_FLIGHT_BYTES_MAX
             ):
                 effects.append(self._send(member, last))
@@ -102,7 +102,7 @@ class Feeder:
             if member.next_lsn >= window.end_lsn:
                 break
             if member.next_lsn >= window.begin_lsn:
-                size_max = self._room(member.next_lsn)
+                size_max = self._room(member.next_lsn, member.append_bytes)
                 view, crc = window.slice(member.next_lsn, size_max)
                 effects.append(self._append(member, view, crc))
                 continue
@@ -115,9 +115,9 @@ class Feeder:
             effects += self._ask_donor(member, members)
         return effects
 
-    def _room(self, lsn: Lsn) -> int:
+    def _room(self, lsn: Lsn, size_max: int) -> int:
         """An append never crosses a timeline's switch."""
-        return min(APPEND_BYTES_MAX, self.timelines.next_fork(lsn) - lsn)
+        return min(size_max, self.timelines.next_fork(lsn) - lsn)
 
     def _ask_donor(self, member: Member, members: Iterable[Member]) -> list[Effect]:
         member.asked_lsn = max(member.asked_lsn, member.next_lsn)
@@ -125,7 +125,8 @@ class Feeder:
         donor = donor_for(member, members)
         while donor is not None and len(member.donated) < DONOR_READS_MAX:
             end_lsn = min(donor.flush_lsn, self.window.begin_lsn)
-            size = min(end_lsn - member.asked_lsn, self._room(member.asked_lsn))
+            size_max = min(donor.append_bytes, member.append_bytes)
+            size = min(end_lsn - member.asked_lsn, self._room(member.asked_lsn, size_max))
             if size <= 0:
                 break
             request = ReadRequest(self.ballot, member.asked_lsn, size)

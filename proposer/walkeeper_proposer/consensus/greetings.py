@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from walkeeper_common.history import Ballot, is_well_formed
+from walkeeper_common.history import Ballot, is_forged, is_well_formed
 from walkeeper_common.quorum import Configuration, flaw_of, member_name
 from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.messages import (
@@ -94,6 +94,12 @@ def unwelcome(
         return f"{who} has a configuration that no log can have: {flaw}"
     if not is_well_formed(greeting.history):
         return f"{who} has a history that no safekeeper can have: {greeting.history[:3]}"
+    if is_forged(greeting.ballot, greeting.history[-1].ballot):
+        return (
+            f"{who} has promised ballot {greeting.ballot}, which no candidate reaches: it is "
+            "forged or damaged; run "
+            f"`walkeeper replace --member {greeting.acceptor_id} --with ID@HOST:PORT`"
+        )
     if configuration is not None and greeting.configuration != configuration:
         return f"{who} holds another log or another configuration than the other safekeepers"
     if twin:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import (
+    HISTORY_ENTRIES_MAX,
+    HISTORY_RESERVE,
     Ballot,
     Fragment,
     History,
@@ -21,7 +22,7 @@ from walkeeper_common.history import (
     folded,
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, member_id
 from walkeeper_common.timelines import Timelines, extended_over
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -30,9 +31,11 @@ from walkeeper_common.wire.messages import (
     ProposerElected,
     VoteResponse,
 )
+from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.consensus.feeding import Feeder
 from walkeeper_proposer.consensus.gate import LogEnd, successors
+from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
 from walkeeper_proposer.consensus.progress import Member, Stage
 from walkeeper_proposer.consensus.proposer_events import (
@@ -53,10 +56,6 @@ Counted: TypeAlias = Sequence[Sequence[Member]]
 
 NOBODY = Member(-1)  # stands for a member that has not attached
 DONOR_WAIT_TICKS = 5  # how long to wait for the donor of the election to come back
-
-
-class Forgotten(WalkeeperError):
-    """We are older than what we have written: all that is in memory is to be learned anew."""
 
 
 class Leader:
@@ -122,13 +121,33 @@ class Leader:
         short = folded(donor.history, foldable_lsn(donor.history, reached_lsn))
         return short if len(short) < len(donor.history) else donor.history
 
+    def full_history(self) -> str | None:
+        """Return why nobody may be told of this history, or None if there is room for it.
+
+        Only what all members have is folded, so a history grows while one is away. A leader for a
+        primary is refused while there is still room for what makes it short again (R25): for
+        `settle`, for the elections of a replacement, and for elections with all members.
+        """
+        here = {member.name for member in self.members}
+        away = [str(member_id(name)) for name in self.configuration.everyone if name not in here]
+        is_way_out = self.purpose is not Purpose.ATTACH or self.configuration.joining or not away
+        size, most = len(self.history), HISTORY_ENTRIES_MAX
+        if size <= (most if is_way_out else most - HISTORY_RESERVE):
+            return None
+        return (
+            f"the history of this log is full: it has {size:,} entries (most: {most:,}), and grows "
+            f"while a member lacks WAL; missing: safekeeper {', '.join(away) or 'none'}. Start it, "
+            "or replace it: `walkeeper replace --member ID --with ID@HOST:PORT`"
+        )
+
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
 
         Raises Corrupt if no run of the protocol explains the two histories (R6). Raises Forgotten
         if it has more WAL of this term than was ever sent. A proposer with our ballot has sent it,
         and that is ourselves, before our machine was set back to an image with its memory
-        (scenarios/leader_from_a_memory_image_starts_anew.txt).
+        (scenarios/leader_from_a_memory_image_starts_anew.txt). WAL of this term that it has not
+        acknowledged to us is compared first (own_wal.py).
         """
         assert member.vote is not None, f"{member.link=}"
         sent_lsn = max(max(m.sent_lsn, m.next_lsn) for m in self.members)
@@ -137,7 +156,34 @@ class Leader:
                 f"safekeeper {member.name} has WAL of this term up to {member.vote.flush_lsn}, and "
                 f"we know of having sent {sent_lsn}: was this machine set back to an older image?"
             )
-        start_lsn = divergence(self.history, member.vote.history, member.vote.flush_lsn)
+        vote = member.vote
+        start_lsn = divergence(self.history, vote.history, vote.flush_lsn)
+        known_lsn = max(member.known_lsn, self.start_lsn)
+        if vote.history[-1].ballot != self.ballot or vote.flush_lsn <= known_lsn:
+            return self._tell(member, start_lsn)
+        if known_lsn < vote.first_lsn:
+            raise Forgotten(
+                f"safekeeper {member.name} does not keep the WAL at {known_lsn} any more, and no "
+                "acknowledgement of it was seen"
+            )
+        ends = (known_lsn, vote.flush_lsn, vote.record_lsn, start_lsn)
+        comparison = member.comparison = Comparison(member.name, *ends)
+        return comparison.ask(member, self.members, self.ballot, self.held_wal)
+
+    def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:
+        """WAL of a voter or of a donor. Raises Forgotten if a voter's is not what was sent."""
+        effects: list[Effect] = []
+        for voter in self.members:
+            comparison = voter.comparison
+            if comparison is None or not comparison.take(voter, member, response, self.held_wal):
+                continue
+            if comparison.is_done:
+                effects += self._tell(voter, comparison.start_lsn)
+            else:
+                effects += comparison.ask(voter, self.members, self.ballot, self.held_wal)
+        return effects + self.feeder.on_donated(response, self.members)
+
+    def _tell(self, member: Member, start_lsn: Lsn) -> list[Effect]:
         member.start_streaming(start_lsn)
         generation = self.configuration.generation
         elected = ProposerElected(generation, self.ballot, start_lsn, self.history)
@@ -185,6 +231,13 @@ class Leader:
         """Send all members what they may get now."""
         return self.feeder.feed_all(self.members)
 
+    def on_tick(self) -> list[Effect]:
+        """The same once a tick, and another donor for a comparison whose donor is gone."""
+        effects = self.feed_all()
+        for comparison in [m.comparison for m in self.members if m.comparison is not None]:
+            effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)
+        return effects
+
     def lost_by_all(self) -> str | None:
         """Return why we cannot go on although an election is possible, or None; ask once a tick.
 
@@ -194,16 +247,19 @@ class Leader:
         (scenarios/half_a_record_that_all_lost_needs_an_election.txt). Or the donor of our election
         has vanished with it; it gets time to come back
         (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (R5).
+        A voter that is being compared has not attached, and may be behind the window as well.
         """
-        attached = [m.flush_lsn for m in self.members if m.attached]
-        enough = self.configuration.elects([m.name for m in self.members if m.attached])
-        if not enough or max(attached) >= self.window.begin_lsn:
+        here = [m for m in self.members if m.attached or m.comparison is not None]
+        ends = [m.flush_lsn if m.comparison is None else m.comparison.at_lsn for m in here]
+        enough = self.configuration.elects([m.name for m in here])
+        if not enough or max(ends) >= self.window.begin_lsn:
             self._starved_ticks = 0
             return None
         self._starved_ticks += 1
-        if self.commit_lsn < self.window.begin_lsn and self._starved_ticks <= DONOR_WAIT_TICKS:
+        waits = self.commit_lsn < self.window.begin_lsn or any(m.comparison for m in here)
+        if waits and self._starved_ticks <= DONOR_WAIT_TICKS:
             return None
-        return f"no safekeeper has the WAL from {max(attached)} to {self.window.begin_lsn} any more"
+        return f"no safekeeper has the WAL from {max(ends)} to {self.window.begin_lsn} any more"
 
     def bound_window(self) -> list[Effect]:
         """Forget what nobody needs; the primary waits while what is left is too much."""
@@ -230,6 +286,8 @@ class Leader:
         member.durable_commit_lsn = response.durable_commit_lsn
         news, member.feedback = response.feedback != member.feedback, response.feedback
         member.flush_lsn, member.silent_ticks = response.flush_lsn, 0
+        if member.is_slow:
+            member.grow()
         moves = self.advance_commit(self.counted())
         effects = self.report() if moves or news else []
         if moves or is_new or self.goes_on_behind(member):

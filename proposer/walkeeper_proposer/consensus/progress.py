@@ -9,9 +9,10 @@ heartbeat behind ProposerElected on this very connection (docs/protocol.md R10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_name
@@ -22,7 +23,13 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 
+if TYPE_CHECKING:
+    from walkeeper_proposer.consensus.own_wal import Comparison
+
 APPEND_BYTES_MAX = 128 << 10
+APPEND_BYTES_MIN = 1 << 10  # of the limit for a slow link; shorter WAL is not waited for
+LATE_TICKS = 2  # an append is late that has not been acknowledged for so long
+GROW_APPENDS = 16  # as many appends of a lowered limit are acknowledged before it is doubled
 IN_FLIGHT_BYTES_MAX = 8 << 20
 DONOR_READS_MAX = 4
 SILENT_TICKS_MAX = 10
@@ -48,7 +55,9 @@ class Member:
     name: str | None = None  # `id#incarnation` once it has greeted
     log_uuid: bytes | None = None  # the log in its last greeting
     vote: VoteResponse | None = None
+    comparison: Comparison | None = None  # before it goes on with WAL that it has of our term
     next_lsn: Lsn = ZERO_LSN  # the begin of the next AppendRequest
+    known_lsn: Lsn = ZERO_LSN  # up to here we know that its log is ours, on earlier connections
     sent_lsn: Lsn = ZERO_LSN  # the greatest that next_lsn was on earlier connections
     asked_lsn: Lsn = ZERO_LSN  # the begin of the next read from a donor, at or past next_lsn
     flush_lsn: Lsn = ZERO_LSN
@@ -59,6 +68,10 @@ class Member:
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
     silent_ticks: int = 0
+    append_bytes: int = APPEND_BYTES_MAX  # the longest append that it is sent
+    grows_lsn: Lsn = ZERO_LSN  # once this is acknowledged, a lowered append_bytes is doubled
+    late_ticks: int = 0  # how long nothing of what is in flight has been acknowledged
+    ticked_lsn: Lsn = ZERO_LSN  # its flush_lsn at the last tick
     feedback: Feedback = NO_FEEDBACK
     donated: dict[Lsn, memoryview | None] = field(default_factory=dict)  # reads, by begin_lsn
 
@@ -82,8 +95,18 @@ class Member:
         return int(self.next_lsn) - self.flush_lsn if self.attached else 0
 
     def lose(self) -> None:
-        """The link is gone; what it had acknowledged is not counted until it attaches again."""
-        self.stage, self.vote = Stage.ABSENT, None
+        """The link is gone; what it had acknowledged is not counted until it attaches again.
+
+        An append that was not acknowledged in time may be too long for the link, and it is sent
+        again from its first byte. So appends are shorter on the next connection (R26,
+        scenarios/append_that_was_late_is_sent_smaller.txt).
+        """
+        if self.late_ticks >= LATE_TICKS:
+            self.append_bytes = max(self.append_bytes // 2, APPEND_BYTES_MIN)
+        self.late_ticks, self.grows_lsn, self.ticked_lsn = 0, ZERO_LSN, ZERO_LSN
+        if self.attached:
+            self.known_lsn = self.flush_lsn
+        self.stage, self.vote, self.comparison = Stage.ABSENT, None, None
         self.forget()
         self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
         self.feedback = NO_FEEDBACK
@@ -94,8 +117,25 @@ class Member:
         read failed. Neither is for ever, and who else is asked meanwhile may be behind."""
         self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
 
-    def tick(self) -> None:
-        self.silent_ticks += 1
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is sent shorter appends than others."""
+        return self.append_bytes < APPEND_BYTES_MAX
+
+    def grow(self) -> None:
+        """Its flush_lsn has moved: double append_bytes once enough appends have arrived."""
+        if self.flush_lsn < self.grows_lsn:
+            return
+        if self.grows_lsn:
+            self.append_bytes = min(self.append_bytes * 2, APPEND_BYTES_MAX)
+        self.grows_lsn = self.flush_lsn + GROW_APPENDS * self.append_bytes
+
+    def tick(self, receiving: Set[int]) -> None:
+        """Count how long it has been silent. Bytes of a message that is not complete are life."""
+        self.silent_ticks = 0 if self.link in receiving else self.silent_ticks + 1
+        is_late = self.in_flight_bytes > 0 and self.flush_lsn == self.ticked_lsn
+        self.late_ticks = self.late_ticks + 1 if is_late else 0
+        self.ticked_lsn = self.flush_lsn
         if self.refused_ticks:
             self.refused_ticks -= 1
             if not self.refused_ticks:
@@ -114,9 +154,9 @@ class Member:
     def start_streaming(self, start_lsn: Lsn) -> None:
         """Begin at the divergence point that ProposerElected carried."""
         assert self.vote is not None, f"{self.link=}"
-        self.stage, self.attached = Stage.STREAMING, False
+        self.stage, self.attached, self.comparison = Stage.STREAMING, False, None
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
-        self.next_lsn = self.asked_lsn = start_lsn
+        self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn, self.refused_ticks = self.first_lsn, 0
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN

@@ -18,7 +18,7 @@ record end (scenarios/half_a_record_is_cut_at_election.txt).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import assert_never
 
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
@@ -38,7 +38,8 @@ from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.gate import LogEnd
-from walkeeper_proposer.consensus.leadership import Forgotten, Leader
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.own_wal import Forgotten
 from walkeeper_proposer.consensus.primary_check import (
     Examination,
     Range,
@@ -100,8 +101,8 @@ class Proposer:
                 return self.leader.on_wal(begin_lsn, wal)
             case Received(link, message):
                 return self.on_message(self.members[link], message)
-            case Tick():
-                return self.on_tick()
+            case Tick(receiving):
+                return self.on_tick(receiving)
             case LinkUp(link):
                 return self.on_link_up(self.members[link])
             case LinkLost(link):
@@ -154,7 +155,6 @@ class Proposer:
         return [Send(member.link, greetings.greeting_for(self.campaign, self.primary, known))]
 
     def on_greeting(self, member: Member, greeting: AcceptorGreeting) -> list[Effect]:
-        self.seen_ballot = max(self.seen_ballot, greeting.ballot)
         if member.stage is not Stage.GREETING:
             return []
         theirs, ours = member.told(greeting), self.configuration
@@ -169,6 +169,7 @@ class Proposer:
         refusal = greetings.unwelcome(greeting, self.configuration, twin=twin)
         if refusal is not None:
             return self._refused(member, refusal)
+        self.seen_ballot = max(self.seen_ballot, greeting.ballot)
         if greeting.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(greeting.ballot)
         self.configuration = greeting.configuration
@@ -205,10 +206,9 @@ class Proposer:
         too_few = not self.configuration.elects([m.name for m in self.members])
         if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
             return []
-        if not self.campaign.take_over:
-            text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
-            if text is not None:  # empty: wait one lease first (R20), on_tick greets again
-                return self._stop(Outcome.REFUSED, text) if text else []
+        text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
+        if text is not None and not self.campaign.take_over:  # empty: wait one lease first (R20)
+            return self._stop(Outcome.REFUSED, text) if text else []
         attaches = self.campaign.purpose is Purpose.ATTACH
         return self.become_checking() if attaches else self.become_candidate()
 
@@ -276,7 +276,7 @@ class Proposer:
 
     def _ask_vote(self, member: Member) -> list[Effect]:
         assert self.configuration is not None and member.name is not None, f"{member=}"
-        member.stage, member.vote = Stage.VOTING, None
+        member.stage, member.vote, member.comparison = Stage.VOTING, None, None
         ask = VoteRequest(
             self.configuration.generation, self.ballot, self.configuration.log_uuid, member.name
         )
@@ -352,13 +352,15 @@ class Proposer:
         self.phase = Phase.LEADING
         whose = (self.members, self.campaign, self.primary)
         self.leader = Leader(self.configuration, self.ballot, self.donor_vote, *whose)
+        if (text := self.leader.full_history()) is not None:
+            return self._stop(Outcome.REFUSED, text)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
         elected = [e for member in self._voters() for e in self._elect(self.leader, member)]
         return [Note("elected", facts), *elected, *self._stream()]
 
-    def _elect(self, leader: Leader, member: Member) -> list[Effect]:
+    def _elect(self, leader: Leader, member: Member, *read: ReadResponse) -> list[Effect]:
         try:
-            return leader.elect(member)
+            return leader.on_read_response(member, *read) if read else leader.elect(member)
         except Forgotten as error:
             return self._stop(Outcome.NEW_ELECTION, str(error))
         except Corrupt as error:
@@ -384,9 +386,8 @@ class Proposer:
         check = self.check
         if check is not None and check.is_answered_by(member.link, response):
             return self._checking(lambda check: check.on_log_read(response))
-        if self.leader is None or response.ballot != self.ballot:
-            return []
-        return self.leader.feeder.on_donated(response, self.members)
+        leader = self.leader if response.ballot == self.ballot else None
+        return [] if leader is None else self._elect(leader, member, response)
 
     # The primary and the links come and go
 
@@ -462,13 +463,13 @@ class Proposer:
         self.phase = Phase.STOPPED
         return [Stop(outcome, text, settled)]
 
-    def on_tick(self) -> list[Effect]:
+    def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._phase_ticks += 1
         effects: list[Effect] = []
         for member in self.members:
             if member.stage is Stage.ABSENT or member.stage is Stage.CONNECTED:
                 continue
-            member.tick()
+            member.tick(receiving)
             if member.silent_ticks > SILENT_TICKS_MAX:
                 effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))
             elif member.attached and self.leader is not None:
@@ -493,7 +494,7 @@ class Proposer:
         lost = self.leader.lost_by_all()
         if lost is not None:
             return self._stop(Outcome.NEW_ELECTION, lost)
-        effects = self.leader.feed_all() + self._settled(self.leader.linger())
+        effects = self.leader.on_tick() + self._settled(self.leader.linger())
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()
         return effects

@@ -105,7 +105,10 @@ class AnnounceDue:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A heartbeat's time has passed."""
+    """A heartbeat's time has passed. On the links `receiving`, more of a message that is not
+    complete has come since the last one."""
+
+    receiving: frozenset[int] = frozenset()
 
 
 Event: TypeAlias = (

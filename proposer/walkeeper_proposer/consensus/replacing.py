@@ -283,7 +283,8 @@ def _join(
         return
     donor = max(serving, key=lambda state: min(state.restart_lsn, state.commit_lsn))
     reached = min(donor.restart_lsn, donor.commit_lsn)
-    base_lsn = _oldest_kept(current, reached, max(state.first_lsn for state in serving))
+    first_lsn = max(state.first_lsn for state in serving)
+    base_lsn = _oldest_kept(current, reached, donor.whole_lsn, first_lsn)
     history = _below(donor.history, base_lsn)
     join = JoinLog(goal.cluster, current, base_lsn, history)
     answer = (yield Batch({goal.at: join})).get(goal.at)
@@ -291,18 +292,22 @@ def _join(
         raise Refused(f"safekeeper at {goal.address}: {answer.text}")
 
 
-def _oldest_kept(current: Configuration, restart_lsn: Lsn, first_lsn: Lsn) -> Lsn:
-    """Return the segment before that of the record which ends at restart_lsn.
+def _oldest_kept(current: Configuration, restart_lsn: Lsn, whole_lsn: Lsn, first_lsn: Lsn) -> Lsn:
+    """Return the start of the segment before that of the last whole record below restart_lsn.
 
     Retention leaves both (docs/steps.md, "Truncation by retention"). One alone, with nothing but
-    the end of a record in it perhaps, would show of no primary that it wrote this log. Not below
-    first_lsn, where all old members have WAL: what nobody has fills no newcomer. Not above the
-    segment of restart_lsn: what lies there is all kept, and an archive may have what the disks have
-    not.
+    the end of a record in it perhaps, would show of no primary that it wrote this log. An
+    unfinished record may lie around restart_lsn and be many segments long. Every next term starts
+    at its start, so a log that begins inside it can follow no leader (M3,
+    scenarios/newcomer_begins_before_an_unfinished_record.txt). If its start is not known, the
+    newcomer gets all WAL. The base is not below first_lsn, where all old members have WAL. It is
+    not above the segment of whole_lsn: what lies there is all kept, and an archive may have what
+    the disks have not.
     """
     segment_bytes, creation_lsn = current.segment_bytes, current.creation_lsn
-    latest_lsn = max(restart_lsn.round_down(segment_bytes), creation_lsn)
-    record = Lsn(max(restart_lsn - 1, creation_lsn)).round_down(segment_bytes)
+    known_lsn = whole_lsn or restart_lsn
+    latest_lsn = max(known_lsn.round_down(segment_bytes), creation_lsn)
+    record = Lsn(max(int(whole_lsn) - 1, creation_lsn)).round_down(segment_bytes)
     return min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))
 
 

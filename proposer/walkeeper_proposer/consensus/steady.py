@@ -64,9 +64,10 @@ class Steady:
         timelines, end_lsn = leader.feeder.timelines, leader.window.end_lsn
         self._leader, self._counted = leader, leader.counted()
         self._members = [m for m in streaming if m.attached]
-        self._by_link = {m.link: m for m in self._members}
-        self.links = tuple(self._by_link)
-        self._takes_wal = self._members == streaming and end_lsn >= timelines.last_start_lsn
+        self._by_link = {m.link: m for m in self._members if not m.is_slow}
+        self.links = tuple(m.link for m in self._members)
+        is_alike = self._members == streaming and len(self._by_link) == len(streaming)
+        self._takes_wal = is_alike and end_lsn >= timelines.last_start_lsn
         term = (leader.configuration.generation, leader.ballot)
         self._append_term = append_term(*term, timelines.last)
         self._ack_head = ack_fields(AppendResponse(*term, ZERO_LSN, ZERO_LSN, NO_FEEDBACK))[0]

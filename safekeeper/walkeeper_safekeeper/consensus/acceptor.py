@@ -16,6 +16,7 @@ the place of an epoch (scenarios/divergent_tail_is_cut_once.txt).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import assert_never
 
@@ -31,13 +32,7 @@ from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message, crc_of
-from walkeeper_common.wire.member_change import (
-    AcceptMembers,
-    InstallMembers,
-    MembersQuery,
-    PromiseMembers,
-    replaced_text,
-)
+from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AppendRequest,
@@ -48,6 +43,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import ReadRequest
+from walkeeper_safekeeper.consensus import answers
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
@@ -72,14 +68,11 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
     WriteRefused,
     WriteWal,
 )
-from walkeeper_safekeeper.consensus.answers import ack_of, greeting_of, reject_of, vote_of
 from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
 from walkeeper_safekeeper.consensus.greeting_check import other_log
-from walkeeper_safekeeper.consensus.marks import due_marks
+from walkeeper_safekeeper.consensus.marks import due_marks, lazy_marks
 from walkeeper_safekeeper.consensus.member_register import MembersRequest, changed, members_state
 from walkeeper_safekeeper.consensus.readable import answer_read, answer_wal_read
-
-PERSIST_COMMIT_TICKS = 5
 
 
 class Acceptor:
@@ -121,8 +114,8 @@ class Acceptor:
                 return self.on_record_end(asked, record_lsn)
             case WalRead():
                 return answer_wal_read(self, event)
-            case Tick():
-                return self.on_tick()
+            case Tick(receiving):
+                return self.on_tick(receiving)
             case ConnectionLost(connection):
                 return self.on_connection_lost(connection)
             case WriteRefused(flush_lsn, text):
@@ -149,7 +142,7 @@ class Acceptor:
                 return self.on_vote_request(connection, message)
             case ProposerElected():
                 return self.on_elected(connection, message)
-            case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
+            case _ if isinstance(message, MembersRequest):
                 return self.on_members(connection, message)
             case _:
                 text = f"a proposer does not send {type(message).__name__}"
@@ -168,14 +161,14 @@ class Acceptor:
         return self._answer_waiting()
 
     def on_vote_request(self, connection: int, ask: VoteRequest) -> list[Effect]:
-        refusal = self._not_ours(connection, ask.generation)
+        refusal = self._not_ours(connection, ask.generation, ask.ballot)
         if refusal is not None:
             return [refusal]
         if (ask.log_uuid, ask.member) != (self.durable.log_uuid, self.member):
             text = f"asked as {ask.member} of log {ask.log_uuid.hex()}, this is {self.member}"
             return [self._reject(connection, RejectCode.NOT_A_MEMBER, text)]
         if ask.ballot < self.durable.ballot:
-            return [Send(connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+            return [Send(connection, answers.refused_vote(self))]
         # Equal: the same proposer again (R1). No Persist is due, but its older connection
         # would move the flush_lsn that we report (scenarios/vote_fences_a_waiting_election.txt).
         effects = self._promise(ask.ballot)
@@ -211,8 +204,8 @@ class Acceptor:
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             match request.message:
-                case ProposerGreeting():
-                    answer = self._answer_greeting(request)
+                case ProposerGreeting() | MembersQuery():
+                    answer = self._answer_question(request)
                 case VoteRequest():
                     answer = self._answer_vote(request, request.message)
                 case ProposerElected():
@@ -226,7 +219,7 @@ class Acceptor:
     def _ask_record_end(self, request: Waiting) -> list[Effect]:
         """Look once for the record end of a drained log; wait until the log is drained."""
         at = min(request.flush_lsn, self.flush_lsn)  # scenarios/greeting_outlives_a_cut.txt
-        if not isinstance(request.message, ProposerGreeting):
+        if not isinstance(request.message, ProposerGreeting | MembersQuery):
             if self.flush_lsn < self.write_lsn:
                 return []
             at = self.flush_lsn if isinstance(request.message, VoteRequest) else self.commit_lsn
@@ -239,29 +232,32 @@ class Acceptor:
         known = self._record_end
         return known[1] if known is not None and known[0] == flush_lsn else None
 
-    def _answer_greeting(self, request: Waiting) -> list[Effect] | None:
+    def _answer_question(self, request: Waiting) -> list[Effect] | None:
         flush_lsn = min(request.flush_lsn, self.flush_lsn)  # the log may have been cut since
         record_lsn = self._known_record_end(flush_lsn)
         if record_lsn is None:
             return None
-        greeting = greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
+        if isinstance(request.message, MembersQuery):
+            state = members_state(self, granted=True)
+            return [Send(request.connection, replace(state, whole_lsn=record_lsn))]
+        greeting = answers.greeting_of(self, flush_lsn=flush_lsn, record_lsn=record_lsn)
         return [Send(request.connection, greeting)]
 
     def _answer_vote(self, request: Waiting, ask: VoteRequest) -> list[Effect] | None:
         if ask.ballot != self.durable.ballot:  # a greater one came while this one waited
-            return [Send(request.connection, vote_of(self, granted=False, record_lsn=ZERO_LSN))]
+            return [Send(request.connection, answers.refused_vote(self))]
         if self.flush_lsn < self.write_lsn:
             return None
         record_lsn = self._known_record_end(self.flush_lsn)
         if record_lsn is None:
             return None
         self.voted_lsn = record_lsn
-        return [Send(request.connection, vote_of(self, granted=True, record_lsn=record_lsn))]
+        return [Send(request.connection, answers.granted_vote(self, record_lsn))]
 
     # Becoming a follower of a leader
 
     def on_elected(self, connection: int, elected: ProposerElected) -> list[Effect]:
-        refusal = self._not_ours(connection, elected.generation)
+        refusal = self._not_ours(connection, elected.generation, elected.ballot)
         if refusal is not None:
             return [refusal]
         if elected.ballot < self.durable.ballot:
@@ -337,7 +333,7 @@ class Acceptor:
     def on_append(self, connection: int, append: AppendRequest) -> list[Effect]:
         if connection != self.appender or append.ballot != self.durable.ballot:
             return self._on_early_append(connection, append)
-        refusal = self._not_ours(connection, append.generation)
+        refusal = self._not_ours(connection, append.generation, append.ballot)
         if refusal is not None:
             return [refusal]
         if append.begin_lsn != self.write_lsn:
@@ -389,7 +385,7 @@ class Acceptor:
             self.durable = marks
             self.unreached_lsn = unreached_start(marks)
             effects.append(Persist(marks))
-        effects.append(Send(self.appender, ack_of(self)))
+        effects.append(Send(self.appender, answers.ack_of(self)))
         self.acked_lsn = self.flush_lsn
         return effects
 
@@ -406,6 +402,9 @@ class Acceptor:
     def on_members(self, connection: int, ask: MembersRequest) -> list[Effect]:
         if self.failure is not None:
             return [self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)]
+        if isinstance(ask, MembersQuery) and self.durable.configuration is not None:
+            self.waiting.append(Waiting(connection, ask, min(self.restart_lsn, self.commit_lsn)))
+            return self._answer_waiting()
         durable, effects = changed(self.durable, ask), list[Effect]()
         if durable is not None and durable is not self.durable:
             leaves = durable.configuration != self.durable.configuration
@@ -431,15 +430,15 @@ class Acceptor:
 
     # Time, loss and failure
 
-    def on_tick(self) -> list[Effect]:
+    def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._ticks += 1
-        self.silent_ticks += 1
-        durable = self.durable
-        stale = (durable.commit_lsn, durable.restart_lsn) != (self.commit_lsn, self.restart_lsn)
-        if self.failure is not None or not stale or self._ticks % PERSIST_COMMIT_TICKS:
-            return []
-        self.durable = replace(durable, commit_lsn=self.commit_lsn, restart_lsn=self.restart_lsn)
-        return [Persist(self.durable)]
+        self.silent_ticks = 0 if self.appender in receiving else self.silent_ticks + 1
+        signs: list[Effect] = [Send(one, answers.SIGN_OF_LIFE) for one in sorted(receiving)]
+        marks = lazy_marks(self, self._ticks)
+        if self.failure is not None or marks is self.durable:
+            return signs
+        self.durable = marks
+        return [*signs, Persist(marks)]
 
     def on_standbys_reported(self, feedback: Feedback) -> list[Effect]:
         """Acknowledge at once: a commit of the primary may wait for a standby's apply_lsn."""
@@ -478,23 +477,13 @@ class Acceptor:
 
     # Refusals
 
-    def _not_ours(self, connection: int, generation: int) -> Effect | None:
-        """Return the refusal that all messages of the consensus share, or None."""
-        configuration = self.durable.configuration
-        if self.failure is not None:
-            return self._reject(connection, RejectCode.STORAGE_FAILED, self.failure)
-        if configuration is None or self.member not in configuration.everyone:
-            was = configuration and replaced_text(self.member, configuration, self.durable.history)
-            text = was or f"{self.member} is no member: `walkeeper create` was not finished"
-            return self._reject(connection, RejectCode.NOT_A_MEMBER, text)
-        if generation != configuration.generation:
-            text = f"generation {generation} is not ours, {configuration.generation}"
-            return self._reject(connection, RejectCode.STALE_GENERATION, text)
-        return None
+    def _not_ours(self, connection: int, generation: int, ballot: Ballot) -> Effect | None:
+        refusal = answers.refusal_of(self, generation, ballot)
+        return None if refusal is None else Send(connection, refusal)
 
     def _stale(self, connection: int, ballot: Ballot) -> Effect:
         text = f"ballot {ballot} is behind {self.durable.ballot}"
         return self._reject(connection, RejectCode.STALE_BALLOT, text)
 
     def _reject(self, connection: int, code: RejectCode, text: str) -> Send:
-        return Send(connection, reject_of(self, code, text))
+        return Send(connection, answers.reject_of(self, code, text))

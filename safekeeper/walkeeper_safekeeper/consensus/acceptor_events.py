@@ -12,6 +12,7 @@ from typing import TypeAlias
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     Buffer,
     Feedback,
@@ -101,7 +102,10 @@ class StandbysReported:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A heartbeat's time has passed."""
+    """A heartbeat's time has passed. On the connections `receiving`, more of a message that is not
+    complete has come since the last one."""
+
+    receiving: frozenset[int] = frozenset()
 
 
 Event: TypeAlias = (
@@ -145,7 +149,8 @@ class WriteWal:
 class FindRecordEnd:
     """Find the end of the last whole record below `flush_lsn`, as the log is now.
 
-    `truncations` comes back with the answer: below the same LSN there may be other bytes then.
+    Zero is the answer for what an archive alone has. `truncations` comes back with the answer:
+    below the same LSN there may be other bytes then.
     """
 
     flush_lsn: Lsn
@@ -208,5 +213,5 @@ class Waiting:
     """A request that is answered when the log is drained and its record end is known."""
 
     connection: int
-    message: ProposerGreeting | VoteRequest | ProposerElected
-    flush_lsn: Lsn  # a greeting answers for the flush_lsn at which it came
+    message: ProposerGreeting | VoteRequest | ProposerElected | MembersQuery
+    flush_lsn: Lsn  # what a greeting or a query answers for: as of when it came

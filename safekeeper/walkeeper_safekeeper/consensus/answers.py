@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
-from walkeeper_common.history import NO_BALLOT, cut
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.history import NO_BALLOT, TERM_JUMP_MAX, Ballot, cut, is_forged
+from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.messages import (
+    NO_FEEDBACK,
     AcceptorGreeting,
     AppendResponse,
     Feedback,
@@ -16,6 +19,8 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 
+# For a proposer whose message is still arriving: no ballot, so it acknowledges nothing (R26).
+SIGN_OF_LIFE = AppendResponse(0, NO_BALLOT, ZERO_LSN, ZERO_LSN, NO_FEEDBACK)
 LEASE_TICKS = 3  # a proposer that sent something less heartbeats ago is live (R20)
 
 
@@ -23,6 +28,7 @@ class Speaker(Protocol):
     """The part of the acceptor that is spoken of."""
 
     durable: Durable
+    member: str
     first_lsn: Lsn
     flush_lsn: Lsn
     commit_lsn: Lsn
@@ -55,17 +61,22 @@ def greeting_of(acceptor: Speaker, *, flush_lsn: Lsn, record_lsn: Lsn) -> Accept
     )
 
 
-def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteResponse:
-    """Make a vote. Granted, it is final for smaller ballots: all received WAL is flushed (R2)."""
+def granted_vote(acceptor: Speaker, record_lsn: Lsn) -> VoteResponse:
+    """Make a vote that is final for smaller ballots: all received WAL is flushed (R2)."""
+    return replace(refused_vote(acceptor), granted=True, record_lsn=record_lsn)
+
+
+def refused_vote(acceptor: Speaker) -> VoteResponse:
+    """Make the answer that tells of the greater ballot that was promised."""
     durable = acceptor.durable
     assert durable.configuration is not None, f"{durable=}"
     return VoteResponse(
         generation=durable.configuration.generation,
         ballot=durable.ballot,
-        granted=granted,
+        granted=False,
         first_lsn=acceptor.first_lsn,
         flush_lsn=acceptor.flush_lsn,
-        record_lsn=record_lsn,
+        record_lsn=ZERO_LSN,
         restart_lsn=acceptor.restart_lsn,
         history=cut(durable.history, acceptor.flush_lsn),
     )
@@ -74,6 +85,28 @@ def vote_of(acceptor: Speaker, *, granted: bool, record_lsn: Lsn) -> VoteRespons
 def reject_of(acceptor: Speaker, code: RejectCode, text: str) -> Reject:
     """A failed one may have promised in memory what did not get to its disk."""
     return Reject(code, text, acceptor.durable.ballot if acceptor.failure is None else NO_BALLOT)
+
+
+def refusal_of(acceptor: Speaker, generation: int, ballot: Ballot) -> Reject | None:
+    """The refusals that every message of the consensus shares."""
+    durable, configuration = acceptor.durable, acceptor.durable.configuration
+    if acceptor.failure is not None:
+        return reject_of(acceptor, RejectCode.STORAGE_FAILED, acceptor.failure)
+    if configuration is None or acceptor.member not in configuration.everyone:
+        was = configuration and replaced_text(acceptor.member, configuration, durable.history)
+        text = was or f"{acceptor.member} is no member: `walkeeper create` was not finished"
+        return reject_of(acceptor, RejectCode.NOT_A_MEMBER, text)
+    if generation != configuration.generation:
+        text = f"generation {generation} is not ours, {configuration.generation}"
+        return reject_of(acceptor, RejectCode.STALE_GENERATION, text)
+    known = max(durable.ballot, durable.history[-1].ballot)
+    if is_forged(ballot, known):
+        text = (
+            f"ballot {ballot} is refused as forged: it is more than {TERM_JUMP_MAX:,} terms past "
+            f"{known}, and a candidate takes the next one; look for what connects here"
+        )
+        return reject_of(acceptor, RejectCode.REFUSED, text)
+    return None
 
 
 def ack_of(acceptor: Speaker) -> AppendResponse:

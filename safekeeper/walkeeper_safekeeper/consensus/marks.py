@@ -1,4 +1,7 @@
-"""The marks that must be durable before an acknowledgement (docs/protocol.md R9, R11). Pure."""
+"""The marks that must be durable before an acknowledgement (docs/protocol.md R9, R11), and later.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_safekeeper.consensus.durable import Durable
 
+PERSIST_COMMIT_TICKS = 5
+
 
 class MarkedLog(Protocol):
     """What the marks are of; the acceptor has it all."""
@@ -17,6 +22,7 @@ class MarkedLog(Protocol):
     durable: Durable
     flush_lsn: Lsn
     commit_lsn: Lsn
+    restart_lsn: Lsn
     timelines: Timelines
     unreached_lsn: Lsn
     term_start_lsn: Lsn
@@ -38,3 +44,13 @@ def due_marks(log: MarkedLog) -> Durable:
     if in_term or timeline != log.timelines.before(marks.commit_lsn):
         marks = replace(marks, commit_lsn=log.commit_lsn)
     return marks
+
+
+def lazy_marks(log: MarkedLog, ticks: int) -> Durable:
+    """Return what is durable with today's commit_lsn and restart_lsn; the same object if it is not
+    yet time for them, or if both stand there."""
+    durable = log.durable
+    is_known = (durable.commit_lsn, durable.restart_lsn) == (log.commit_lsn, log.restart_lsn)
+    if is_known or ticks % PERSIST_COMMIT_TICKS:
+        return durable
+    return replace(durable, commit_lsn=log.commit_lsn, restart_lsn=log.restart_lsn)

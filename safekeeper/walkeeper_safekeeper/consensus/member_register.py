@@ -21,6 +21,7 @@ from walkeeper_common.wire.member_change import (
     MembersState,
     PromiseMembers,
     is_successor,
+    may_follow,
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 
@@ -82,7 +83,7 @@ def _installed(durable: Durable, configuration: Configuration) -> Durable | None
         return None
     if configuration.generation <= ours.generation:
         return durable if configuration == ours else None
-    if flaw_of(configuration) is not None:
+    if flaw_of(configuration) is not None or not may_follow(ours, configuration):
         return None
     return replace(
         durable,

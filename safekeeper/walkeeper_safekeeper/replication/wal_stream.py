@@ -4,10 +4,11 @@
     await WalStream(…).run()            returns when both sides have sent CopyDone
 
 Contract: only committed records are sent, and only whole ones (docs/protocol.md R13). The committed
-part of an unfinished one may be taken back. Chunks have at most 128 KiB and never cross a segment.
-A client that does not take its WAL or does not answer for `sender_timeout_s` is dropped. Only its
-own stream waits for a client. A stream of a historic timeline ends at the fork, and so does one
-whose timeline becomes historic while it runs.
+part of an unfinished one may be taken back. A message has at most 128 KiB, crosses no segment and
+ends at a record's end or at a page boundary (R21, `message_end`). A client that does not take its
+WAL or does not answer for `sender_timeout_s` is dropped. Only its own stream waits for a client. A
+stream of a historic timeline ends at the fork, and so does one whose timeline becomes historic
+while it runs.
 
 One task reads the client, and answers a request for a keepalive at once; one sends; one saves the
 slot's position; one ends the stream when the log says so. From walsender.c. The deviation is that
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from walkeeper_common.errors import RemoteProtocolError
-from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 from walkeeper_common.postgres.pgwire import (
     INT8_OID,
     UNIX_EPOCH_TO_2000_US,
@@ -109,6 +110,21 @@ def wal_removed(log: ServedLog, lsn: Lsn, timeline: int) -> SqlRefused:
         hint=f"The oldest WAL kept here is at {log.first_lsn}: take older WAL from the archive "
         "(restore_command), or make the standby anew.",
     )
+
+
+def message_end(begin_lsn: Lsn, whole_lsn: Lsn, *, segment_bytes: int) -> Lsn:
+    """Return where the message that begins at begin_lsn ends; whole_lsn ends a record or a segment.
+
+    A standby's replay wakes after each message and takes the rest of the page at a record's start
+    for granted. A message that cannot reach whole_lsn is therefore rounded down to a page, as
+    XLogSendPhysical in walsender.c does it (R21). The message is never empty.
+    """
+    assert begin_lsn < whole_lsn, f"{begin_lsn=} {whole_lsn=}"
+    segment_end = begin_lsn.round_down(segment_bytes) + segment_bytes
+    longest_end = begin_lsn + CHUNK_BYTES_MAX
+    if whole_lsn <= longest_end:
+        return min(whole_lsn, segment_end)
+    return min(longest_end.round_down(WAL_PAGE_BYTES), segment_end)
 
 
 class WalStream:
@@ -248,11 +264,10 @@ class WalStream:
         raise SilentClient("no CopyDone")
 
     async def _send_chunk(self, end_lsn: Lsn) -> None:
-        """At most 128 KiB within one segment, below whole_lsn."""
+        """Send one message of what lies below end_lsn, up to its `message_end`."""
         reader, log = self._reader, self._log
         begin = reader.sent_lsn
-        segment_end = begin.round_down(log.segment_bytes) + log.segment_bytes
-        end = min(end_lsn, segment_end, begin + CHUNK_BYTES_MAX)
+        end = message_end(begin, end_lsn, segment_bytes=log.segment_bytes)
         # Promised before it is read: a truncation during the read ends this connection, and the
         # bytes that it replaced are never sent.
         reader.promised_lsn = end

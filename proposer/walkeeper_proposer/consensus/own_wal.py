@@ -1,0 +1,103 @@
+"""Whether the WAL that a voter has of our own term is what we sent it. Pure.
+
+A leader meets its own ballot in the vote of a safekeeper that was lost and is back. What that has
+beyond the last acknowledgement which we saw was written under our ballot, but perhaps not by what
+we remember: our machine may have been set back to an older image, with its memory and the primary.
+Positions tell nothing, as what we sent since then may be as long. So the bytes are read back and
+compared before the voter is told to go on (R24,
+scenarios/leader_from_a_memory_image_compares_bytes.txt). Ours are in the window, or with a
+safekeeper that has attached: it has acknowledged them to us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.history import Ballot
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.wire.framing import crc_of
+from walkeeper_common.wire.messages import Buffer
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer_events import Effect, Send
+
+Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # WAL of ours at an LSN, if we hold it
+
+
+class Forgotten(WalkeeperError):
+    """We are older than what we have written: all that is in memory is to be learned anew."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One voter's [at_lsn, end_lsn), piece by piece; it goes on at `start_lsn` afterwards.
+
+    `record_lsn` is its vote's. After a restart it is not read beyond that, where nothing but what
+    pads a segment can be.
+    """
+
+    name: str | None
+    at_lsn: Lsn
+    end_lsn: Lsn
+    record_lsn: Lsn
+    start_lsn: Lsn
+    theirs: Buffer | None = None
+    ours: Buffer | None = None
+    size: int = 0
+    donor: int | None = None  # the link of whom ours are read from
+
+    @property
+    def is_done(self) -> bool:
+        return self.at_lsn >= self.end_lsn
+
+    def ask(
+        self, voter: Member, members: Sequence[Member], ballot: Ballot, held: Held
+    ) -> list[Effect]:
+        """Read the next piece of the voter; and of a donor, if we do not hold it."""
+        self.size = min(self.end_lsn - self.at_lsn, voter.append_bytes)
+        ask = Send(voter.link, ReadRequest(ballot, self.at_lsn, self.size))
+        return [ask, *self.ask_donor(members, ballot, held)]
+
+    def ask_donor(self, members: Sequence[Member], ballot: Ballot, held: Held) -> list[Effect]:
+        """Nothing while the one that was asked may still answer."""
+        if self.ours is not None or held(self.at_lsn, self.size) is not None:
+            return []
+        able = [m for m in members if m.attached and m.donates_lsn <= self.at_lsn < m.flush_lsn]
+        if not able or any(m.link == self.donor for m in able):
+            return []
+        self.donor = max(able, key=lambda m: (m.flush_lsn, -m.link)).link
+        return [Send(self.donor, ReadRequest(ballot, self.at_lsn, self.size))]
+
+    def take(self, voter: Member, source: Member, response: ReadResponse, held: Held) -> bool:
+        """Return whether this answer brings it on. Raises Forgotten where the two differ."""
+        payload = response.payload
+        if response.begin_lsn != self.at_lsn or crc_of(payload) != response.crc:
+            return False
+        if source is voter:
+            self.theirs = payload
+        elif source.link == self.donor:
+            self.ours = payload
+        if self.theirs is None:
+            return False
+        if not self.theirs:
+            return self._take_nothing()
+        ours = self.ours or held(self.at_lsn, len(self.theirs))
+        size = 0 if ours is None else min(len(self.theirs), len(ours))
+        if ours is None or not size:
+            return False
+        if bytes(self.theirs[:size]) != bytes(ours[:size]):
+            raise Forgotten(
+                f"safekeeper {self.name} has other WAL of this term at {self.at_lsn} than was sent "
+                "from here: was this machine set back to an older image?"
+            )
+        self.at_lsn, self.theirs, self.ours, self.donor = self.at_lsn + size, None, None, None
+        return True
+
+    def _take_nothing(self) -> bool:
+        """It may not be read any further: only what pads a segment is left."""
+        if self.at_lsn >= self.record_lsn:
+            self.at_lsn = self.end_lsn
+        return self.is_done
