@@ -44,6 +44,7 @@ from walkeeper_common.postgres.contrecords import (
     XLOG_SWITCH,
     is_switch_tail,
 )
+from walkeeper_common.postgres.nonce_message import RMGR_LOGICAL_MESSAGE, is_nonce_message
 from walkeeper_common.postgres.walpages import (
     FIRST_IS_CONTRECORD,
     LONG_HEADER,
@@ -169,8 +170,9 @@ def scan(
     return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn, walk.switched_to)
 
 
-def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
-    """Whether a commit or a checkpoint record lies whole and valid in this page. Never raises."""
+def has_telling_record(page_lsn: Lsn, page: bytes | memoryview) -> bool:
+    """Return True if a commit, a checkpoint or a message with a nonce lies whole and valid in this
+    page (docs/protocol.md R22). Never raises."""
     view = memoryview(page)
     if len(view) < LONG_HEADER_BYTES or (header := page_header(view)).page_lsn != page_lsn:
         return False
@@ -186,6 +188,8 @@ def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
         if rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS:
             return True
         if rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS:
+            return True
+        if rmid == RMGR_LOGICAL_MESSAGE and is_nonce_message(view[offset + 24 : end]):
             return True
         offset = aligned(end)
     return False

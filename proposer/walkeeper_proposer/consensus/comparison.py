@@ -3,7 +3,7 @@
 Both sides arrive as streams at their own pace; what is kept of the one ahead is a digest a page,
 so the memory is bounded by 16 bytes for 8 KiB whatever the segment size. Equal bytes prove
 something only if no clone would have them by chance: after pg_switch_wal the last bytes are zeros
-on every clone, so the range must hold a commit or a checkpoint, whose times and CRCs differ.
+on every clone, so the range must hold a telling record: a commit, a checkpoint or a nonce (R22).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.postgres.walformat import has_commit_or_checkpoint
+from walkeeper_common.postgres.walformat import has_telling_record
 from walkeeper_common.wire.messages import Buffer
 
 DIGEST_BYTES = 16
@@ -55,7 +55,7 @@ class Comparison:
     def __init__(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         assert begin_lsn <= end_lsn, f"{begin_lsn=} {end_lsn=}"
         self.begin_lsn, self.end_lsn = begin_lsn, end_lsn
-        self.is_telling = False  # whether a commit or a checkpoint was among the equal bytes
+        self.is_telling = False  # whether a telling record was among the equal bytes
         self._primary, self._log = _Side(begin_lsn), _Side(begin_lsn)
         self._ahead: dict[Lsn, bytes] = {}
 
@@ -80,7 +80,7 @@ class Comparison:
     def feed_log(self, begin_lsn: Lsn, wal: Buffer) -> None:
         for page_lsn, page in self._log.pages(begin_lsn, wal, self.end_lsn):
             if not self.is_telling:
-                self.is_telling = has_commit_or_checkpoint(page_lsn, page)
+                self.is_telling = has_telling_record(page_lsn, page)
             self._match(page_lsn, page)
 
     def _match(self, page_lsn: Lsn, page: bytes) -> None:

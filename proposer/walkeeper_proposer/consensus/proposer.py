@@ -57,6 +57,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     IdentifyPrimary,
     LinkLost,
     LinkUp,
+    NonceWritten,
     Note,
     Outcome,
     PrimaryIdentified,
@@ -114,8 +115,8 @@ class Proposer:
                 return self._checking(lambda c: c.on_primary_read(begin_lsn, wal))
             case PrimaryReadFailed(text, removed):
                 return self._checking(lambda c: c.on_primary_read_failed(text, removed=removed))
-            case AnnounceDue():
-                return self.leader.announce() if self.leader is not None else []
+            case AnnounceDue() | NonceWritten():
+                return self.leader.on_own(event) if self.leader is not None else []
             case BackedOff():
                 return self.become_greeting() if self.phase is Phase.BACKING_OFF else []
             case _:
@@ -493,7 +494,7 @@ class Proposer:
         lost = self.leader.lost_by_all()
         if lost is not None:
             return self._stop(Outcome.NEW_ELECTION, lost)
-        effects = self.leader.feed_all() + self._settled(self.leader.linger())
+        effects = self.leader.on_tick() + self._settled(self.leader.linger())
         if self.primary is not None and not self.leader.is_streaming and self.check is None:
             effects += self._check_again()
         return effects

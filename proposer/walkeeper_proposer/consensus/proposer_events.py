@@ -94,6 +94,14 @@ class WalArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class NonceWritten:
+    """The primary's WAL has a nonce that ends at end_lsn (R22). None: it refuses them, until
+    something is changed there, and retention goes on without."""
+
+    end_lsn: Lsn | None
+
+
+@dataclass(frozen=True, slots=True)
 class BackedOff:
     """The pause that BackOff asked for is over."""
 
@@ -117,6 +125,7 @@ Event: TypeAlias = (
     | PrimaryRead
     | PrimaryReadFailed
     | WalArrived
+    | NonceWritten
     | BackedOff
     | AnnounceDue
     | Tick
@@ -173,6 +182,13 @@ class Report:
 
     commit_lsn: Lsn
     feedback: tuple[Feedback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainWal:
+    """The primary has to keep its WAL from here on, and may recycle what lies before (R22)."""
+
+    begin_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +251,7 @@ Effect: TypeAlias = (
     | PauseStreaming
     | ResumeStreaming
     | Report
+    | RetainWal
     | AnnounceSoon
     | BackOff
     | Stop
