@@ -69,6 +69,7 @@ class Options:
     )
     terms_max: int = 1000  # more of them in a history are folded
     switches: bool = False  # asked for, not drawn: the primary switches segments, and dies in it
+    is_bulk: bool = False  # asked for, not drawn: long transactions, and WAL goes as slots move
     has_archive: bool = False  # asked for, not drawn: WAL goes when it is archived, is read back
 
     @classmethod
