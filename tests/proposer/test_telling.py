@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import pytest
+
 from tests.proposer_stage import ProposerStage
+from tests.wal_maker import WalMaker, nonce_message
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
+from walkeeper_common.postgres.nonce_message import NONCE_BYTES, RMGR_LOGICAL_MESSAGE
+from walkeeper_proposer.consensus.comparison import Comparison, Different
 from walkeeper_proposer.consensus.telling import AWAITED_MAX, Telling
 
 FIRST, SECOND = Lsn(0x100200), Lsn(0x102200)
@@ -94,3 +101,28 @@ def test_a_settle_lets_go_of_nothing() -> None:
     assert stage.proposer.leader is not None
     assert stage.proposer.leader.commit_lsn == Lsn(0x100200)
     assert _restart_lsn(stage) == ZERO_LSN
+
+
+def _branch(nonce: bytes | None) -> WalMaker:
+    """A server restored from the one backup, under the one load: equal but for its nonce."""
+    wal = WalMaker(Random(1))
+    for number in range(300):
+        wal.record(200)
+        if number == 150 and nonce is not None:
+            wal.record(nonce_message(nonce), 0, RMGR_LOGICAL_MESSAGE)
+    return wal
+
+
+def _compared(primary: WalMaker, log: WalMaker) -> Comparison:
+    comparison = Comparison(log.start_lsn, log.end_lsn)
+    comparison.feed_log(log.start_lsn, log.read(log.start_lsn, log.end_lsn))
+    comparison.feed_primary(log.start_lsn, primary.read(log.start_lsn, log.end_lsn))
+    return comparison
+
+
+def test_clones_that_run_the_same_load_are_told_apart_by_their_nonces() -> None:
+    ours, theirs = bytes(NONCE_BYTES), bytes([1]) * NONCE_BYTES
+    assert not _compared(_branch(None), _branch(None)).is_telling
+    assert _compared(_branch(ours), _branch(ours)).is_telling
+    with pytest.raises(Different):
+        _compared(_branch(theirs), _branch(ours))
