@@ -1,7 +1,8 @@
 """The proposer alone on a stage: a scenario's lines are its events, its effects the answers.
 
-    proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES]
+    proposer B [members=N] [ack=K] [settle=yes] [take_over=yes] [window=BYTES] [nonces=yes]
     link N | lost N | tick [N: bytes of a message have come] | back | announce | primary_lost
+    nonce L | nonce refused
     primary flush=L [timeline=T ended=1@L,2@L]
     primary_read BYTES [other=yes] | primary_removed
     greeting N flush=L [first=L] [record=L] [commit=L] [ballot=B] [history=H] [live=B]
@@ -60,6 +61,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     IdentifyPrimary,
     LinkLost,
     LinkUp,
+    NonceWritten,
     Note,
     Outcome,
     PauseStreaming,
@@ -72,6 +74,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Received,
     Report,
     ResumeStreaming,
+    RetainWal,
     Send,
     StartStreaming,
     Stop,
@@ -115,6 +118,7 @@ class ProposerStage:
                 links=members,
                 purpose=Purpose.SETTLE if "settle" in named else Purpose.ATTACH,
                 take_over="take_over" in named,
+                writes_nonces="nonces" in named,
                 window_bytes_max=int(named.get("window", WINDOW_BYTES_MAX)),
             )
         )
@@ -143,6 +147,8 @@ class ProposerStage:
                 return AnnounceDue()
             case "back":
                 return BackedOff()
+            case "nonce":
+                return NonceWritten(None if plain[0] == "refused" else lsn_of(plain[0]))
             case "link":
                 return LinkUp(int(plain[0]) - 1)
             case "lost":
@@ -219,6 +225,8 @@ class ProposerStage:
                 applied, xmin = applied_lsn(commit_lsn, feedback), needed_xmins(feedback)[0]
                 standbys = f" applied={applied} xmin={xmin}" if applied or xmin else ""
                 return f"Report {commit_lsn}{standbys}"
+            case RetainWal(begin_lsn):
+                return f"RetainWal {begin_lsn}"
             case AnnounceSoon():
                 return "AnnounceSoon"
             case BackOff(attempt):

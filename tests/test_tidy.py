@@ -52,6 +52,7 @@ MAY_BE_UNREPEATABLE = (
     "common/walkeeper_common/shell/worker_thread.py",
     "proposer/walkeeper_proposer/daemon.py",
     "proposer/walkeeper_proposer/postgres/primary.py",
+    "proposer/walkeeper_proposer/postgres/retention.py",
     "proposer/walkeeper_proposer/settling.py",
     "safekeeper/walkeeper_safekeeper/daemon.py",
     "safekeeper/walkeeper_safekeeper/log_catalog.py",

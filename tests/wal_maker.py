@@ -189,6 +189,14 @@ class WalMaker:
             self._data += struct.pack("<QII", self._system_id, self.segment_bytes, PAGE)
 
 
+def nonce_message(
+    nonce: bytes, *, prefix: bytes = b"walkeeper", transactional: bool = False
+) -> bytes:
+    """The main data of what pg_logical_emit_message writes (xl_logical_message)."""
+    head = struct.pack("<I?3xQQ", 5, transactional, len(prefix) + 1, len(nonce))
+    return head + prefix + b"\0" + nonce
+
+
 def random_wal(random: Random, *, segment_bytes: int, size: int) -> WalMaker:
     """WAL of at least `size` bytes, rich in the places where parsers go wrong."""
     maker = WalMaker(random, segment_bytes=segment_bytes)

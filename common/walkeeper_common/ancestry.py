@@ -31,6 +31,7 @@ from walkeeper_common.history import History, cut
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_common.postgres.contrecords import RECORD_HEADER_BYTES, RMGR_XLOG
 from walkeeper_common.postgres.control_data import is_same_checkpoint
+from walkeeper_common.postgres.nonce_message import RMGR_LOGICAL_MESSAGE, is_nonce_message
 from walkeeper_common.postgres.walformat import (
     CHECKPOINT_INFOS,
     COMMIT_INFOS,
@@ -429,7 +430,7 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
         )
         return Unknown(f"its WAL ends at {end_lsn}, and {oldest}", out_of_reach=True)
     return Unknown(
-        f"no commit and no checkpoint lies in the WAL that both have, from {at_lsn} to {end_lsn}",
+        f"no commit, checkpoint or nonce lies in the WAL of both, from {at_lsn} to {end_lsn}",
         out_of_reach=True,
     )
 
@@ -464,8 +465,11 @@ def _told_by(begin_lsn: Lsn, wal: bytes) -> set[_Told]:
     """`begin_lsn` is a page's start."""
     told: set[_Told] = set()
     for at in range(0, len(wal), WAL_PAGE_BYTES):
-        for rmid, info in whole_records(begin_lsn + at, wal[at : at + WAL_PAGE_BYTES]):
+        page = wal[at : at + WAL_PAGE_BYTES]
+        for rmid, info, data in whole_records(begin_lsn + at, page):
             if rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS:
+                told.add(_Told.STRONG)
+            if rmid == RMGR_LOGICAL_MESSAGE and is_nonce_message(data):
                 told.add(_Told.STRONG)
             if rmid == RMGR_XLOG and info & 0xF0 == END_OF_RECOVERY:
                 told.add(_Told.STRONG)

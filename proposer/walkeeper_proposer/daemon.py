@@ -166,6 +166,7 @@ class _Life:
             take_over=settings.take_over,
             kind=LogKind.LOGICAL if logical else LogKind.PHYSICAL,
             examine=end.examine if logical else PrimaryCheck,
+            writes_nonces=not logical,
         )
         self._links = SafekeeperLinks(addresses)
         self.primary = _primary(settings, end, on_streaming)

@@ -29,6 +29,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     ReadPrimary,
     Report,
     ResumeStreaming,
+    RetainWal,
     Send,
     StartStreaming,
     Stop,
@@ -63,6 +64,7 @@ class PrimaryPort(Protocol):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None: ...
+    def retain(self, begin_lsn: Lsn) -> None: ...
 
 
 class Surroundings(Protocol):
@@ -169,6 +171,8 @@ class Driver:
                 self._links.send(link, message)
             case Report(commit_lsn, feedback):
                 self._primary.report(commit_lsn, feedback)
+            case RetainWal(begin_lsn):
+                self._primary.retain(begin_lsn)
             case DropLink(link, text):
                 self._links.drop(link, text)
             case IdentifyPrimary():

@@ -55,6 +55,9 @@ class _NoPrimary:
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         raise AssertionError("settle reports to no primary")
 
+    def retain(self, begin_lsn: Lsn) -> None:
+        raise AssertionError("settle has no primary that keeps WAL")
+
 
 class _Election:
     """One try; the driver's Surroundings."""

@@ -22,7 +22,7 @@ from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.postgres.walformat import (
     InvalidWal,
     RecordEnd,
-    has_commit_or_checkpoint,
+    has_telling_record,
     record_end_before,
     scan,
 )
@@ -327,12 +327,12 @@ def test_a_commit_or_checkpoint_in_a_page_is_found() -> None:
     for _ in range(20):
         wal.record(100)
     page = wal.read(wal.start_lsn, wal.end_lsn)
-    assert not has_commit_or_checkpoint(wal.start_lsn, page)
+    assert not has_telling_record(wal.start_lsn, page)
     wal.record(20, info=0x80, rmid=1)
     page = wal.read(wal.start_lsn, wal.end_lsn)
-    assert has_commit_or_checkpoint(wal.start_lsn, page)
-    assert not has_commit_or_checkpoint(wal.start_lsn, page[:-10])
-    assert not has_commit_or_checkpoint(wal.start_lsn + PAGE, page)
+    assert has_telling_record(wal.start_lsn, page)
+    assert not has_telling_record(wal.start_lsn, page[:-10])
+    assert not has_telling_record(wal.start_lsn + PAGE, page)
 
 
 def test_16_mb_of_small_records_are_scanned_in_a_fraction_of_a_second() -> None:

@@ -24,7 +24,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.contrecords import head_end
 from walkeeper_common.postgres.walformat import (
     InvalidWal,
-    has_commit_or_checkpoint,
+    has_telling_record,
     record_end_before,
     scan,
 )
@@ -86,8 +86,8 @@ def check_pages(data: bytes, base: Lsn, segment_bytes: int) -> None:
     """The functions that look at one page and at a log's beginning."""
     for at in range(0, len(data), PAGE):
         page = data[at : at + PAGE]
-        has_commit_or_checkpoint(base + at, page)
-        has_commit_or_checkpoint(base + at, memoryview(page)[: crc32(page) % (PAGE + 1)])
+        has_telling_record(base + at, page)
+        has_telling_record(base + at, memoryview(page)[: crc32(page) % (PAGE + 1)])
     if len(data) >= 64:
         end = head_end(Bounded(data, base), first_lsn=base, segment_bytes=segment_bytes)
         require(end >= base, "end={}", end)

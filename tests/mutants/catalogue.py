@@ -15,6 +15,7 @@ from tests.mutants.reading import READING
 from tests.mutants.replacing import REPLACEMENTS
 from tests.mutants.slow_links import SLOW_LINKS
 from tests.mutants.storing import STORING
+from tests.mutants.telling import TELLING
 from tests.mutants.voting import VOTING
 
 MUTANTS = (
@@ -28,6 +29,7 @@ MUTANTS = (
     *SLOW_LINKS,
     *BOUNDS,
     *OWN_WAL,
+    *TELLING,
     *LEADING,
     *REPLACEMENTS,
     *LOGICAL,

@@ -19,8 +19,8 @@ from tests.mutants.syntax import PACKAGES, ROOT, DoesNotFit
 
 # Programs that run stories by seed, and search: `python -m` these.
 SIM = "tests.sim"
-BUSY, REPLACE, SWITCH, ARCHIVE = (
-    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive")
+BUSY, REPLACE, SWITCH, ARCHIVE, BULK = (
+    f"{SIM} --{flag}" for flag in ("busy", "replace", "switch", "archive", "bulk")
 )
 LOGICAL_SIM = "tests.sim.logical"
 RIVALS = "tests.register_rivals"

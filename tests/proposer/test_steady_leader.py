@@ -55,6 +55,9 @@ class Surroundings:
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         self.said.append((commit_lsn, tuple(feedback)))
 
+    def retain(self, begin_lsn: Lsn) -> None:
+        self.said.append(("retain", begin_lsn))
+
     def drop(self, link: int, text: str) -> None:
         self.said.append((link, text))
 

@@ -27,6 +27,7 @@ class AskedOptions(TypedDict, total=False):
     replaces: bool  # members are replaced (replacing.py)
     is_busy: bool  # what arrives meanwhile is received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
+    is_bulk: bool  # transactions are long, and WAL goes as slots move
     has_archive: bool  # WAL goes when it is archived, is read back
 
 
@@ -77,6 +78,7 @@ class Options:
     is_busy: bool = False  # see AskedOptions
     terms_max: int = 1000  # more of them in a history are folded
     switches: bool = False  # see AskedOptions
+    is_bulk: bool = False  # see AskedOptions
     has_archive: bool = False  # see AskedOptions
 
     @classmethod

@@ -10,15 +10,18 @@ from typing import Protocol
 from tests.sim.oracle import Acknowledged
 from tests.sim.world import World
 from tests.sound_server import SOUND_SERVER
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.wal_maker import SYSTEM_ID, WalMaker, nonce_message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
+from walkeeper_common.postgres.nonce_message import NONCE_BYTES, RMGR_LOGICAL_MESSAGE
 from walkeeper_common.timelines import Ends, Timelines
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
-COMMIT_RMID = 1
+COMMIT_RMID, HEAP_RMID = 1, 10
+COMMITS_IN_BULK = 0.01  # of writes
 COMMIT_BYTES = 40
 CHUNK_BYTES_MAX = 20_000
+STREAMING_SLOT, RETENTION_SLOT = "s", "s_retention"
 SWITCHES, DEATHS_IN_SWITCHES = 0.02, 0.3  # of writes; of crashes, in a segment that was recycled
 
 
@@ -53,6 +56,7 @@ class Primary:
         self._standby: Standby | None = None
         self._sent_lsn = Lsn(0)
         self._told_lsn = acked.start_lsn  # a whole record's end
+        self._slot_lsns: dict[str, Lsn] = {}  # what its slots keep, by name
 
     def identity(self) -> PrimaryIdentity:
         return PrimaryIdentity(
@@ -90,6 +94,9 @@ class Primary:
     def kept_lsn(self) -> Lsn:
         """Where its pg_wal begins: checkpoints recycle the segments before."""
         recycled, first_lsn = self.world.options.recycled_bytes, self.maker.start_lsn
+        if self.world.options.is_bulk:
+            slots_lsn = min(self._slot_lsns.values(), default=first_lsn)
+            return max(first_lsn, slots_lsn.round_down(self.maker.segment_bytes))
         if recycled is None or not self.world.is_rough:
             return first_lsn
         segment = self.flush_lsn.round_down(self.maker.segment_bytes)
@@ -102,11 +109,13 @@ class Primary:
         random, sizes = self.world.random, self.world.options.record_bytes
         if size is None:
             size = random.choice(sizes) if len(sizes) > 1 else random.randrange(sizes[0])
-        self.maker.record(size, 0, COMMIT_RMID)
         options = self.world.options
+        is_open = options.is_bulk and random.random() >= COMMITS_IN_BULK
+        self.maker.record(size, 0, HEAP_RMID if is_open else COMMIT_RMID)
         if options.switches and random.random() < SWITCHES:
             self.maker.switch()
-        if size > WAL_PAGE_BYTES // 2 and (options.retention_bytes is not None or options.replaces):
+        has_to_tell = options.retention_bytes is not None or options.replaces
+        if size > WAL_PAGE_BYTES // 2 and has_to_tell and not options.is_bulk:
             # As every real transaction does, or no page would tell of what retention keeps, or of
             # what members have that replaced others.
             self.maker.record(COMMIT_BYTES, 0, COMMIT_RMID)
@@ -133,7 +142,23 @@ class Primary:
             self._standby.primary_lost("the slot was taken")
         self._standby, self._sent_lsn = standby, start_lsn
         self._until_lsn = end_lsn
+        self.keep_from_now(STREAMING_SLOT)
         self._send()
+
+    def keep_from_now(self, slot: str) -> None:
+        """Make a slot that reserves WAL, as far back as it is there, unless it is made already."""
+        self._slot_lsns.setdefault(slot, self.kept_lsn)
+
+    def advance(self, slot: str, lsn: Lsn) -> None:
+        """Move a slot, never back."""
+        self._slot_lsns[slot] = max(self._slot_lsns[slot], min(lsn, self.flush_lsn))
+
+    def write_nonce(self) -> Lsn:
+        """pg_logical_emit_message, and walwriter's flush; return where it ends."""
+        nonce = nonce_message(self.world.random.randbytes(NONCE_BYTES))
+        self.flush_lsn = self.maker.record(nonce, 0, RMGR_LOGICAL_MESSAGE).end_lsn
+        self._send()
+        return self.flush_lsn
 
     def leave(self, standby: Standby) -> None:
         if self._standby is standby:
@@ -144,6 +169,8 @@ class Primary:
         if not self.is_up or self._standby is not standby:
             return
         assert commit_lsn <= self._sent_lsn, f"{commit_lsn=} beyond what was sent {self._sent_lsn}"
+        if self.world.options.is_bulk:
+            self.advance(STREAMING_SLOT, commit_lsn)
         end_lsn = max(self.record_end(commit_lsn), self._told_lsn)
         if end_lsn > self._told_lsn:
             wal = self.maker.read(self._told_lsn, end_lsn)

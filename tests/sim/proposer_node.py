@@ -10,10 +10,11 @@ from tests.frames import message_in
 from tests.sim.clock import Clock
 from tests.sim.network import Connection, Network, Way
 from tests.sim.oracle import Oracles
-from tests.sim.primary import Primary
+from tests.sim.primary import RETENTION_SLOT, Primary
 from tests.sim.safekeeper_node import SafekeeperNode
 from walkeeper_common.history import Ballot, History, cut
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.postgres.nonce_message import lacks_nonce
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Buffer, Feedback
@@ -26,6 +27,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Event,
     LinkLost,
     LinkUp,
+    NonceWritten,
     PrimaryIdentified,
     PrimaryLost,
     PrimaryRead,
@@ -94,6 +96,7 @@ class ProposerNode:
             terms_max=self.world.options.terms_max,
             window_bytes_max=self.world.random.choice(WINDOW_BYTES),
             linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
+            writes_nonces=self.world.options.is_bulk,
             **self.campaign_options(),
         )
         self.core = Proposer(campaign)
@@ -251,8 +254,28 @@ class ProposerNode:
         def start() -> None:
             if self._reaches_primary(serial):
                 self.primary.stream(self, start_lsn, timeline)
+                if self.core.campaign.writes_nonces:
+                    self.primary.keep_from_now(RETENTION_SLOT)
+                    self._look_for_nonce(serial, None)
 
         self._later(self.world.delay_ms(), start)
+
+    def _look_for_nonce(self, serial: int, last_lsn: Lsn | None) -> None:
+        """As the shell's connection for SQL does once a second (retention.py)."""
+        if not self._reaches_primary(serial):
+            return
+        maker = self.primary.maker
+        if lacks_nonce(maker.end_lsn, last_lsn, segment_bytes=maker.segment_bytes):
+            end_lsn = last_lsn = self.primary.write_nonce()
+            self._later(self.world.delay_ms(), lambda: self.post(NonceWritten(end_lsn)))
+        self._later(1000, lambda: self._look_for_nonce(serial, last_lsn))
+
+    def retain(self, begin_lsn: Lsn) -> None:
+        def move() -> None:
+            if self._has_primary and self.primary.is_up:
+                self.primary.advance(RETENTION_SLOT, begin_lsn)
+
+        self._later(self.world.delay_ms(), move)
 
     def _reaches_primary(self, serial: int) -> bool:
         """The server may have crashed since it was connected to: then START_REPLICATION fails."""

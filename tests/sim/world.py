@@ -47,7 +47,7 @@ class World:
         """`asked`: the options that are asked for, not drawn."""
         self.seed, self.random = seed, Random(seed)
         self.options = replace(Options.draw(self.random), **asked)
-        if self.options.has_archive:
+        if self.options.has_archive or self.options.is_bulk:
             self.options = replace(self.options, retention_bytes=0)
         self.now_ms = 0.0
         self.events = 0

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 PYTHON = ".venv/bin/python"
 REPEATS = re.compile(r"python -m tests\.\w+(?:\.\w+)* [^\n\"|'`]*?(?:--seed|--input|--from) \S+")
 FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-SIMULATED = ("", "--archive", "--switch", "--replace", "--busy", "--archive --replace --busy")
+SIMULATED = (
+    "",
+    "--archive",
+    "--switch",
+    "--replace",
+    "--busy",
+    "--bulk",
+    "--archive --replace --busy",
+)
 SUITE = "-n 3 --dist loadfile --no-loadscope-reorder"
 
 
@@ -45,7 +53,7 @@ def simulator(flags: str) -> Stage:
         f"simulator ({shown})",
         "cores, drivers and stores on simulated time, network and disks",
         f"{PYTHON} -m tests.sim {flags} --from {{seed}} --minutes {{minutes}}",
-        share=0.06,
+        share=0.05,
     )
 
 

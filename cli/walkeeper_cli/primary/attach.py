@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from walkeeper_cli.primary.retention_slots import retention_warnings
 from walkeeper_cli.primary.settings import (
     POLL_S,
     Standby,
@@ -23,7 +24,6 @@ from walkeeper_cli.primary.settings import (
     reload,
     standby_names,
     standbys,
-    wal_keep_warnings,
     warnings,
 )
 from walkeeper_cli.primary.standby_names import (
@@ -106,8 +106,9 @@ async def _proposers_warnings(sql: asyncpg.Connection, proposers: Sequence[Stand
     kinds = {proposer.slot_type for proposer in proposers}
     if "logical" in kinds and sql.get_server_version().major < TRUNCATE_IS_DECODED:
         found.append(TRUNCATE_HANGS)
-    if kinds - {"logical"}:
-        found += await wal_keep_warnings(sql)
+    for proposer in proposers:
+        if proposer.slot_type != "logical" and proposer.slot_name is not None:
+            found += await retention_warnings(sql, proposer.slot_name, proposer.pid)
     return found
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from walkeeper_cli.primary.attach import Say, put_back
+from walkeeper_cli.primary.retention_slots import existing
 from walkeeper_cli.primary.settings import (
     POLL_S,
     StandbyNames,
@@ -102,13 +103,20 @@ async def detach(settings: DetachSettings, say: Say) -> None:
             say(f"not attached: {PARAMETER} is empty already")
         for slot in slots:
             if settings.drop_slot:
-                await _drop(sql, slot, settings.timeout_s)
+                await _drop(sql, slot.name, settings.timeout_s)
                 say(f"dropped slot {slot.name}{MADE_ANEW if slot.is_in_use else ''}")
                 for warning in await dropped_warnings(sql, slot.name):
                     say(f"warning: {warning}")
             else:
                 say(f"slot {slot.name} {slot.stays()}; --drop-slot drops it")
-        if settings.drop_slot and not slots:
+        retaining = await _retention_slots(sql, names, slots, settings)
+        for name in retaining:
+            if settings.drop_slot:
+                await _drop(sql, name, settings.timeout_s)
+                say(f"dropped slot {name}")
+            else:
+                say(f"slot {name} stays and keeps WAL on the primary; --drop-slot drops it")
+        if settings.drop_slot and not slots and not retaining:
             say(f"there is no slot {settings.slot or 'of ' + ', '.join(names)}")
 
 
@@ -240,7 +248,19 @@ async def _say_unsafe_range(
     )
 
 
-async def _drop(sql: asyncpg.Connection, slot: Slot, timeout_s: float) -> None:
+async def _retention_slots(
+    sql: asyncpg.Connection, names: Sequence[str], slots: Sequence[Slot], settings: DetachSettings
+) -> list[str]:
+    """Return those beside the proposers' slots (R22), also of slots that are gone."""
+    streaming = {slot.name for slot in slots}
+    if settings.slot is not None:
+        streaming.add(settings.slot)
+    else:
+        streaming |= {name.replace("-", "_").replace(".", "_") for name in names}
+    return await existing(sql, sorted(streaming))
+
+
+async def _drop(sql: asyncpg.Connection, name: str, timeout_s: float) -> None:
     """Ends the connection that uses the slot, again if a live proposer was quicker than we."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
@@ -248,15 +268,15 @@ async def _drop(sql: asyncpg.Connection, slot: Slot, timeout_s: float) -> None:
             await sql.execute(
                 "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
                 "WHERE slot_name = $1 AND active_pid IS NOT NULL",
-                slot.name,
+                name,
             )
-            await sql.execute("SELECT pg_drop_replication_slot($1)", slot.name)
+            await sql.execute("SELECT pg_drop_replication_slot($1)", name)
             return
         except asyncpg.UndefinedObjectError:
             return
         except asyncpg.InsufficientPrivilegeError as error:
             raise Refused(
-                f"slot {slot.name}: {error}; stop the proposer first, or run this as a superuser"
+                f"slot {name}: {error}; stop the proposer first, or run this as a superuser"
             ) from error
         except asyncpg.ObjectInUseError as error:
             if asyncio.get_running_loop().time() > deadline:

@@ -38,9 +38,6 @@ LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid =
 WHERE c.item ~* '^synchronous_commit=(off|local|false|no|0)$'
 """
 
-WAL_KEEP_BYTES = "SELECT pg_size_bytes(current_setting('wal_keep_size'))"
-SEGMENT_BYTES = "SELECT pg_size_bytes(current_setting('wal_segment_size'))"
-
 
 @dataclass(frozen=True, slots=True)
 class Standby:
@@ -158,16 +155,6 @@ async def reload(sql: asyncpg.Connection) -> None:
             "mistake in postgresql.conf it ignores every change. See its log, or SELECT * FROM "
             "pg_file_settings WHERE error IS NOT NULL; mend the mistake, then run this again"
         ) from None
-
-
-async def wal_keep_warnings(sql: asyncpg.Connection) -> list[str]:
-    """For a physical proposer; a logical one compares nothing."""
-    if await sql.fetchval(WAL_KEEP_BYTES) >= 2 * await sql.fetchval(SEGMENT_BYTES):
-        return []
-    return [
-        "wal_keep_size is below two segments: a checkpoint may recycle the WAL that a proposer "
-        "compares when it starts again, and it is then refused (58P01); set a few segments"
-    ]
 
 
 async def warnings(sql: asyncpg.Connection) -> list[str]:

@@ -44,6 +44,7 @@ from walkeeper_common.postgres.contrecords import (
     XLOG_SWITCH,
     is_switch_tail,
 )
+from walkeeper_common.postgres.nonce_message import RMGR_LOGICAL_MESSAGE, is_nonce_message
 from walkeeper_common.postgres.walpages import (
     FIRST_IS_CONTRECORD,
     LONG_HEADER,
@@ -169,17 +170,21 @@ def scan(
     return ScanEnd(walk.end_lsn, stop.reason, walk.start_lsn, walk.switched_to)
 
 
-def has_commit_or_checkpoint(page_lsn: Lsn, page: bytes | memoryview) -> bool:
-    """Whether a commit or a checkpoint record lies whole and valid in this page. Never raises."""
+def has_telling_record(page_lsn: Lsn, page: bytes | memoryview) -> bool:
+    """Return True if a telling record lies whole and valid in this page. Never raises.
+
+    A commit, a checkpoint and a message with a nonce tell (docs/protocol.md R22).
+    """
     return any(
         (rmid == RMGR_XLOG and info & 0xF0 in CHECKPOINT_INFOS)
         or (rmid == RMGR_TRANSACTION and info & 0x70 in COMMIT_INFOS)
-        for rmid, info in whole_records(page_lsn, page)
+        or (rmid == RMGR_LOGICAL_MESSAGE and is_nonce_message(data))
+        for rmid, info, data in whole_records(page_lsn, page)
     )
 
 
-def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Yield (resource manager, info) of each record that lies whole and valid in this page."""
+def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield resource manager, info and data of each record that is whole and valid in this page."""
     view = memoryview(page)
     if len(view) < LONG_HEADER_BYTES or (header := page_header(view)).page_lsn != page_lsn:
         return
@@ -192,7 +197,7 @@ def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int
             return
         if crc32c(view[offset : offset + 20], crc32c(view[offset + 24 : end])) != crc:
             return
-        yield rmid, info
+        yield rmid, info, view[offset + RECORD_HEADER_BYTES : end]
         offset = aligned(end)
 
 

@@ -50,6 +50,7 @@ class Campaign:
     examine: Examiner = PrimaryCheck
     linger_ticks: int = 0  # how long a settle waits for members that its quorum does not need
     addresses: frozenset[str] = frozenset()  # the links'; if empty, none can be added
+    writes_nonces: bool = False  # its shell does, so retention goes by them (R22)
 
     def lacks(self, address: str) -> bool:
         """Return True if no link leads to this address: the member joined after our start.

@@ -1,9 +1,11 @@
 """Are the primary's bytes and the log's the same? (docs/steps.md#check-of-the-primary) Pure.
 
+
 Both sides arrive as streams at their own pace. The comparison keeps one digest for each page of
 the side that is ahead, so it takes 16 bytes for 8 KiB of WAL. Equal bytes prove something only if
 no clone has them by chance. After pg_switch_wal the last bytes are zeros on every clone. So the
-range must hold a commit or a checkpoint, whose times and CRCs differ between clones.
+range must hold a telling record: a commit, a checkpoint or a nonce (R22). These differ between
+clones.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import hashlib
 
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
-from walkeeper_common.postgres.walformat import has_commit_or_checkpoint
+from walkeeper_common.postgres.walformat import has_telling_record
 from walkeeper_common.wire.messages import Buffer
 
 DIGEST_BYTES = 16
@@ -55,7 +57,7 @@ class Comparison:
     def __init__(self, begin_lsn: Lsn, end_lsn: Lsn) -> None:
         assert begin_lsn <= end_lsn, f"{begin_lsn=} {end_lsn=}"
         self.begin_lsn, self.end_lsn = begin_lsn, end_lsn
-        self.is_telling = False  # a commit or a checkpoint was among the equal bytes
+        self.is_telling = False  # a telling record was among the equal bytes
         self._primary, self._log = _Side(begin_lsn), _Side(begin_lsn)
         self._ahead: dict[Lsn, bytes] = {}
 
@@ -80,7 +82,7 @@ class Comparison:
     def feed_log(self, begin_lsn: Lsn, wal: Buffer) -> None:
         for page_lsn, page in self._log.pages(begin_lsn, wal, self.end_lsn):
             if not self.is_telling:
-                self.is_telling = has_commit_or_checkpoint(page_lsn, page)
+                self.is_telling = has_telling_record(page_lsn, page)
             self._match(page_lsn, page)
 
     def _match(self, page_lsn: Lsn, page: bytes) -> None:

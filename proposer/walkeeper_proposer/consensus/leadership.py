@@ -39,17 +39,21 @@ from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
 from walkeeper_proposer.consensus.progress import Member, Stage
 from walkeeper_proposer.consensus.proposer_events import (
+    AnnounceDue,
     AnnounceSoon,
     DropLink,
     Effect,
+    NonceWritten,
     PauseStreaming,
     PrimaryIdentity,
     Report,
     ResumeStreaming,
+    RetainWal,
     Send,
     Settled,
     StartStreaming,
 )
+from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
 
 Counted: TypeAlias = Sequence[Sequence[Member]]
@@ -95,6 +99,12 @@ class Leader:
         )
         self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
         self.commit_lsn = ZERO_LSN
+        # Safekeepers remove WAL below restart_lsn. So it stays below the last telling record, and
+        # a settle moves it nowhere: the next primary has to find what the last one has written.
+        self.telling = Telling()
+        goes_by_nonces = campaign.writes_nonces or campaign.purpose is not Purpose.ATTACH
+        is_bounded = goes_by_nonces and self._knows_timelines
+        self.restart_lsn_max = ZERO_LSN if is_bounded else LSN_MAX
         self.window = WalWindow(entry.start_lsn, bytes_max=campaign.window_bytes_max)
         self.feeder = Feeder(
             generation=configuration.generation,
@@ -232,11 +242,11 @@ class Leader:
         return self.feeder.feed_all(self.members)
 
     def on_tick(self) -> list[Effect]:
-        """The same once a tick, and another donor for a comparison whose donor is gone."""
+        """Send what waits, ask another donor for one that is gone, and let go of WAL."""
         effects = self.feed_all()
         for comparison in [m.comparison for m in self.members if m.comparison is not None]:
             effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)
-        return effects
+        return effects + self._retain()
 
     def lost_by_all(self) -> str | None:
         """Return why we cannot go on although an election is possible, or None; ask once a tick.
@@ -323,7 +333,7 @@ class Leader:
     def advance_commit(self, counted: Counted) -> bool:
         """Move commit_lsn to what an ack quorum has in this term (R10); return True if it moved."""
         feeder, start_lsn, quorum = self.feeder, self.start_lsn, self.configuration.ack_quorum
-        restart_lsn, commit_lsn = LSN_MAX, LSN_MAX
+        restart_lsn, commit_lsn = self.restart_lsn_max, LSN_MAX
         for members in counted:  # two while a member is replaced: both must have it
             flushed = []
             for member in members:
@@ -338,6 +348,32 @@ class Leader:
             return False
         self.commit_lsn = feeder.commit_lsn = commit_lsn
         return True
+
+    def on_own(self, event: AnnounceDue | NonceWritten) -> list[Effect]:
+        """Take what concerns nobody but the leader. Retention goes by nonces from the first one
+        on. Where they are refused it goes by what all members have, or WAL would be kept without
+        end."""
+        match event:
+            case AnnounceDue():
+                return self.announce()
+            case NonceWritten(None):
+                self.restart_lsn_max = LSN_MAX
+            case NonceWritten(Lsn() as end_lsn):
+                self.telling.on_nonce(end_lsn)
+                self.restart_lsn_max = self.telling.end_lsn
+        return []
+
+    def _retain(self) -> list[Effect]:
+        """Let go of WAL below the last nonce that an ack quorum durably knows as
+        committed (scenarios/retention_keeps_what_tells.txt)."""
+        if not self.telling.awaits:
+            return []
+        quorum = self.configuration.ack_quorum
+        known = [sorted(m.durable_commit_lsn for m in members) for members in self.counted()]
+        if not self.telling.move(min(acknowledged_lsn(lsns, quorum) for lsns in known)):
+            return []
+        self.restart_lsn_max = self.telling.end_lsn
+        return [RetainWal(self.telling.page_lsn)]
 
     def _announce_soon(self) -> list[Effect]:
         """Send R10's heartbeat when commit_lsn moves. Under load an append carries it first."""

@@ -325,7 +325,7 @@ class PrimaryCheck:
             "and cannot be shown to be the one that wrote this log. If it has gone on without a "
             "quorum since (detached), it has commits that this log lacks: do not rebuild it, make "
             "a new log for it (`walkeeper create` with another --cluster). Else rebuild it from "
-            "the safekeepers. Set wal_keep_size to two segments or more on every server"
+            "the safekeepers. The slot NAME_retention keeps what is compared: see that it is there"
         )
 
     def _refuse(self, text: str) -> list[Effect]:

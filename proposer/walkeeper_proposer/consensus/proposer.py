@@ -58,6 +58,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     IdentifyPrimary,
     LinkLost,
     LinkUp,
+    NonceWritten,
     Note,
     Outcome,
     PrimaryIdentified,
@@ -115,8 +116,8 @@ class Proposer:
                 return self._checking(lambda c: c.on_primary_read(begin_lsn, wal))
             case PrimaryReadFailed(text, removed):
                 return self._checking(lambda c: c.on_primary_read_failed(text, removed=removed))
-            case AnnounceDue():
-                return self.leader.announce() if self.leader is not None else []
+            case AnnounceDue() | NonceWritten():
+                return self.leader.on_own(event) if self.leader is not None else []
             case BackedOff():
                 return self.become_greeting() if self.phase is Phase.BACKING_OFF else []
             case _:
@@ -213,9 +214,8 @@ class Proposer:
         return self.become_checking() if attaches else self.become_candidate()
 
     def become_checking(self) -> list[Effect]:
-        """Compare before the campaign: a refused primary must not bump a ballot. Ask first for the
-        end of its WAL. An older proposer may have sent newer WAL to the safekeepers since the last
-        answer, and the primary would seem to have lost it."""
+        """Compare before a ballot is bumped, with the end of WAL that the primary has now. An older
+        proposer may have sent WAL since the last answer, which would seem to be lost."""
         self.phase, self._phase_ticks = Phase.CHECKING, 0
         return [IdentifyPrimary()]
 

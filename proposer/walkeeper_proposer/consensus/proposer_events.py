@@ -94,6 +94,14 @@ class WalArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class NonceWritten:
+    """The primary's WAL has a nonce that ends at end_lsn (R22). None: it refuses them, until
+    something is changed there, and retention goes on without."""
+
+    end_lsn: Lsn | None
+
+
+@dataclass(frozen=True, slots=True)
 class BackedOff:
     """The pause that BackOff asked for is over."""
 
@@ -120,6 +128,7 @@ Event: TypeAlias = (
     | PrimaryRead
     | PrimaryReadFailed
     | WalArrived
+    | NonceWritten
     | BackedOff
     | AnnounceDue
     | Tick
@@ -176,6 +185,13 @@ class Report:
 
     commit_lsn: Lsn
     feedback: tuple[Feedback, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainWal:
+    """The primary has to keep its WAL from here on, and may recycle what lies before (R22)."""
+
+    begin_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +254,7 @@ Effect: TypeAlias = (
     | PauseStreaming
     | ResumeStreaming
     | Report
+    | RetainWal
     | AnnounceSoon
     | BackOff
     | Stop

@@ -47,14 +47,14 @@ from walkeeper_proposer.postgres.replication_connection import (
     WalRemovedOnPrimary,
     understood,
 )
+from walkeeper_proposer.postgres.retention import Retention
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 
 logger = logging.getLogger("walkeeper.primary")
 
 STATUS_S = 1.0
 SILENT_STATUSES_ASK = 30  # an idle server says nothing by itself, but answers
-RETRY_S = 0.5
-SLOT_RETRY_S = 0.2
+RETRY_S, SLOT_RETRY_S = 0.5, 0.2
 READ_TIMEOUT_S = 30.0
 POSTGRES_EPOCH_S = 946_684_800
 SIZE_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -147,6 +147,8 @@ class Primary:
         self._group: asyncio.TaskGroup
         self._lost: asyncio.Future[WalkeeperError]
         self._reading: asyncio.Task[None] | None = None
+        self._retention = Retention(dsn, slot)
+        self.retain = self._retention.retain
         self._is_streaming = self._is_paused = False
         self._identifying: ReplicationConnection | None = None  # it identifies now
         self._is_asked_again = False
@@ -191,6 +193,7 @@ class Primary:
         finally:
             self._connection, self._is_streaming = None, False
             self._stop_reading_range()
+            self._retention.stop()
             connection.close()
         self._post(PrimaryLost(str(lost)))
         if isinstance(lost, Refused):
@@ -256,6 +259,7 @@ class Primary:
         if await self._start_copy(connection, command):
             self._received_lsn = start_lsn
             self._started(connection, start_lsn, timeline)
+            self._retention.start(self._group, connection.backend_pid, self._post)
 
     async def _start_copy(self, connection: ReplicationConnection, command: str) -> bool:
         """Start streaming; return True if it streams on the connection still in use."""

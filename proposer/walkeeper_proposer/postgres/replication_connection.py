@@ -93,6 +93,11 @@ class ReplicationConnection:
         self.on_drained: Callable[[], None] = lambda: None
         self.on_lost: Callable[[Unavailable], None] = lambda _: None  # found while it drained
 
+    @property
+    def backend_pid(self) -> int:
+        """The walsender's process at the server."""
+        return self._pg.backend_pid
+
     @classmethod
     async def open(
         cls, dsn: str, application_name: str, *, replication: str = "true"

@@ -1,0 +1,67 @@
+"""A healthy primary is accepted inside one transaction that outruns the safekeepers (R22)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.cluster import Cluster, lsn_of
+
+pytestmark = pytest.mark.postgres
+
+KEPT = ("--wal-keep-size", "1MB")
+MEGABYTE = "INSERT INTO big SELECT i, repeat('x', 900) FROM generate_series(1, {}000) i"
+WINDOW_MB = 48  # of WAL that the proposer holds: what it has received lies behind the primary's end
+
+
+def _flushed(primary: PostgresServer) -> int:
+    return lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
+
+
+@pytest.mark.parametrize("trouble", ["proposer killed", "connection reset"])
+def test_a_transaction_of_many_segments_outlives_a_new_connection(trouble: str) -> None:
+    """No commit and no checkpoint lies in the WAL that the log has of the transaction, and the
+    primary has recycled all that the proposer's own slot does not hold."""
+    settings = {"wal_keep_size": "0", "min_wal_size": "2MB"}
+    options = ["--wal-segsize=1"]
+    with PostgresServer.create(settings, initdb_options=options) as primary:
+        cluster, load = Cluster(primary), primary.connect()
+        try:
+            for safekeeper in cluster.safekeepers:
+                safekeeper.arguments += KEPT
+            cluster.start_safekeepers()
+            cluster.make_log()
+            cluster.proposer.start()
+            cluster.attach()
+            primary.sql("CREATE TABLE big (i int, t text)", "CREATE TABLE small (i int)")
+            load.execute(b"BEGIN")
+            load.execute(MEGABYTE.format(12).encode())
+            reached = _flushed(primary)
+            kept = "SELECT restart_lsn FROM pg_replication_slots WHERE slot_name = 'walkeeper'"
+            wait_until(lambda: lsn_of(primary.sql(kept)) >= reached - 8192)
+            for safekeeper in cluster.safekeepers[:2]:
+                safekeeper.signal(signal.SIGSTOP)
+            load.execute(MEGABYTE.format(WINDOW_MB + 12).encode())
+            primary.sql("CHECKPOINT")
+            if trouble == "proposer killed":
+                cluster.proposer.kill()
+            else:
+                primary.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+            for safekeeper in cluster.safekeepers[:2]:
+                safekeeper.signal(signal.SIGCONT)
+            if trouble == "proposer killed":
+                cluster.proposer.start("--take-over")
+            committing = threading.Thread(target=load.execute, args=(b"COMMIT",), daemon=True)
+            committing.start()
+            committing.join(20)
+            assert not committing.is_alive(), cluster.proposer.output()
+            primary.sql("INSERT INTO small VALUES (1)")
+            assert cluster.proposer.is_running
+        finally:
+            cluster.close()
+            primary.stop()
+            load.close()
