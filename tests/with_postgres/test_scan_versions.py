@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
 from tests.postgres_server import PostgresServer, installation
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, parse_segment_name
@@ -35,7 +35,7 @@ LARGE = "SELECT pg_logical_emit_message(false, 'x', repeat('z', 60000000))"
 
 
 @pytest.fixture(
-    params=sorted([*WHEELS, *NPM_PACKAGES, DEBIAN]), ids=lambda major: f"PostgreSQL {major}"
+    params=versions([*WHEELS, *NPM_PACKAGES, DEBIAN]), ids=lambda major: f"PostgreSQL {major}"
 )
 def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     settings = {"wal_keep_size": "900MB", "wal_level": "logical", "restore_command": "false"}
