@@ -14,6 +14,7 @@
 #                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
+# make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
 # make clean      removes what these made
@@ -53,7 +54,7 @@ DEMO ?=
 LACKING ?= fail
 FOR ?= the tests
 
-.PHONY: install demo test check soak lock newest oldest prove mutants chaos fuzz patroni barman \
+.PHONY: install demo test check docs soak lock newest oldest prove mutants chaos fuzz patroni barman \
 	clean system-packages
 
 install: $(STAMP)
@@ -128,11 +129,17 @@ oldest:
 	@$(MAKE) --no-print-directory test VENV=$(OLDEST) LOCK= \
 		INSTALL='uv pip install --quiet --resolution lowest-direct'
 
+# A broken link or anchor in a document is an error of the site.
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy common proposer safekeeper spark cli tests
 	$(BIN)/lint-imports
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs: install
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 soak: install system-packages $(AZURITE) $(VENV)/.fuzz
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
