@@ -103,7 +103,10 @@ def test_writers_outlive_a_server_that_ends_their_connections_between_two_querie
             return await asyncpg.connect(host="127.0.0.1", port=self._port, user="u", ssl="disable")
 
     async def body() -> None:
-        async with asyncio.timeout(LIMIT_S), served(GREETING + POSTMASTER_DIED) as (peer, dsn):
+        async with (
+            asyncio.timeout(LIMIT_S),
+            served(GREETING + POSTMASTER_DIED, speaks_sql=True) as (peer, dsn),
+        ):
             load = Load(cast(PostgreSQL, Server(dsn)))
             writing = asyncio.create_task(load.run())
             await until(lambda: len(peer.writers) > 2 * WRITERS or writing.done())
