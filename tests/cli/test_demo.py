@@ -33,11 +33,10 @@ def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:
 
 @pytest.fixture
 def open_path(tmp_path: Path) -> Path:
-    """pytest's own are for one user; programs of PostgreSQL's user must be reachable by it."""
+    """Let PostgreSQL's user reach it. Each start of pytest closes the folder above all runs."""
     for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_mode & 0o005 == 0o005:
-            break
-        path.chmod(0o755)
+        if path.stat().st_mode & 0o005 != 0o005:
+            path.chmod(0o755)
     return tmp_path
 
 
