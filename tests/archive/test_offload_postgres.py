@@ -98,6 +98,11 @@ def test_archive_safekeepers_and_primary_agree_byte_for_byte(
         verified(url)
 
 
+def restart_lsns(cluster: ArchivingCluster) -> list[Lsn]:
+    """Return what each safekeeper keeps; it follows the last nonce, a second after the WAL."""
+    return [lsn_of(line["restart_lsn"]) for line in cluster.status()["safekeepers"]]
+
+
 def test_wal_that_left_the_disks_is_streamed_from_the_archive(
     primary: PostgresServer, url: str
 ) -> None:
@@ -127,6 +132,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         assert len(there) >= 8 and {name: mine[name] for name in there} == there
         shutil.rmtree(received)
         # What a slot promises stays in the archive, although nothing else needs it any more.
+        wait_until(lambda: min(restart_lsns(cluster)) > slot_lsn + SEGMENT)
         assert prune(cluster, url)[1].endswith("which slot 'backup' of safekeeper 2 needs\n")
         first = survey(cluster.archive()).timelines[1].first_lsn
         assert first is not None and slot_lsn - SEGMENT < first <= slot_lsn < archived - 6 * SEGMENT

@@ -33,11 +33,10 @@ def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:
 
 @pytest.fixture
 def open_path(tmp_path: Path) -> Path:
-    """pytest's own are for one user; programs of PostgreSQL's user must be reachable by it."""
+    """Let PostgreSQL's user reach it. Each start of pytest closes the folder above all runs."""
     for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_mode & 0o005 == 0o005:
-            break
-        path.chmod(0o755)
+        if path.stat().st_mode & 0o005 != 0o005:
+            path.chmod(0o755)
     return tmp_path
 
 
@@ -103,7 +102,10 @@ def test_writers_outlive_a_server_that_ends_their_connections_between_two_querie
             return await asyncpg.connect(host="127.0.0.1", port=self._port, user="u", ssl="disable")
 
     async def body() -> None:
-        async with asyncio.timeout(LIMIT_S), served(GREETING + POSTMASTER_DIED) as (peer, dsn):
+        async with (
+            asyncio.timeout(LIMIT_S),
+            served(GREETING + POSTMASTER_DIED, speaks_sql=True) as (peer, dsn),
+        ):
             load = Load(cast(PostgreSQL, Server(dsn)))
             writing = asyncio.create_task(load.run())
             await until(lambda: len(peer.writers) > 2 * WRITERS or writing.done())

@@ -122,6 +122,7 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 def run_names(data: bytes) -> None:
     """Names of files in an archive, and what is in a history file."""
     from walkeeper_history.errors import HistoryError
+    from walkeeper_history.printable import printable
     from walkeeper_history.wal.timelines import parse_history
 
     text = data.decode("utf-8", "replace")
@@ -132,7 +133,7 @@ def run_names(data: bytes) -> None:
     try:
         stretches = parse_history(content, 1 + len(path), path)
     except HistoryError as error:
-        require(path in str(error), "{} names no file", error)
+        require(printable(path) in str(error), "{} names no file", error)
         return
     ends = [each.end_lsn for each in stretches]
     require(ends == sorted(ends), "{} leaves timelines at {}", content, ends)

@@ -13,6 +13,7 @@ from tests.proposer.test_replication_connection import POSTMASTER_DIED, served
 from tests.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.pgwire import command_complete, ready_for_query
+from walkeeper_proposer.postgres import primary_sql
 from walkeeper_proposer.postgres.primary_sql import connected, connection_arguments
 
 
@@ -148,7 +149,7 @@ def test_a_server_that_ends_the_connection_between_two_queries_is_refused_in_one
     """Its last words are there, and the end of the stream is not yet."""
 
     async def body() -> None:
-        async with asyncio.timeout(LIMIT_S), served() as (peer, dsn):
+        async with asyncio.timeout(LIMIT_S), served(speaks_sql=True) as (peer, dsn):
             asking = asyncio.create_task(ask(dsn))
             await until(lambda: peer.writers)
             await peer.command()
@@ -200,3 +201,40 @@ def test_a_failed_statement_and_a_failed_login_are_refused_with_the_servers_text
         asyncio.run(run(server.dsn(), "SELECT 1"))
         for connection in held:
             connection.close()
+
+
+class Hangs:
+    """A connection that never finishes its first statement."""
+
+    def __init__(self) -> None:
+        self.begun, self.is_closed = asyncio.Event(), False
+
+    async def execute(self, _: str) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    async def close(self, **_: float) -> None:
+        self.is_closed = True
+
+
+def test_a_connection_that_is_cancelled_at_its_first_statement_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hangs = Hangs()
+
+    async def connect(*_: object) -> Hangs:
+        return hangs
+
+    async def use() -> None:
+        async with connected("host=127.0.0.1"):
+            raise AssertionError("it cannot be used yet")
+
+    async def body() -> None:
+        task = asyncio.create_task(use())
+        await hangs.begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+
+    monkeypatch.setattr(primary_sql, "_connect", connect)
+    asyncio.run(body())
+    assert hangs.is_closed

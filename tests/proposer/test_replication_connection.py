@@ -143,15 +143,18 @@ def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool)
 class Peer:
     """A server whose newest connection is in the test's hands."""
 
-    def __init__(self, greeting: bytes) -> None:
-        self.greeting = greeting
+    def __init__(self, greeting: bytes, *, speaks_sql: bool) -> None:
+        self.greeting, self.speaks_sql = greeting, speaks_sql
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
         self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         size = int.from_bytes(await reader.readexactly(4), "big")
-        await reader.readexactly(size - 4)
+        startup = await reader.readexactly(size - 4)
+        if not self.speaks_sql and b"\0replication\0" not in startup:
+            writer.close()
+            return
         writer.write(self.greeting)
         self.reader, self.writer = reader, writer
         self.writers.append(writer)
@@ -171,8 +174,10 @@ class Peer:
 
 
 @asynccontextmanager
-async def served(greeting: bytes = GREETING) -> AsyncIterator[tuple[Peer, str]]:
-    peer = Peer(greeting)
+async def served(
+    greeting: bytes = GREETING, *, speaks_sql: bool = False
+) -> AsyncIterator[tuple[Peer, str]]:
+    peer = Peer(greeting, speaks_sql=speaks_sql)
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, limit=1 << 16)
     try:
         yield peer, dsn_of(server)

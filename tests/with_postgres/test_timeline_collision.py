@@ -125,7 +125,12 @@ def end_of(server: PostgresServer) -> str:
 
 
 @pytest.mark.parametrize(
-    ("length", "how"), [("shorter", "immediate"), ("equal", "fast"), ("longer", "immediate")]
+    ("length", "how"),
+    [
+        pytest.param("shorter", "immediate", marks=pytest.mark.soak),
+        pytest.param("equal", "fast", marks=pytest.mark.soak),
+        ("longer", "immediate"),
+    ],
 )
 def test_the_other_branch_does_not_come_back(
     primary: PostgresServer, installation: Installation, length: str, how: str
@@ -171,6 +176,7 @@ def assert_the_remedy_helps(play: Play) -> None:
         rebuilt.delete()
 
 
+@pytest.mark.soak
 def test_pg_rewind_alone_finds_nothing_to_do(
     primary: PostgresServer, installation: Installation
 ) -> None:
@@ -237,7 +243,13 @@ def test_a_deposed_primary_is_told_that_pg_rewind_is_right(
         assert primary.sql(ROWS) == "acknowledged"
 
 
-@pytest.mark.parametrize("options", [(), ("-X", "none")], ids=["with WAL", "without WAL"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="with WAL", marks=pytest.mark.soak),
+        pytest.param(("-X", "none"), id="no WAL"),
+    ],
+)
 def test_a_base_backup_is_of_its_servers_branch(
     primary: PostgresServer, installation: Installation, options: tuple[str, ...]
 ) -> None:

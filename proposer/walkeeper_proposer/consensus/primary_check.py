@@ -281,7 +281,8 @@ class PrimaryCheck:
             return f"this server's WAL is another branch; rebuild it with pg_basebackup, {right}"
         return (
             f"this server's WAL is another branch with the same number, timeline {timeline}; "
-            "rebuild it with pg_basebackup (pg_rewind sees equal numbers and does nothing), "
+            "rebuild it from a base backup with walkeeper restore as restore_command, or with "
+            "pg_basebackup from the right primary (pg_rewind sees equal numbers and does nothing), "
             f"{right}"
         )
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,6 +28,7 @@ from walkeeper_proposer.postgres.dsn import (
 )
 
 STATEMENT_TIMEOUT_S = 10.0
+SETTINGS = f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
 # Parameters that asyncpg takes only from a DSN of its own, under libpq's names.
 TLS_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl")
 TLS_VERSIONS = ("ssl_min_protocol_version", "ssl_max_protocol_version")
@@ -103,16 +104,11 @@ def _check_readable(name: str, path: str) -> None:
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """Open one SQL connection; raise Refused, with the server's text, for a failure on it."""
     arguments = connection_arguments(dsn)
-    try:
+    with _not_connected(arguments):
         connection = await _connect(dsn, arguments)
-        await connection.execute(
-            f"SET synchronous_commit = local; SET statement_timeout = '{STATEMENT_TIMEOUT_S:g}s'"
-        )
-    except asyncpg.PostgresError as error:
-        raise _refused(error) from error
-    except LOST as error:
-        raise Refused(f"{NO_CONNECTION}: {_why(error, arguments)}") from error
     try:
+        with _not_connected(arguments):
+            await connection.execute(SETTINGS)
         yield connection
     except TimeoutError:
         raise Refused(f"PostgreSQL did not answer within {STATEMENT_TIMEOUT_S:g} s") from None
@@ -122,6 +118,17 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
         raise Refused(f"PostgreSQL: {error}") from error
     finally:
         await _close(connection)
+
+
+@contextmanager
+def _not_connected(arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Raise Refused for a failure before the connection can be used."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise _refused(error) from error
+    except LOST as error:
+        raise Refused(f"{NO_CONNECTION}: {_why(error, arguments)}") from error
 
 
 async def _connect(dsn: str, arguments: dict[str, Any]) -> asyncpg.Connection:
