@@ -101,6 +101,7 @@ def test_the_document_has_the_table() -> None:
 def test_every_rule_and_every_flaw_of_the_seed_document_has_a_mutant() -> None:
     named = {number for m in MUTANTS for number in re.findall(r"\bR\d+\b", m.rule)}
     assert named >= {f"R{rule}" for rule in RULES}
+    assert not [m.name for m in MUTANTS if m.rule[0].isdigit()], "a rule's name begins with R or M"
     flaws = {m.rule for m in MUTANTS if m.rule.startswith("seed flaw")}
     assert flaws == {f"seed flaw {number}" for number in (1, 2, 3)}
     own = [m for m in MUTANTS if m.rule in OWN_PLACES]

@@ -69,7 +69,7 @@ ELECTING = (
     ),
     Mutant(
         "folded-histories-part-late",
-        "6",
+        "R6",
         "histories that are folded part where the acceptor's term ends, too",
         (
             Edit(
