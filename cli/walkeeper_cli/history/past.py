@@ -24,7 +24,7 @@ from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.printable import json_text
-from walkeeper_history.times import replayed_range
+from walkeeper_history.times import CommitTimes
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
@@ -127,7 +127,7 @@ def place_of(
         raise click.UsageError("either --lsn or --time")
     if base is not None:
         base.refuse_time_before(time)
-    return replayed_range(archive.files, plan, None, time)[1]
+    return CommitTimes(archive.files, plan).range(None, time)[1]
 
 
 def table_at(
@@ -206,9 +206,8 @@ def _changes(
     plan, source = planned(archive, base), archive.source
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
-        low, high = replayed_range(
-            archive.files, plan, source.start_time, source.end_time, (source.start_lsn, end)
-        )
+        times = CommitTimes(archive.files, plan)
+        low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
         start, end = Lsn(low or 0), None if high is None else Lsn(high)
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=end, on_problem=archive.on_problem
