@@ -203,12 +203,17 @@ def _changes(
     xid: int | None,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing."""
-    plan, source = planned(archive, base), archive.source
+    plan, source, is_cut_off = planned(archive, base), archive.source, False
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
         times = CommitTimes(archive.files, plan)
         low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
         start, end = Lsn(low or 0), None if high is None else Lsn(high)
+        is_cut_off = source.start_time is not None and (
+            not times.reaches_back_to(source.start_time)
+            if base is None
+            else source.start_time < base.checkpoint_time
+        )
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=end, on_problem=archive.on_problem
     )
@@ -223,6 +228,8 @@ def _changes(
         tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
     others = asked.database is None and not tables
     missing = reader.undescribed(start, end, xid=xid, others=others)
+    if is_cut_off:
+        missing.insert(0, reader.cut_off_range())
     _tell_of(missing)
     return found, database, int(bool(missing) and not asked.allows_missing)
 

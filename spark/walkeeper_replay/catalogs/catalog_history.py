@@ -305,6 +305,11 @@ class CatalogHistory:
         ]
         return [part for part in parts if part[0] < part[1]]
 
+    def is_catalogs(self, file: Relation) -> bool:
+        """Return whether a map of catalogs has, or once had, this file."""
+        maps = self._store.map_log
+        return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
+
     def _is(self, relation: Relation, oid: int) -> bool:
         """Whether a file is, or once was, a catalog's."""
         if relation.relfilenode == oid:
