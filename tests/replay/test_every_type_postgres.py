@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.postgres_server import PostgresServer, installation, program
 from tests.replay.every_type import EveryType
 from tests.replay.restored import copied
 from walkeeper_history.wal.opening import open_files
@@ -20,6 +24,7 @@ from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 
 pytestmark = pytest.mark.postgres
+DEBIANS = 15
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off", "autovacuum": "off"}
 AS_BYTES = "values of a type that is not known, as bytes"
 # Base types whose values come as bytes.
@@ -31,10 +36,13 @@ UNKNOWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[EveryType]:
+@pytest.fixture(scope="module", params=[DEBIANS, *sorted({*WHEELS, *NPM_PACKAGES})])
+def made(request: pytest.FixtureRequest) -> Iterator[EveryType]:
     options = ["--wal-segsize=1", "--encoding=UTF8", "--locale=C"]
-    with PostgresServer.create(SETTINGS, initdb_options=options) as server:
+    with ExitStack() as stack:
+        if request.param != DEBIANS:
+            stack.enter_context(installation(binaries_or_skip(request.param)))
+        server = stack.enter_context(PostgresServer.create(SETTINGS, initdb_options=options))
         made = EveryType(server)
         made.create()
         yield made
@@ -43,6 +51,8 @@ def made() -> Iterator[EveryType]:
 @pytest.mark.parametrize("has_base", [False, True], ids=["WAL alone", "over a base"])
 def test_values_are_those_of_select_or_not_complete(made: EveryType, has_base: bool) -> None:
     server, path = made.server, str(made.server.data / "pg_wal")
+    if has_base and not Path(program("pg_basebackup")).exists():
+        pytest.skip("this installation has no pg_basebackup")
     backup = server.base_backup() if has_base else None
     try:
         base = None if backup is None else BaseDirectory(str(backup.data))
@@ -53,7 +63,8 @@ def test_values_are_those_of_select_or_not_complete(made: EveryType, has_base: b
         for table, types in made.tables.items():
             past = TableAt.open(path, plan, table, database="postgres", base=base, history=history)
             equal += _compared(past, types, copied(server, table))
-        assert equal > 2500
+        sys.stderr.write(f"{made.major}: {equal} values equal of {made.types} types\n")
+        assert equal > 2000
     finally:
         if backup is not None:
             backup.delete()
