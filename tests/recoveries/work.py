@@ -93,12 +93,21 @@ class Work:
     def _major(self) -> int:
         return self.sessions[0].connection.info.server_version // 10000
 
-    def crash(self) -> None:
-        """Kill the server and start it again; prepared transactions are there still."""
+    def crash(self) -> bool:
+        """Kill the server and start it again; prepared transactions are there still.
+
+        Return False if PostgreSQL itself cannot recover: it may fail to reset an unlogged table.
+        """
         self.server.kill()
         self._disconnect()
-        self.server.start()
+        try:
+            self.server.start()
+        except AssertionError as error:
+            if "could not create file" not in str(error):
+                raise
+            return False
         self._connect()
+        return True
 
     def close(self) -> None:
         """Commit every open and every prepared transaction."""

@@ -121,6 +121,26 @@ def test_a_transaction_that_began_before_is_in_the_exit_code(
         backup.delete()
 
 
+def test_a_transaction_is_seen_to_have_begun_before_the_wal_without_a_backup(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """Its record is the WAL's first one. A later transaction ended before."""
+    with server.connect() as session:
+        session.execute("BEGIN")
+        row = session.execute("SELECT txid_current()").fetchone()
+        assert row is not None
+        session.execute("CREATE TABLE t AS SELECT 1 AS a")
+        server.sql("SELECT txid_current()")
+        wal = later_wal(server, tmp_path / "wal")
+        session.execute("INSERT INTO t VALUES (2)")
+        session.execute("COMMIT")
+    server.sql("CREATE TABLE named (a int)", "INSERT INTO named VALUES (7)", "CHECKPOINT")
+    path = ("--path", copied(server, wal), "--database", "postgres")
+    code, out, said = history(capsys, "changes", *path)
+    assert f"missing: transaction {row[0]} (1 in all): it began before this WAL" in said
+    assert code == 1 and "named" in out
+
+
 def test_a_table_of_this_wal_is_named_by_its_file_if_the_catalogs_are_not_known(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:
