@@ -30,15 +30,17 @@ DEBIANS = 15
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare seed after seed, until the minutes are over."""
     asked = _arguments(arguments)
-    major = asked.postgres or (DEBIANS, 18)[asked.seed % 2]
     ends, total, seed = time.monotonic() + 60 * asked.minutes, Figures(), asked.seed
     with ExitStack() as stack:
-        if major != DEBIANS:
-            try:
+        major = asked.postgres or (DEBIANS, 18)[asked.seed % 2]
+        try:
+            if major != DEBIANS:
                 stack.enter_context(installation(binaries(major)))
-            except Unavailable as error:
-                _say(f"PostgreSQL {major}: {error}")
+        except Unavailable as error:
+            _say(f"PostgreSQL {major}: {error}")
+            if asked.postgres:
                 return 2
+            major = DEBIANS
         while seed == asked.seed or time.monotonic() < ends:
             try:
                 found = compared(seed, keeps=asked.keep)
