@@ -22,6 +22,7 @@ from tests.entry_maker import (
 )
 from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding
 from walkeeper_common.postgres.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.postgres.pgwire import SqlRefused, StandbyStatus
 from walkeeper_proposer.logical.change_stream import ChangeStream
@@ -134,7 +135,8 @@ class Made(Kept):
 class Client:
     """Takes everything; `sent` is what a consumer gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: ClientEncoding = UTF8) -> None:
+        self.encoding = encoding
         self.sent = bytearray()
         self.has_room = True
         self._whole_bytes = 0

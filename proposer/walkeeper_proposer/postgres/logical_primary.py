@@ -376,6 +376,7 @@ class LogicalPrimary(Primary):
             "options": self._options(),
             "publications": list(self._publications),
             "database": identity.database,
+            "encoding": identity.encoding,
             "server_version": identity.server_version,
         }
 

@@ -18,6 +18,7 @@ class LogSettings:
     options: dict[str, str]
     slots: dict[str, Lsn]
     tables: tuple[tuple[str, str], ...] = ()  # (schema, name), in a segment's first settings
+    encoding: str = ""  # of the database; the log itself is in UTF-8
 
     @classmethod
     def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
@@ -29,6 +30,7 @@ class LogSettings:
             return cls(
                 publications=tuple(document["publications"]),
                 database=document.get("database", ""),
+                encoding=document.get("encoding", ""),
                 options=document["options"],
                 slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
                 tables=known if tables is None else tuple((one[0], one[1]) for one in tables),

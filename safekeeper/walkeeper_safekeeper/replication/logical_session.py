@@ -60,7 +60,7 @@ class LogicalSession:
 
     async def perform(self, command: Command) -> None:
         """SqlRefused is the answer to what cannot be done."""
-        log, send = self._log, self._client.send
+        log, send = self._log, self._client.answer
         match command:
             case IdentifySystem():
                 settings = await self._logical.known_settings()

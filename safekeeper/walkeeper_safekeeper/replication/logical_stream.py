@@ -39,6 +39,7 @@ from walkeeper_safekeeper.replication.logical_log import (
     LogicalReader,
 )
 from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
+from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
 # What changes the messages themselves, and cannot be had of messages that are there already.
@@ -265,7 +266,8 @@ class LogicalStream(WalStream):
             data = self._describer.complete(frame.payload)
         elif not (frame.is_first and frame.is_last):
             data = self._parts.feed(frame.payload)
-        self._client.send(bytes(data))
+        encoding = self._client.encoding
+        self._client.send(bytes(data) if encoding.is_utf8 else transcoded_messages(data, encoding))
         self._is_silent = self._is_silent and not data
         self._sent_at_s = self._clock()
 
