@@ -46,7 +46,7 @@ def encoded(encoding: ClientEncoding, character: str) -> bytes | None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_characters_are_converted_as_the_server_does(server: PostgresServer, name: str) -> None:
-    """Of those that are refused a sample, with all that Python's codec would have converted."""
+    """A sample stands for the refused ones, with all that Python's codec converts."""
     encoding = client_encoding(name)
     known = {one: encoded(encoding, one) for one in CHARACTERS}
     text = "".join(one for one in CHARACTERS if known[one] is not None)

@@ -36,7 +36,7 @@ class ClientConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._received = MessageBuffer()
-        self.encoding: ClientEncoding = UTF8  # of texts, both ways
+        self.encoding: ClientEncoding = UTF8  # both ways
         writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         peer = writer.get_extra_info("peername")
         self.address: str = peer[0] if isinstance(peer, tuple) else ""

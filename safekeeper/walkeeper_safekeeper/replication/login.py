@@ -32,7 +32,7 @@ class Login:
     replication: bool
     logical: bool = False  # replication=database: SQL and logical replication
     entries: bool = False  # a logical log's bytes as they lie there, by position
-    encoding: str = "UTF8"  # of a consumer of changes: PostgreSQL's name of it
+    encoding: str = "UTF8"  # PostgreSQL's name of client_encoding
 
 
 def parse_login(
