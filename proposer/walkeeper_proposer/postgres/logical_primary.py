@@ -38,6 +38,7 @@ BATCH_BYTES_MAX = 128 << 10
 SPOOL_MEMORY_BYTES = 1 << 20  # for one transaction
 PLUGIN = "pgoutput"
 TABLES_S = 5.0  # at least, between two questions to the catalogs
+FAILED_S = 1.0  # after one that failed
 # Values are kept as text. It must not depend on settings of the server, the role or the database,
 # nor change with them in the middle of a log. The forms are those of a subscription, times in UTC.
 # Without a search_path names in values (regclass) have their schema. lc_monetary stays: readers
@@ -316,6 +317,8 @@ class LogicalPrimary(Primary):
                 if str(error) != told:
                     told = str(error)
                     logger.warning("cannot read which tables are published: %s", error)
+                self._tokens.clear()  # safekeepers repeat those that a client still waits for
+                await asyncio.sleep(FAILED_S)
                 continue
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:

@@ -116,12 +116,10 @@ class LogicalSession:
     async def _sql(self, sql: str) -> bytes:
         if not self._login.logical:
             return answers.sql(self._log, sql, replication=self._login.replication)
+        found = answer(sql, await self._logical.known_settings())
         if asks_for_tables(sql):
             token = f"{self._client} {self._pid} {self._now():.6f}"
-            settings = await self._logical.published_now(token)
-        else:
-            settings = await self._logical.known_settings()
-        found = answer(sql, settings)
+            found = answer(sql, await self._logical.published_now(token))
         if found is not None:
             return found
         if TABLE_SYNC.fullmatch(self._login.application_name):
