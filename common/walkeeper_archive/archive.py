@@ -125,9 +125,9 @@ class Archive:
     def fetch(self, name: str, to_path: str) -> bool:
         """Write the segment or history of that name, unpacked, as `to_path`, which it replaces.
 
-        Return False if the archive was seen and does not have it, or cannot have it, by its name.
-        Raise ArchiveError if that is unknown. A file whose upload is not finished is ArchiveDamaged
-        until it is.
+        Return False if the archive was seen and does not have it, or if it cannot have such a name.
+        Raise ArchiveError if it is unknown whether the file is there. Raise ArchiveDamaged while
+        its upload is not finished.
         """
         file = file_named(name)
         data = None if file is None else self.read(file)

@@ -72,7 +72,7 @@ class Contents:
 
 
 def contents_of(objects: Iterable[ArchivedObject], segment_bytes: int) -> Contents:
-    """Sort a listing; a file counts when both its receipt and an object of it are there."""
+    """Return the contents of a listing; a file counts if its receipt and an object are there."""
     contents = Contents(segment_bytes)
     stored: dict[WalFile, list[ArchivedObject]] = {}
     receipts: set[WalFile] = set()
@@ -174,7 +174,7 @@ def _missing_at_fork(
 
 
 def _begin_of(contents: Contents, timeline: int) -> Lsn | None:
-    """Return where its first segment starts, or its tail if it has no segment, or None."""
+    """Return where its first segment or tail starts, or None if it has neither."""
     part = contents.timelines.get(timeline)
     if part is None:
         return None

@@ -21,7 +21,7 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """[begin_lsn, end_lsn) of a timeline; it is empty if no file follows `from_segment`."""
+    """[begin_lsn, end_lsn) of a timeline; it is empty if no WAL is shown from `from_segment` on."""
 
     begin_lsn: Lsn
     end_lsn: Lsn

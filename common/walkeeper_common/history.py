@@ -36,7 +36,7 @@ class Corrupt(Exception):
 
 
 class Ballot(NamedTuple):
-    """The seed's NodeId, unique to one run of a proposer. The term is compared first."""
+    """The seed's NodeId: unique to one run of a proposer, and compared by term, then proposer."""
 
     term: int
     proposer_id: bytes

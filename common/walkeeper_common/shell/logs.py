@@ -113,7 +113,7 @@ class BackgroundOutput(logging.Handler):
             self._append(STDOUT, line)
 
     def flush(self) -> None:
-        """Wait until all is written, at most FLUSH_S; stderr is closed to later lines otherwise."""
+        """Wait FLUSH_S at most until all is written; else give up, and lead stderr to /dev/null."""
         with self._changed:
             is_written = self._changed.wait_for(
                 lambda: self._is_given_up or not (self._lines or self._is_writing), FLUSH_S

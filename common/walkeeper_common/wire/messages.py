@@ -54,7 +54,10 @@ OF_NO_MEMBER = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG, RejectCode.NOT_A_M
 
 @dataclass(frozen=True, slots=True)
 class ProposerGreeting:
-    """The first message. A zero `log_uuid` is not known yet; `system_id` 0 is settle's."""
+    """The first message. `log_uuid` is zero if not known yet, `system_id` if there is no primary.
+
+    `settle` has no primary.
+    """
 
     TAG: ClassVar[int] = ord("g")
     protocol_version: int
@@ -106,10 +109,9 @@ class ProposerGreeting:
 class AcceptorGreeting:
     """The sender's identity, and how far its log goes.
 
-    `live` is the elected proposer from which it received a heartbeat within the last 3.
-
-    All of it is advice. Votes repeat flush_lsn and record_lsn, because an older proposer may append
-    after a greeting (Neon #294).
+    `live` is the elected proposer whose last message is less than 3 heartbeats old. All of it is
+    advice. Votes repeat flush_lsn and record_lsn, because an older proposer may append after a
+    greeting (Neon #294).
     """
 
     TAG: ClassVar[int] = ord("G")
