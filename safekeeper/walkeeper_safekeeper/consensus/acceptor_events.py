@@ -214,4 +214,4 @@ class Waiting:
 
     connection: int
     message: ProposerGreeting | VoteRequest | ProposerElected | MembersQuery
-    flush_lsn: Lsn  # what a greeting or a query answers for: as of when it came
+    flush_lsn: Lsn  # a greeting or a query is answered for the log's end at its arrival
