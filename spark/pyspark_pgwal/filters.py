@@ -2,8 +2,8 @@
 
     take_filter(filter, table, wanted) -> (wanted, whether Spark need not look at it again)
 
-Contract: a filter excludes only what cannot hold a row that passes it. Spark need not look again
-only if the reader returns exactly the rows that pass.
+Contract: a filter excludes only what cannot hold a row that passes it. `take_filter` says that
+Spark need not look again only if the reader returns exactly the rows that pass.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _STARTS = ("start_lsn", "checkpoint_lsn")
 _TIMES = {"xacts": "time", "checkpoints": "checkpoint_time"}
 _SETS = {"timeline": "timelines", "resource_manager": "resource_managers", "xid": "xids",
          "relfilenode": "relfilenodes"}  # fmt: skip
-# Tables of sums have a row a segment, which starts with its first record. A range of LSNs would cut
-# off records, and with them a part of the sums.
+# A row of a table of sums starts with its segment's first record. A range of LSNs would cut off
+# records, and with them a part of the sums.
 _ONE_ROW_A_RECORD = ("records", "blocks", "xacts", "checkpoints", "locks", "messages")
 _CHOOSES_ROWS = ("records", "blocks")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,11 +2,11 @@
 
     Following(pager, addresses, cluster, …).run(stop)      until stop is set
 
-START_REPLICATION PHYSICAL from the files' end, like a standby. A safekeeper sends nothing beyond
-its commit_lsn, so received WAL is never taken back. The pager leaves a safekeeper for the next one
-if it is lost, falls silent, lags behind another one or no longer has the WAL. At the end of a
-timeline, the stream goes on on the next one. WAL that no safekeeper keeps any more comes from the
-archive, if one is named.
+It uses START_REPLICATION PHYSICAL from the end of the files, like a standby. A safekeeper sends no
+WAL beyond its commit_lsn, so received WAL is never taken back. The pager leaves a safekeeper for
+the next one if it is lost, falls silent, lags behind another one or no longer has the WAL. At the
+end of a timeline, the stream goes on on the next one. WAL that no safekeeper keeps any more comes
+from the archive, if one is named.
 """
 
 from __future__ import annotations

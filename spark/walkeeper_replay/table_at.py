@@ -117,7 +117,7 @@ class TableAt:
 
     @property
     def coverage_column(self) -> str:
-        """Return `coverage`, behind as many `_` as no column of the table has. Spark folds case."""
+        """Return `coverage` with enough `_` in front to be no column's name. Spark folds case."""
         taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
         while name in taken:
             name = "_" + name

@@ -35,8 +35,7 @@ _ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_l
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A slot. It comes back from a restart with `durable_lsn`, which is None while none is
-    reserved."""
+    """A slot. A restart sets it to `durable_lsn`, which is None if no position is reserved."""
 
     serial: int  # tells a slot from an earlier one of the same name
     name: str
@@ -134,7 +133,7 @@ class Slots:
         return self._slots[name]
 
     def release(self, name: str, *, pid: int) -> None:
-        """Free the slot of a connection that stops to stream; a temporary slot stays its own."""
+        """Free the slot of a connection that stops streaming; a temporary slot stays its own."""
         slot = self._slots.get(name)
         if slot is not None and slot.active_pid == pid and not slot.temporary:
             self._slots[name] = replace(slot, active_pid=None)

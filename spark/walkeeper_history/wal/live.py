@@ -237,7 +237,7 @@ class LiveFiles:
         return SafekeeperLink.open(address, self._cluster)
 
     def _asked(self, address: str, ask: Callable[[SafekeeperLink], Answer]) -> Answer:
-        """Ask by this thread's connection; make one that was lost while idle again once."""
+        """Ask by this thread's connection. Reopen a lost idle connection once."""
         links: dict[str, SafekeeperLink] = vars(self._own).setdefault("links", {})
         try:
             if address in links and links[address].is_open:
