@@ -13,11 +13,13 @@ from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     Dsn,
     Duration,
+    SlotName,
     Timeout,
     cluster_option,
     config_option,
     option,
     safekeepers_option,
+    slot_of,
 )
 from walkeeper_common.addresses import Address
 
@@ -53,6 +55,12 @@ NO_STANDBY = (
     help="Then wait until this standby has replayed the whole log, and compare its WAL with the "
     "log, so that you may promote it. As a superuser: it reads pg_control and pg_wal over SQL.",
 )
+@option(
+    "--slot",
+    type=SlotName(),
+    help="The replication slot of the proposer that the promoted standby gets.  "
+    "[default: walkeeper[_CLUSTER]]",
+)
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
 def command(
@@ -62,6 +70,7 @@ def command(
     seal: bool,
     linger: float,
     replayed_by: str | None,
+    slot: str | None,
     timeout: float,
 ) -> None:
     """Fence older proposers, bring the safekeepers to the log's end, and print its LSN.
@@ -91,7 +100,8 @@ def command(
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     replayed_lsn = None
     if replayed_by is not None:
-        replayed_lsn = _wait_replayed(replayed_by, safekeepers, cluster, end, timeout)
+        name = slot_of(slot, cluster)
+        replayed_lsn = _wait_replayed(replayed_by, safekeepers, cluster, end, name, timeout)
     if as_json:
         click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
     else:
@@ -99,15 +109,21 @@ def command(
 
 
 def _wait_replayed(
-    dsn: str, safekeepers: tuple[Address, ...], cluster: str, end: Settled, timeout_s: float
+    dsn: str,
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    end: Settled,
+    slot: str,
+    timeout_s: float,
 ) -> Lsn:
     """Return how far it has replayed. Refused if that is not all, or not the log's (R23)."""
-    from walkeeper_cli.cluster.replaying import wait_replayed
+    from walkeeper_cli.cluster.replaying import retain_what_tells, wait_replayed
     from walkeeper_cli.standby_check.checking import Where
     from walkeeper_cli.standby_check.vouching import refuse_another_branch, vouch
 
     say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
     refuse_another_branch(dsn, where)
+    retain_what_tells(dsn, slot, say=say)
     replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
     replayed_lsn = asyncio.run(replaying)
     vouch(dsn, where, timeout_s=timeout_s, say=say)
