@@ -17,6 +17,7 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
+from walkeeper_common.timelines import served_file
 from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Buffer, Feedback
@@ -332,7 +333,7 @@ class HostedLog:
         """
         if self.logical is not None:
             return self.commit_lsn
-        return self.driver.whole_lsn
+        return min(self.driver.whole_lsn, self.commit_lsn)  # a fork may hold it back
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
@@ -384,5 +385,7 @@ class HostedLog:
         return True
 
     def timeline_history(self, timeline: int) -> bytes | None:
-        """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
-        return self.folder.timeline_files.get(timeline)
+        """Return the file of a timeline that is committed here, verbatim, or that of a number which
+        a promotion passed over; None for others, and for timeline 1."""
+        first = self.driver.acceptor.timelines.first
+        return served_file(self.folder.timeline_files, timeline, first)
