@@ -98,14 +98,15 @@ def command(
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
-    replayed_lsn = None
+    replayed_lsn, number = None, None
     if replayed_by is not None:
         name = slot_of(slot, cluster)
-        replayed_lsn = _wait_replayed(replayed_by, safekeepers, cluster, end, name, timeout)
+        prepared = _wait_replayed(replayed_by, safekeepers, cluster, end, name, timeout)
+        replayed_lsn, number = prepared
     if as_json:
-        click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
+        click.echo(json.dumps(_document(cluster, end, replayed_lsn, number)))
     else:
-        _tell(cluster, end, replayed_lsn)
+        _tell(cluster, end, replayed_lsn, number)
 
 
 def _wait_replayed(
@@ -115,8 +116,11 @@ def _wait_replayed(
     end: Settled,
     slot: str,
     timeout_s: float,
-) -> Lsn:
-    """Return how far it has replayed. Refused if that is not all, or not the log's (R23)."""
+) -> tuple[Lsn, int | None]:
+    """Return how far it has replayed, and the timeline that its promotion takes.
+
+    Raise Refused if that is not all, or not the log's (R23)."""
+    from walkeeper_cli.cluster.promotion_number import prepare_number
     from walkeeper_cli.cluster.replaying import retain_what_tells, wait_replayed
     from walkeeper_cli.standby_check.checking import Where
     from walkeeper_cli.standby_check.vouching import refuse_another_branch, vouch
@@ -127,7 +131,8 @@ def _wait_replayed(
     replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
     replayed_lsn = asyncio.run(replaying)
     vouch(dsn, where, timeout_s=timeout_s, say=say)
-    return replayed_lsn
+    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
+    return replayed_lsn, number
 
 
 def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
@@ -136,7 +141,9 @@ def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
     return [(member_id(name), lsn) for name, lsn in end.behind]
 
 
-def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str, object]:
+def _document(
+    cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None
+) -> dict[str, object]:
     return {
         "cluster": cluster,
         "lsn": str(end.consensus_lsn),
@@ -148,6 +155,7 @@ def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str,
         "ballot": str(end.ballot),
         "sealed": end.sealed,
         "replayed_lsn": None if replayed_lsn is None else str(replayed_lsn),
+        "reserved_timeline": number,
         "behind": [
             {"id": number, "flush_lsn": None if lsn is None else str(lsn)}
             for number, lsn in _behind(end)
@@ -155,7 +163,7 @@ def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str,
     }
 
 
-def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
+def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None) -> None:
     click.echo(
         f"settled: the log of cluster {cluster} ends at {end.consensus_lsn} on timeline "
         f"{end.timeline} (term {end.ballot.term}{', sealed' if end.sealed else ''})"
@@ -163,7 +171,7 @@ def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
     if replayed_lsn is not None:
         click.echo(
             f"the standby has replayed up to {replayed_lsn}, and its WAL is the log's: it may be "
-            "promoted"
+            "promoted" + ("" if number is None else f", to timeline {number}")
         )
     for number, lsn in _behind(end):
         what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"
