@@ -151,8 +151,8 @@ class Primary:
         self._slot_lsns.setdefault(slot, self.kept_lsn)
 
     def keep_as_standby(self, committed_lsn: Lsn) -> None:
-        """Have the retention slot of a standby that was promoted: it stands at the last telling
-        page that ends at or before `committed_lsn`."""
+        """Make the retention slot of a standby that was promoted, at the last telling page that
+        ends at or before `committed_lsn`."""
         first_lsn = self.maker.start_lsn
         end_lsn = min(committed_lsn, self.flush_lsn)
         page_lsn = Lsn(max(0, end_lsn - 1)).round_down(WAL_PAGE_BYTES)

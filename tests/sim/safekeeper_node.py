@@ -96,14 +96,12 @@ class SafekeeperNode:
     @property
     def durable_commit_lsn(self) -> Lsn:
         """Return the commit_lsn that it knows after a power failure, zero without a log."""
-        durable = self._durable()
-        return ZERO_LSN if durable is None else durable.commit_lsn
+        return ZERO_LSN if (durable := self._durable()) is None else durable.commit_lsn
 
     def _durable(self) -> Durable | None:
-        durable = self._folder().load_control() if self.driver is None else None
-        if durable is None and self.driver is not None:
-            durable = self.driver.acceptor.durable
-        return durable
+        return (
+            self._folder().load_control() if self.driver is None else self.driver.acceptor.durable
+        )
 
     def _folder(self) -> LogFolder:
         shelf = FaultyShelf(self.disks.orphans)
