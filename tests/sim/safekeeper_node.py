@@ -95,13 +95,12 @@ class SafekeeperNode:
 
     @property
     def durable_commit_lsn(self) -> Lsn:
-        """Return the commit_lsn that it knows after a power failure, zero without a log."""
+        """Return the commit_lsn that a power failure leaves."""
         return ZERO_LSN if (durable := self._durable()) is None else durable.commit_lsn
 
     def _durable(self) -> Durable | None:
-        return (
-            self._folder().load_control() if self.driver is None else self.driver.acceptor.durable
-        )
+        driver = self.driver
+        return self._folder().load_control() if driver is None else driver.acceptor.durable
 
     def _folder(self) -> LogFolder:
         shelf = FaultyShelf(self.disks.orphans)
