@@ -3,7 +3,7 @@
 #                 when nothing has changed
 # make test       the gate: every test but those of the soak, real PostgreSQL too; 12 minutes
 # make check      style, types, import rules
-# make soak       what searches, with fresh seeds: MINUTES=60 (python -m tests.soak --help)
+# make soak       what searches, with fresh seeds: MINUTES=60 (python -m tests.proof.soak --help)
 # make lock       the newest versions of all libraries, into constraints.txt
 # make newest     the tests with the newest libraries, whatever constraints.txt says
 # make oldest     the tests with the oldest libraries that pyproject.toml admits
@@ -11,7 +11,7 @@
 # make mutants    every rule taken out of the source once: who notices, after how much
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
-#                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.chaos --help)
+#                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.proof.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make docs       the site, in build/site
@@ -133,7 +133,7 @@ oldest:
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy common proposer safekeeper spark cli tests
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
@@ -142,23 +142,23 @@ docs: install
 	@echo "build/site/index.html"
 
 soak: install system-packages $(AZURITE) $(VENV)/.fuzz
-	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+	$(BIN)/python -m tests.proof.soak --minutes $(MINUTES)
 
 prove: install
-	$(BIN)/python -m tests.explore --all --jobs 2
+	$(BIN)/python -m tests.proof.explore --all --jobs 2
 
 mutants: install
-	$(BIN)/python -m tests.mutants --jobs 2
+	$(BIN)/python -m tests.proof.mutants --jobs 2
 
 $(VENV)/.fuzz: $(STAMP)
 	$(BIN)/python -m $(INSTALL) $(PINS) $(if $(LOCK),--no-build-isolation) -e '.[fuzz]'
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
-	$(BIN)/python -m tests.fuzz $(FUZZ)
+	$(BIN)/python -m tests.proof.fuzz $(FUZZ)
 
 chaos: install system-packages
-	$(BIN)/python -m tests.chaos $(CHAOS)
+	$(BIN)/python -m tests.proof.chaos $(CHAOS)
 
 patroni: install
 	$(BIN)/python -m tests.patroni

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -28,7 +29,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 TOOLS = ("build==1.6.1", "setuptools==84.2.1")
-PACKAGE_FOLDERS = ("common/", "proposer/", "safekeeper/", "spark/", "cli/")
+PACKAGE_FOLDERS = tuple(
+    f"{folder}/"
+    for folder in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "packages"
+    ]["find"]["where"]
+)
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 DEMO_SECONDS = 10
 

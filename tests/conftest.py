@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.seeds import is_fixed, order_seed, seed_of_run
+from tests.support.seeds import is_fixed, order_seed, seed_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def _fix_hypothesis() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, behind pytest-randomly, whose order all workers share."""
-    from tests.scheduling import in_order
+    from tests.support.scheduling import in_order
 
     files = [item.nodeid.partition("::")[0] for item in items]
     place = in_order(files)
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Plan which worker runs which file."""
-    from tests.scheduling import PlannedScheduling
+    from tests.support.scheduling import PlannedScheduling
 
     return PlannedScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -1,7 +1,7 @@
-"""The operator's command line.
+"""The operator's command line: options and commands above what other packages do.
 
-restore_guard, program        the start of every `walkeeper`, and the commands by name
+program                       the start of every `walkeeper`, and the commands by name
 options, configuration_file   the types of option values, and the sources of these values
 commands/                     one thin click function a command, imported when it is named
-archive/ … snapshot/          the work of the commands, without click: a folder for each family
+archive/, history/, snapshot/ the parts of three commands that only a command line needs
 """

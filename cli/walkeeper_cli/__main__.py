@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from walkeeper_cli import restore_guard
+from walkeeper_cli import start
 
 if __name__ == "__main__":
-    restore_guard.main()
+    start.main()

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import click
 
-from walkeeper_cli.audience import give_up, prepare_stdout
 from walkeeper_cli.environment import warn_of_misspelt
 from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.shell.command_output import give_up, prepare_stdout
 from walkeeper_common.shell.version import program_version
 
 # In the order in which users meet them. Each is a module of walkeeper_cli.commands.
@@ -219,7 +219,7 @@ class _Termination:
 
 
 def main() -> None:
-    """Run any command but `restore`, which its guard starts (restore_guard.py)."""
+    """Run any command but `restore`, which runs behind its guard (start.py)."""
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
     termination = _Termination()

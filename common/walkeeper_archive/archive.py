@@ -40,7 +40,7 @@ from walkeeper_archive.layout import (
     parse_system_id,
 )
 from walkeeper_archive.object_store import ObjectStore
-from walkeeper_archive.opening import open_store
+from walkeeper_archive.open_store import open_store
 from walkeeper_archive.packing import Buffer, pack, unpack
 from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
 from walkeeper_common.errors import Refused

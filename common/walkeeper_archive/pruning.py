@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from walkeeper_archive.contents import Contents
+from walkeeper_archive.archive_contents import Contents
 from walkeeper_archive.layout import ArchivedObject, Kind
 from walkeeper_common.lsn import Lsn
 

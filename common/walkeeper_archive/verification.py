@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.contents import Contents, contents_of, gaps, parse_history
+from walkeeper_archive.archive_contents import Contents, contents_of, gaps, parse_history
 from walkeeper_archive.errors import ArchiveDamaged, ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind, Packing, WalFile, history_file
 from walkeeper_archive.packing import Buffer

@@ -15,17 +15,17 @@ from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
+from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.campaign import Campaign
-from walkeeper_proposer.consensus.gate import Waivers
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Event, Outcome, Received, Stop, Tick
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical.logical_check import LogicalEnd
-from walkeeper_proposer.postgres.following import wait_promoted
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.promotion_wait import wait_promoted
 from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 
-from walkeeper_archive.opening import open_store
+from walkeeper_archive.open_store import open_store
 from walkeeper_common.addresses import is_loopback, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT

@@ -50,7 +50,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.steady import Answer, Steady, steady_state
-from walkeeper_safekeeper.storage.tail import Tail
+from walkeeper_safekeeper.storage.open_tail import Tail
 from walkeeper_safekeeper.storage.wal_store import SegmentNotAllocated, WalStore
 from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_records
 

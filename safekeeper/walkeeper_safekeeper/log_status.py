@@ -8,7 +8,7 @@ from __future__ import annotations
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.member_change import replaced_text
-from walkeeper_safekeeper.consensus.answers import LEASE_TICKS
+from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
 
 

@@ -19,13 +19,18 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark_pgwal.filters import take_filter
 from pyspark_pgwal.options import PgWalOptions
 from walkeeper_common.lsn import LSN_MAX
-from walkeeper_history.rows.wanted import on_timelines
+from walkeeper_history.rows.row_filters import on_timelines
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import problem_rows
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, Problem
-from walkeeper_history.wal.reading import Reading
-from walkeeper_history.wal.sweep import in_one_chain, raise_fatal, read_each, summaries_before
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.threaded_reading import (
+    in_one_chain,
+    raise_fatal,
+    read_each,
+    summaries_before,
+)
 
 # A task costs 50 ms, so on one machine each CPU gets one. In partitions above the maximum, the
 # others would wait too long for the last one.

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.rows.row_filters import Wanted
 
 _STARTS = ("start_lsn", "checkpoint_lsn")
 _TIMES = {"xacts": "time", "checkpoints": "checkpoint_time"}

@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import Any
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import RelationNames, load_names
-from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.time_text import parse_time
 from walkeeper_history.times import CommitTimes
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, make_plan
-from walkeeper_history.wal.sweep import SweepOptions
-from walkeeper_history.wal.wal_files import WalFiles
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.sources.threaded_reading import SweepOptions
+from walkeeper_wal.sources.wal_files import WalFiles
 
 OPTIONS = (
     "path", "table", "columns", "payload", "startLsn", "endLsn", "startTime", "endTime",

@@ -4,7 +4,7 @@
                           log, up to where it is committed (required)
     table                 records (default), blocks, stats, xacts, checkpoints, locks, relations,
                           messages, segments, problems; with options of their own table_at,
-                          changes and row_history (pyspark_pgwal.past)
+                          changes and row_history (pyspark_pgwal.replayed_tables)
     columns               names, separated by commas; Spark cannot tell a Python source which
                           columns a query needs, so leaving them out here is what saves time
     payload               true: with main_data, block_data and block_fpi_data
@@ -33,10 +33,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_pgwal.options import PgWalOptions
-from walkeeper_history.errors import HistoryError
+from walkeeper_wal.errors import HistoryError
 
-PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.past
-LOGGED_TABLES = ("changes", "row_history")  # a logical log has these, too (pyspark_pgwal.logged)
+PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.replayed_tables
+LOGGED_TABLES = (
+    "changes",
+    "row_history",
+)  # a logical log has these, too (pyspark_pgwal.logical_tables)
 
 
 class PgWalSource(DataSource):
@@ -58,7 +61,7 @@ class PgWalSource(DataSource):
         return from_arrow_schema(arrow, prefer_timestamp_ntz=False)
 
     def _needs_replay(self) -> bool:
-        """Return whether the table is one of pyspark_pgwal.past."""
+        """Return whether the table is one of pyspark_pgwal.replayed_tables."""
         table = self.options.get("table")
         return table in PAST_TABLES or (table == "problems" and "of" in self.options)
 
@@ -71,7 +74,7 @@ class PgWalSource(DataSource):
             from walkeeper_replay.changes import SCHEMA
 
             return from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)
-        from pyspark_pgwal.past import past_schema
+        from pyspark_pgwal.replayed_tables import past_schema
 
         arrow, self._past = past_schema(self.options)
         return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
@@ -81,17 +84,17 @@ class PgWalSource(DataSource):
         (docs/logical.md)."""
         if self.options.get("table") not in LOGGED_TABLES or not self.options.get("path"):
             return False
-        from walkeeper_history.wal.entry_files import is_entry_log
+        from walkeeper_wal.sources.entry_files import is_entry_log
 
         return is_entry_log(self.options["path"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._is_logged():
-            from pyspark_pgwal.logged import LoggedOptions, LoggedReader
+            from pyspark_pgwal.logical_tables import LoggedOptions, LoggedReader
 
             return LoggedReader(LoggedOptions.parse(self.options))
         if self._needs_replay():
-            from pyspark_pgwal.past import past_reader
+            from pyspark_pgwal.replayed_tables import past_reader
 
             return past_reader(self.options, self._past)
         from pyspark_pgwal.batch import PgWalReader, PushdownReader
@@ -101,7 +104,7 @@ class PgWalSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if self._is_logged():
-            from pyspark_pgwal.logged import LoggedOptions, LoggedStreamReader
+            from pyspark_pgwal.logical_tables import LoggedOptions, LoggedStreamReader
 
             return LoggedStreamReader(LoggedOptions.parse(self.options))
         if self._needs_replay():

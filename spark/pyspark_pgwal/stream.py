@@ -26,12 +26,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_pgwal.batch import partitions_of, read_partition
 from pyspark_pgwal.options import PgWalOptions, refuse_other_system
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import log_end
-from walkeeper_history.wal.live import LiveFiles
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan
-from walkeeper_history.wal.spill import is_followed
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.live import LiveFiles
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.spill import is_followed
 
 Offset = dict[str, Any]
 

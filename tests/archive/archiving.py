@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
+from tests.support.cluster import Cluster, Daemon, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_archive.archive import Archive, archives_at, open_archive
 from walkeeper_archive.layout import Kind
-from walkeeper_archive.opening import open_store
+from walkeeper_archive.open_store import open_store
 from walkeeper_common.lsn import Lsn
 
 FAST_TAIL = ("--archive-tail-interval", "1s")

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 
-from tests.archive.s3_server import s3_server
+from tests.support.s3_server import s3_server
 
 
 def main() -> int:

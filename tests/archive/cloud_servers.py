@@ -27,9 +27,9 @@ from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from tests.archive.s3_server import BUCKET, Environ, make_bucket, serving
-from tests.waiting import LIMIT_S, wait_until
-from walkeeper_cli.local.ports import free_port
+from tests.support.s3_server import BUCKET, Environ, make_bucket, serving
+from tests.support.waiting import LIMIT_S, wait_until
+from walkeeper_lab.local.ports import free_port
 
 AZURITE = Path(sys.prefix) / "servers" / "node_modules" / ".bin" / "azurite-blob"
 ACCOUNT = "devstoreaccount1"  # azurite's own, known to everybody

@@ -5,10 +5,10 @@ What takes 10 s before another safekeeper takes over takes 2 s; nothing else dif
 
 from __future__ import annotations
 
-from walkeeper_cli.restore_guard import main
+from walkeeper_cli.start import main
 from walkeeper_safekeeper import hosted_log
 from walkeeper_safekeeper.archiving import offload
-from walkeeper_safekeeper.consensus import marks
+from walkeeper_safekeeper.consensus import persisted_marks as marks
 
 if __name__ == "__main__":
     offload.TICK_S /= 5

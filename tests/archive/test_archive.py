@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.archive.s3_server import S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
 from walkeeper_archive.archive import Archive, ArchivePlace, Put, archives_at, open_archive
 from walkeeper_archive.errors import (
     ArchiveConflict,
@@ -28,7 +28,7 @@ from walkeeper_archive.layout import (
     partial_file,
     segment_file,
 )
-from walkeeper_archive.opening import open_store
+from walkeeper_archive.open_store import open_store
 from walkeeper_archive.receipt import Receipt, parse_receipt
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -314,7 +314,7 @@ def test_a_store_that_cuts_its_answers_gets_no_receipt_until_it_does_not(server:
 
 
 def test_every_file_of_the_archive_is_read_by_wal_history(archive: Archive) -> None:
-    from walkeeper_history.wal.archive_names import archived_file
+    from walkeeper_wal.sources.archive_names import archived_file
 
     archive.put(SEGMENT, WAL, Packing.ZSTD)
     archive.put(partial_file(1, Lsn(4 * MB + 7), MB), WAL[:7])

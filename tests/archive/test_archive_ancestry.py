@@ -8,12 +8,9 @@ from random import Random
 import pytest
 
 from tests.common.test_pure_ancestry import Branch
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import history_file, partial_file, segment_file
-from walkeeper_cli.restore import verdict as restoring
-from walkeeper_cli.standby_check.archive_reader import ArchiveReader
-from walkeeper_cli.standby_check.checking import judge
 from walkeeper_common.ancestry import (
     AnotherBranch,
     Log,
@@ -24,6 +21,9 @@ from walkeeper_common.ancestry import (
     compare,
 )
 from walkeeper_common.lsn import Lsn
+from walkeeper_restore import verdict as restoring
+from walkeeper_restore.standby_check.archive_reader import ArchiveReader
+from walkeeper_restore.standby_check.checking import judge
 
 MB = 1 << 20
 

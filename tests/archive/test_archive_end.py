@@ -8,9 +8,9 @@ import pytest
 
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import WalFile, history_file, partial_file, segment_file
-from walkeeper_cli.restore.archive_source import ArchiveAlone, ArchivedWal
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import ZERO_LSN, Lsn, segment_name
+from walkeeper_restore.archive_source import ArchiveAlone, ArchivedWal
 
 MB = 1 << 20
 SYSTEM_ID = 7000000000000000001
@@ -112,7 +112,7 @@ def test_what_is_in_pg_wal_is_not_missed_and_a_standby_is_told_to_stream_it(
     (server / "pg_wal" / segment(1, 4)).unlink()
     (server / "recovery.signal").rename(server / "standby.signal")
     conninfo = {"primary_conninfo": "host=upstream"}
-    where = "walkeeper_cli.restore.restored_server.setting"
+    where = "walkeeper_restore.restored_server.setting"
     monkeypatch.setattr(where, lambda name: conninfo.get(name, ""))
     assert restored(archive, segment(1, 4)) == "absent"
 

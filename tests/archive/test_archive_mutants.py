@@ -1,6 +1,7 @@
 """What an archive changes in the driver, taken out: the simulator with an archive must notice.
 
-As tests/mutants, on seeds with an archive: `python -m tests.sim --archive --seed N` in the copy.
+As tests/proof/mutants, on seeds with an archive: the copy runs
+`python -m tests.proof.sim --archive --seed N`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.attack import planted, run_in
-from tests.mutants.mutant import CONTROL, Edit, Mutant
-from tests.sim.search import PASSED, STUCK, VIOLATED
+from tests.proof.mutants.attack import planted, run_in
+from tests.proof.mutants.mutant import CONTROL, Edit, Mutant
+from tests.proof.sim.search import PASSED, STUCK, VIOLATED
 
 BEYOND = Mutant(
     "retention-beyond-the-archive",
@@ -42,7 +43,7 @@ SEEDS_MAX = 40
 
 
 def exit_code(tree: Path, seed: int) -> int:
-    done = run_in(tree, "-m", "tests.sim", "--archive", "--seed", str(seed), seconds=60)
+    done = run_in(tree, "-m", "tests.proof.sim", "--archive", "--seed", str(seed), seconds=60)
     return done.returncode
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from walkeeper_cli.archive.needs import needs
-from walkeeper_cli.cluster.archive_status import (
+from walkeeper_admin.archive_status import (
     archive_line,
     archive_troubles,
     needed_for_the_archive,
 )
-from walkeeper_cli.cluster.status import DEGRADED, OK, table, verdict
+from walkeeper_admin.status import DEGRADED, OK, table, verdict
+from walkeeper_cli.archive.wal_needs import needs
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

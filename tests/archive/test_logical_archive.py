@@ -11,12 +11,12 @@ from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import Packing, partial_file, segment_file
 from walkeeper_archive.log_kind import holds_entries
-from walkeeper_cli.archive.keep import KeepFrom
+from walkeeper_cli.archive.keep_values import KeepFrom
 from walkeeper_cli.archive.ls import document, text
 from walkeeper_cli.archive.prune import plan
-from walkeeper_cli.restore.archive_source import ArchiveAlone, ArchivedWal
-from walkeeper_cli.restore.verdict import Misconfigured
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_restore.archive_source import ArchiveAlone, ArchivedWal
+from walkeeper_restore.verdict import Misconfigured
 
 SYSTEM_ID = 7000000000000000001
 WHOLE = "000000010000000000000001"

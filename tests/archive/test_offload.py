@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.faulty_disk import FaultyDisk
 from tests.safekeeper.test_wal_store import make_store
-from tests.waiting import LIMIT_S, until
-from tests.wal_maker import WalMaker
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import LIMIT_S, until
+from tests.support.wal_maker import WalMaker
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.layout import Kind, Packing, WalFile, history_file, partial_file

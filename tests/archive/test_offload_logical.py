@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving import FAST_TAIL, HurriedDaemon
-from tests.postgres_server import PostgresServer
 from tests.proposer.test_logical_check import START, made_log
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import create_slot, receive
-from tests.with_postgres.cluster import Daemon, lsn_of, walkeeper
+from tests.support.change_consumer import create_slot, receive
+from tests.support.cluster import Daemon, lsn_of, walkeeper
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, received_ids
 from walkeeper_archive.verification import _flaw_of_entries
 

@@ -17,11 +17,17 @@ from tests.archive.archiving import (
     archived_digests,
     digests,
 )
-from tests.postgres_server import PostgresServer, make_directory, own, program, run_as_server_user
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import lsn_of, walkeeper
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.recovery import recovered
+from tests.support.cluster import lsn_of, walkeeper
+from tests.support.journal import Journal
+from tests.support.postgres_server import (
+    PostgresServer,
+    make_directory,
+    own,
+    program,
+    run_as_server_user,
+)
+from tests.support.recovery import recovered
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.layout import Kind, segment_file
 from walkeeper_archive.verification import survey

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.archive.archiving import FAST_TAIL, ArchivingCluster, archived_digests, digests
-from tests.archive.s3_server import S3Server, s3_server
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.waiting import wait_until
 from tests.with_postgres.conftest import Figure, figure
-from tests.with_postgres.journal import Journal
 from walkeeper_archive.archive import Archive, open_archive
 from walkeeper_archive.verification import survey, verify
 from walkeeper_common.lsn import Lsn

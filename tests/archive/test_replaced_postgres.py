@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving import ArchivingCluster
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.journal import Journal
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

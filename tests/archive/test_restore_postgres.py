@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving import FAST_TAIL, ArchivingCluster
-from tests.postgres_server import PostgresServer, make_directory, own
-from tests.restore_installation import Installation, installed
-from tests.waiting import wait_until
-from tests.with_postgres.journal import Journal
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, make_directory, own
+from tests.support.restore_installation import Installation, installed
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_restore import NOT_IN_RECOVERY, Scene, fails
 
 pytestmark = pytest.mark.postgres

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving import FAST_TAIL, ArchivingCluster
-from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
-from tests.restore_installation import installed
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import lsn_of, walkeeper
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.standbys import fail_over, standby_of
+from tests.support.cluster import lsn_of, walkeeper
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.support.restore_installation import installed
+from tests.support.standbys import fail_over, standby_of
+from tests.support.waiting import wait_until
 from walkeeper_archive.archive import Archive
 from walkeeper_archive.layout import Kind
 from walkeeper_archive.verification import survey

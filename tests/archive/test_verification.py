@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from walkeeper_archive.archive import Archive, open_archive
-from walkeeper_archive.contents import parse_history
+from walkeeper_archive.archive_contents import parse_history
 from walkeeper_archive.layout import (
     ArchivedObject,
     Kind,
@@ -375,7 +375,7 @@ START TIMELINE: 1
 
 
 def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path) -> None:
-    from walkeeper_cli.archive.keep import parse_keep
+    from walkeeper_cli.archive.keep_values import parse_keep
 
     for name in ("label", "manifest", "tar"):
         (tmp_path / name).mkdir()
@@ -398,7 +398,7 @@ def test_the_start_of_a_base_backup_is_found_however_it_was_taken(tmp_path: Path
 def test_a_folder_without_a_base_backup_among_others_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from walkeeper_cli.archive.keep import parse_keep
+    from walkeeper_cli.archive.keep_values import parse_keep
 
     for name in ("monday", "half-copied"):
         (tmp_path / name).mkdir()

@@ -23,8 +23,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.installations import Unavailable
-from tests.postgres_server import (
+from tests.support.cluster import Cluster, Daemon
+from tests.support.installations import Unavailable
+from tests.support.journal import Journal
+from tests.support.postgres_server import (
     PostgresServer,
     binary_directory,
     make_directory,
@@ -32,11 +34,9 @@ from tests.postgres_server import (
     server_environment,
     server_user,
 )
-from tests.python_tools import tool_programs
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, Daemon
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.standbys import fail_over, standby_of
+from tests.support.python_tools import tool_programs
+from tests.support.standbys import fail_over, standby_of
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "barman.conf"
 BARMAN = ("barman-3.19.1", ["barman==3.19.1", "psycopg2-binary"])

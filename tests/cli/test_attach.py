@@ -16,15 +16,15 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from tests.postgres_server import (
+from tests.support.postgres_server import (
     PostgresServer,
     make_directory,
     program,
     server_environment,
     server_user,
 )
-from tests.waiting import LIMIT_S, wait_until
-from walkeeper_cli.primary import retention_slots
+from tests.support.waiting import LIMIT_S, wait_until
+from walkeeper_admin.primary import retention_slots
 from walkeeper_cli.program import run
 from walkeeper_common.errors import Refused
 
@@ -244,7 +244,7 @@ def test_attach_that_does_not_come_into_force_puts_the_old_setting_back(
         assert setting(server) == "FIRST 1 (walkeeper)"
         raise Refused("not within 1 s: the proposer went away")
 
-    monkeypatch.setattr("walkeeper_cli.primary.attach._wait_in_force", never)
+    monkeypatch.setattr("walkeeper_admin.primary.attach._wait_in_force", never)
     server.configure({"synchronous_standby_names": OLD_SETTING})
     server.reload()
     wait_until(lambda: setting(server) == OLD_SETTING)
@@ -340,7 +340,7 @@ def test_a_setting_on_the_command_line_is_refused(
 def test_a_broken_postgresql_conf_is_named_as_the_reason(
     server: PostgresServer, walkeeper: Walkeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walkeeper_cli.primary.settings.RELOAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("walkeeper_admin.primary.settings.RELOAD_TIMEOUT_S", 0.5)
     with proposer(server):
         assert walkeeper("attach", "--dsn", server.dsn()).code == 0
     with (server.data / "postgresql.conf").open("a") as file:

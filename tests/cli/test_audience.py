@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_attach import Walkeeper, auto_conf, proposer, server, walkeeper
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S
 
 __all__ = ["server", "walkeeper"]
 FULL = Path("/dev/full")
@@ -82,7 +82,7 @@ def test_attach_needs_nobody_who_reads_its_warnings(server: PostgresServer, kind
 WRITES_ROWS = """
 import sys
 from types import SimpleNamespace
-from walkeeper_cli.history import past as history_past
+from walkeeper_cli.history import replay_commands as history_past
 from walkeeper_cli.program import cli, main
 
 @cli.command("rows")
@@ -115,7 +115,7 @@ def test_an_answer_that_nobody_can_hear_is_a_failure(words: tuple[str, ...]) -> 
 
 
 def test_what_a_locale_lacks_is_shown_as_an_escape_and_foreign_bytes_as_they_are() -> None:
-    say = "import os; from walkeeper_cli.audience import prepare_stdout as p; p(); "
+    say = "import os; from walkeeper_common.shell.command_output import prepare_stdout as p; p(); "
     say += "print(os.fsdecode(b'D\\xf6rf'), '\\u2603')"
     shown = {"utf-8": b"D\xf6rf \xe2\x98\x83\n", "iso8859-1": b"D\\udcf6rf \\u2603\n"}
     for encoding, expected in shown.items():

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from walkeeper_cli.program import EXTRAS
 
 NEEDY = {

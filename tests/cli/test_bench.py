@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from walkeeper_cli.bench import disk
-from walkeeper_cli.bench.disk import Disk, disk_of, flushes, mount_above
-from walkeeper_cli.bench.pairs import Series, order_of
-from walkeeper_cli.bench.report import Report, check_outputs
 from walkeeper_common.errors import Refused
+from walkeeper_lab.bench import disk
+from walkeeper_lab.bench.disk import Disk, disk_of, flushes, mount_above
+from walkeeper_lab.bench.pairs import Series, order_of
+from walkeeper_lab.bench.report import Report, check_outputs
 
 SIDES = ("no replication", "pg_receivewal", "walkeeper")
 

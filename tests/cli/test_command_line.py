@@ -13,9 +13,9 @@ from typing import Any
 import click
 import pytest
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from walkeeper_archive.layout import Packing
-from walkeeper_archive.opening import open_store
+from walkeeper_archive.open_store import open_store
 from walkeeper_cli.options import Duration, HostPort, HostPorts, Size
 from walkeeper_cli.program import COMMANDS, cli, run
 from walkeeper_common.addresses import is_loopback, parse_address, shown_address

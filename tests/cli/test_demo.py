@@ -12,13 +12,13 @@ import asyncpg
 import pytest
 
 from tests.proposer.test_replication_connection import GREETING, POSTMASTER_DIED, served
-from tests.waiting import LIMIT_S, until
-from walkeeper_cli.demo.load import WRITERS, Load
-from walkeeper_cli.demo.show import STEPS, DemoSettings, run
-from walkeeper_cli.local import programs
-from walkeeper_cli.local.postgresql import PostgreSQL
-from walkeeper_cli.local.programs import find_programs
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused
+from walkeeper_lab.demo.demo_run import STEPS, DemoSettings, run
+from walkeeper_lab.demo.load import WRITERS, Load
+from walkeeper_lab.local import programs
+from walkeeper_lab.local.postgresql import PostgreSQL
+from walkeeper_lab.local.programs import find_programs
 
 
 def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:

@@ -14,8 +14,8 @@ from tests.cli.test_attach import (
     setting,
     walkeeper,
 )
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, wait_until
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, wait_until
 
 __all__ = ["server", "walkeeper"]
 pytestmark = pytest.mark.postgres

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from walkeeper_cli.local import ports
+from walkeeper_lab.local import ports
 
-DRAW = "from walkeeper_cli.local.ports import free_port; print(*(free_port() for _ in range(3)))"
+DRAW = "from walkeeper_lab.local.ports import free_port; print(*(free_port() for _ in range(3)))"
 
 
 @pytest.fixture

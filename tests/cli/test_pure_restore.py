@@ -11,9 +11,14 @@ from random import Random
 
 import pytest
 
-from walkeeper_cli.restore import patience, restored_server
-from walkeeper_cli.restore.restored_server import parse_postmaster_opts
-from walkeeper_cli.restore.verdict import (
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.lsn import Lsn, segment_name
+from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
+from walkeeper_common.wire.messages import AcceptorGreeting
+from walkeeper_restore import repeated_requests as patience
+from walkeeper_restore import restored_server
+from walkeeper_restore.restored_server import parse_postmaster_opts
+from walkeeper_restore.verdict import (
     Absent,
     Gone,
     Misconfigured,
@@ -23,10 +28,6 @@ from walkeeper_cli.restore.verdict import (
     Whole,
     judge_segment,
 )
-from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
-from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn
-from walkeeper_common.wire.messages import AcceptorGreeting
 
 MB = 1 << 20
 MEMBERS = tuple(f"{number}#{number:032x}" for number in (1, 2, 3))

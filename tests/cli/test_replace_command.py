@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.waiting import LIMIT_S
-from walkeeper_cli.cluster.replace import ReplaceSettings, replace
+from tests.support.waiting import LIMIT_S
+from walkeeper_admin.replace import ReplaceSettings, replace
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 

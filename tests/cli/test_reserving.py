@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenario_words import configuration_of
-from walkeeper_cli.cluster import reserving
-from walkeeper_cli.cluster.safekeeper_client import NoAnswer, Unreachable
-from walkeeper_cli.standby_check import placeholders
+from tests.support.scenario_words import configuration_of
+from walkeeper_admin import reserving
+from walkeeper_admin.safekeeper_client import NoAnswer, Unreachable
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import CorruptWal, Refused
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
+from walkeeper_restore.standby_check import placeholders
 from walkeeper_safekeeper.storage.reserved_timelines import (
     RESERVED_MAX,
     Reserved,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.restore_installation import Installation, installed
-from tests.waiting import LIMIT_S
-from walkeeper_cli.local.ports import free_port
-from walkeeper_cli.restore_guard import is_restore
+from tests.support.restore_installation import Installation, installed
+from tests.support.waiting import LIMIT_S
+from walkeeper_lab.local.ports import free_port
+from walkeeper_restore.guard import is_restore
 
 SEGMENT = "000000010000000000000003"
 NOBODY = f"127.0.0.1:{free_port()}"
@@ -79,11 +79,12 @@ def test_help_without_a_file_is_no_failure(installation: Installation, tmp_path:
     "module",
     [
         "walkeeper_cli",
-        "walkeeper_cli/restore_guard.py",
+        "walkeeper_cli/start.py",
+        "walkeeper_restore/guard.py",
         "walkeeper_cli/program.py",
-        "walkeeper_cli/restore/entry.py",
-        "walkeeper_cli/restore/spool.py",
-        "walkeeper_cli/restore/restoring.py",
+        "walkeeper_restore/entry.py",
+        "walkeeper_restore/spool.py",
+        "walkeeper_restore/restoring.py",
         "walkeeper_cli/commands/restore.py",
         "walkeeper_common",
         "walkeeper_common/wire/framing.py",

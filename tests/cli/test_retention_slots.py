@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.test_attach import Walkeeper, proposer, walkeeper
-from tests.postgres_server import PostgresServer
-from walkeeper_cli.primary import retention_slots
+from tests.support.postgres_server import PostgresServer
+from walkeeper_admin.primary import retention_slots
 
 pytestmark = pytest.mark.postgres
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from walkeeper_cli.program import run
-from walkeeper_cli.restore import patience
-from walkeeper_cli.standby_check import proof, restored_standby
-from walkeeper_cli.standby_check.checking import Checked, Where
 from walkeeper_common.ancestry import AnotherBranch, SameBranch, Unknown
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_restore import repeated_requests as patience
+from walkeeper_restore.standby_check import proof, restored_standby
+from walkeeper_restore.standby_check.checking import Checked, Where
 
 NOBODY = "127.0.0.1:1"
 WHERE = Where((("127.0.0.1", 1),), "main")

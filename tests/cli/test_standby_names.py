@@ -8,9 +8,9 @@ from itertools import combinations, product
 import pytest
 
 from tests.cli.test_attach import Walkeeper, proposer, server, walkeeper
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from walkeeper_cli.primary.standby_names import (
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+from walkeeper_admin.primary.standby_names import (
     exceeds_its_names,
     includes,
     listed_names,

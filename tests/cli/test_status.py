@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from walkeeper_cli.cluster import status
-from walkeeper_cli.cluster.safekeeper_client import Unreachable
-from walkeeper_cli.cluster.status import DEGRADED, NO_QUORUM, OK, gather, table, verdict
+from walkeeper_admin import status
+from walkeeper_admin.safekeeper_client import Unreachable
+from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, gather, table, verdict
 from walkeeper_common.addresses import Address
 from walkeeper_common.wire.requests import StatusResponse
 

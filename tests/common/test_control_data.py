@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_common.lsn import segment_name
 from walkeeper_common.postgres.control_data import (
     ControlData,

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import LIMIT_S, wait_until
-from walkeeper_cli.local.ports import free_port
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_common.shell.logs import LINES_MAX, REMEMBERED_MAX, REPEATS_MAX, Repetitions
+from walkeeper_lab.local.ports import free_port
 
 F_SETPIPE_SZ = 1031  # fcntl has it on Linux alone
 PIPE_BYTES = 4096

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.entry_maker import LogBytes
+from tests.support.entry_maker import LogBytes
 from walkeeper_common.entries import (
     FRAME_BYTES_MAX,
     EntryKind,

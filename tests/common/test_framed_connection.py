@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from tests.common.test_pure_framing import append_of
-from tests.waiting import until
+from tests.support.waiting import until
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell import framed_connection

@@ -17,13 +17,13 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from tests.quiet_clock import run_quietly
-from tests.waiting import LIMIT_S, until, wait_until
-from walkeeper_cli.local.ports import free_port
+from tests.support.quiet_clock import run_quietly
+from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
+from walkeeper_lab.local.ports import free_port
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.monitoring import endpoints
 

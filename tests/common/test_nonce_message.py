@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.wal_maker import PAGE, WalMaker, nonce_message
+from tests.support.wal_maker import PAGE, WalMaker, nonce_message
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.nonce_message import (
     NONCE_BYTES,

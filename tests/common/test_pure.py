@@ -52,7 +52,7 @@ from walkeeper_common.wire.requests import (
     StatusResponse,
 )
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
-from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.consensus.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.wal_maker import SYSTEM_ID, Made, WalMaker
+from tests.support.wal_maker import SYSTEM_ID, Made, WalMaker
 from walkeeper_common.ancestry import (
     AnotherBranch,
     Ask,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.quiet_clock import run_quietly
+from tests.support.quiet_clock import run_quietly
 
 LONG_S = 3600.0
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.wal_maker import PAGE, SWITCH, WalMaker, random_wal, up_to_page_end
+from tests.support.wal_maker import PAGE, SWITCH, WalMaker, random_wal, up_to_page_end
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.postgres.walformat import (
@@ -270,7 +270,7 @@ def test_an_unknown_page_magic_is_accepted_but_may_not_change() -> None:
 
 def test_a_switch_record_with_data_is_corruption_from_wherever_it_is_met() -> None:
     """PostgreSQL writes none; what goes on over pages could not be told from another record's end.
-    tests/fuzz/findings/wal: it was a torn record to one walk, and corruption to the other."""
+    tests/proof/fuzz/findings/wal: it was a torn record to one walk, and corruption to the other."""
     wal = WalMaker(Random(8), segment_bytes=16384)
     end = wal.record(100).end_lsn
     wal.record(20_000, SWITCH)

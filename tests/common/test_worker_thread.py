@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from tests.waiting import LIMIT_S, until
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import StorageError
 from walkeeper_common.pace import BRIEF_S
 from walkeeper_common.shell import worker_thread

@@ -22,12 +22,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.installations import binaries
-from tests.postgres_server import PostgresServer, installation
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.standbys import fail_over, standby_of
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.installations import binaries
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, installation
+from tests.support.standbys import fail_over, standby_of
+from tests.support.waiting import wait_until
 
 SILENCE_S = 3.0
 WAYS = ("dead", "frozen")

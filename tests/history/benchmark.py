@@ -26,13 +26,13 @@ from statistics import median
 
 from tests.history.reading_whole import stats_of_segment
 from tests.history.servers import segment_paths
-from tests.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.stats import Stats
 from walkeeper_history.tables import table
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.sweep import SweepOptions, sweep
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.threaded_reading import SweepOptions, sweep
 
 SETTINGS = {
     "wal_level": "logical",

@@ -6,11 +6,11 @@ import struct
 from pathlib import Path
 from random import Random
 
-from tests.wal_maker import WalMaker
+from tests.support.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_history.records.segment import Bytes
-from walkeeper_history.wal.plan import PlannedSegment
-from walkeeper_history.wal.wal_files import LocalFiles
+from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.sources.plan import PlannedSegment
+from walkeeper_wal.sources.wal_files import LocalFiles
 
 SEGMENT_BYTES = 65536  # too small for PostgreSQL: the reader does not mind, and tests are quick
 SYSTEM_ID = 7_000_000_000_000_000_001

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from walkeeper_history.rows.stats import Stats
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, Problem, make_plan
-from walkeeper_history.wal.reading import Reading
-from walkeeper_history.wal.sweep import SweepOptions, sweep
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.reading import Reading
+from walkeeper_wal.sources.threaded_reading import SweepOptions, sweep
 
 
 def stats_of_segment(reading: Reading) -> Stats:

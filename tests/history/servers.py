@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.history.workload import STEPS, Workload
-from tests.postgres_server import PostgresServer, own
-from tests.waiting import wait_until
+from tests.support.postgres_server import PostgresServer, own
+from tests.support.waiting import wait_until
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 
 MESSAGE_BYTES = 60_000  # several pages, so that there is a page boundary inside the record

@@ -14,19 +14,19 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from tests.archive.s3_server import BUCKET, s3_server
 from tests.history.reading_whole import stats_of_segment, whole_stats
-from tests.wal_maker import WalMaker
+from tests.support.s3_server import BUCKET, s3_server
+from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_common.lsn import Lsn, segment_name
-from walkeeper_history.errors import DamagedWal, HistoryError
 from walkeeper_history.rows.stats import Stats
-from walkeeper_history.wal.archive_names import archived_file
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.sweep import sweep
-from walkeeper_history.wal.timelines import Stretch, parse_history
-from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles
+from walkeeper_wal.errors import DamagedWal, HistoryError
+from walkeeper_wal.sources.archive_names import archived_file
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.threaded_reading import sweep
+from walkeeper_wal.sources.timelines import Stretch, parse_history
+from walkeeper_wal.sources.wal_files import LocalFiles, ObjectFiles
 
 MB = 1 << 20
 SHA = hashlib.sha1(b"x").hexdigest()
@@ -266,7 +266,7 @@ def test_a_range_takes_the_records_that_start_in_it(tmp_path: Path) -> None:
     maker = made_stream()
     lay(tmp_path, files_of(maker))
     files = LocalFiles(tmp_path)
-    from walkeeper_history.wal.reading import SegmentReader
+    from walkeeper_wal.sources.reading import SegmentReader
 
     begin, end = (maker.records[k].start_lsn for k in (50, -50))
     plan = make_plan(files, start_lsn=int(begin), end_lsn=int(end))

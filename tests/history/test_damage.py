@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.history.made_wal import SEGMENT_BYTES, MemoryFiles, planned, write_segments
 from tests.history.test_reading import body_wal
 from walkeeper_history.find import deeds_of_segment, findings
-from walkeeper_history.records.segment import Bytes
 from walkeeper_history.tables import TABLE_NAMES, column_names, table
-from walkeeper_history.wal.plan import PlannedSegment
-from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.sources.plan import PlannedSegment
+from walkeeper_wal.sources.reading import SegmentReader
 
 MANY = settings(max_examples=60)
 WHOLE = 3 * SEGMENT_BYTES

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, own
+from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, wait_until
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 

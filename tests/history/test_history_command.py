@@ -15,13 +15,13 @@ import pytest
 from pyspark_pgwal.options import PgWalOptions
 from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
-from tests.wal_maker import WalMaker
+from tests.support.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.time_text import parse_time
 from walkeeper_history.times import CommitTimes
-from walkeeper_history.wal.plan import PlannedSegment, make_plan
-from walkeeper_history.wal.reading import Reading, SegmentReader
-from walkeeper_history.wal.wal_files import LocalFiles
+from walkeeper_wal.sources.plan import PlannedSegment, make_plan
+from walkeeper_wal.sources.reading import Reading, SegmentReader
+from walkeeper_wal.sources.wal_files import LocalFiles
 
 XACT_COMMIT, XACT_PREPARE, TRANSACTION = 0x00, 0x10, 1
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from tests.fake_served_log import FakeCatalog, FakeLog, run_with_server
 from tests.history.test_archives import MB, files_of, filled, lay
-from tests.waiting import LIMIT_S, wait_until
-from tests.wal_maker import WalMaker
+from tests.support.fake_served_log import FakeCatalog, FakeLog, run_with_server
+from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.wal_maker import WalMaker
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.follow import Follower, log_end
 from walkeeper_history.tables import table
-from walkeeper_history.wal.live import LiveFiles
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import SegmentReader
-from walkeeper_history.wal.wal_files import WalFiles
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.live import LiveFiles
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import SegmentReader
+from walkeeper_wal.sources.wal_files import WalFiles
 
 
 def made(size: int = 5 * MB // 2, seed: int = 3) -> WalMaker:
@@ -227,7 +227,7 @@ def test_a_growing_log_is_followed_and_only_new_wal_is_fetched() -> None:
 def test_one_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
-    monkeypatch.setattr("walkeeper_history.wal.safekeeper_link.CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr("walkeeper_wal.sources.safekeeper_link.CONNECT_TIMEOUT_S", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent, safekeepers(served(made())) as running:
         url = running.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         files = LiveFiles(url)

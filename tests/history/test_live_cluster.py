@@ -16,9 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.history.servers import segment_paths
 from tests.history.waldump import stats_text
-from tests.postgres_server import PostgresServer, program
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer, program
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_cli.program import run
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]

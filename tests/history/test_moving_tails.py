@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.s3_server import BUCKET, s3_server
 from tests.history.reading_whole import stats_of_segment
 from tests.history.test_archives import MB, files_of, lay, made_stream, packed
-from tests.wal_maker import WalMaker
+from tests.support.s3_server import BUCKET, s3_server
+from tests.support.wal_maker import WalMaker
 from walkeeper_archive.cloud_store import CloudStore
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.stats import Stats
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, Problem, make_plan
-from walkeeper_history.wal.sweep import sweep
-from walkeeper_history.wal.wal_files import LocalFiles, WalFiles
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.threaded_reading import sweep
+from walkeeper_wal.sources.wal_files import LocalFiles, WalFiles
 
 
 def tail(maker: WalMaker, end: int, *, pack: bool = False) -> tuple[str, bytes]:

@@ -12,10 +12,10 @@ import pytest
 
 from pyspark_pgwal.batch import partitions_of, read_segments
 from pyspark_pgwal.options import PgWalOptions
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
+from walkeeper_wal.errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 CODE = """
 from walkeeper_cli.history.waiting import tell_who_waits
 from numba.core.caching import FunctionCache
-from walkeeper_history.records.numba_kept import kept
+from walkeeper_wal.records.numba_kept import kept
 
 if {homeless}:
     FunctionCache._impl_class._locator_classes = []  # what a user without a writable place has

@@ -23,14 +23,14 @@ from pyspark.sql.datasource import (
 from pyspark_pgwal.batch import PushdownReader, Segments, read_segments
 from pyspark_pgwal.options import PgWalOptions
 from tests.history.workload import STEPS, Workload
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
-from walkeeper_history.errors import HistoryError
-from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.rows.row_filters import Wanted
 from walkeeper_history.segment_index import passed_over
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import Reading
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import Reading
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 Row = dict[str, Any]

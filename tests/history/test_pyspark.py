@@ -21,14 +21,14 @@ from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.session import UNKNOWN_MODULE, _wheel_java
 from tests.history.test_archives import MB, files_of, lay
 from tests.history.test_history_command import commits
-from tests.waiting import LIMIT_S, wait_until
-from tests.wal_maker import WalMaker
+from tests.support.waiting import LIMIT_S, wait_until
+from tests.support.wal_maker import WalMaker
 from walkeeper_cli.program import run
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.tables import TABLE_NAMES, table
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import SegmentReader
 
 # py4j leaves sockets to the collector.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -17,8 +17,8 @@ from tests.history.made_wal import (
     random_body,
     write_segments,
 )
-from tests.wal_maker import WalMaker, random_wal, up_to_page_end
-from walkeeper_history.records.segment import (
+from tests.support.wal_maker import WalMaker, random_wal, up_to_page_end
+from walkeeper_wal.records.segment import (
     copy_payload,
     end_lsn_at,
     lsn_at,
@@ -27,10 +27,10 @@ from walkeeper_history.records.segment import (
     page_offset,
     payload_bytes,
 )
-from walkeeper_history.records.walk import BLOCKS_PER_RECORD_MAX, Buffers
-from walkeeper_history.wal.plan import PlannedSegment, Problem
-from walkeeper_history.wal.reading import Batch, SegmentReader
-from walkeeper_history.wal.wal_files import WalFiles
+from walkeeper_wal.records.walk import BLOCKS_PER_RECORD_MAX, Buffers
+from walkeeper_wal.sources.plan import PlannedSegment, Problem
+from walkeeper_wal.sources.reading import Batch, SegmentReader
+from walkeeper_wal.sources.wal_files import WalFiles
 
 ENGINES = ("numba", "numpy")
 MANY = settings(max_examples=40)

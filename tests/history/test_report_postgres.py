@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from tests.history.reading_whole import whole_stats
-from tests.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
 from walkeeper_cli.program import run
+from walkeeper_history.report.checkpoint_spacing import spacings
 from walkeeper_history.report.data import ReportData, gather
-from walkeeper_history.report.spacing import spacings
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.sweep import sweep
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.threaded_reading import sweep
 
 pytestmark = pytest.mark.postgres
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Column,
@@ -22,7 +22,7 @@ from walkeeper_common.postgres.pgwire import (
     ready_for_query,
     result,
 )
-from walkeeper_history.wal.safekeeper_link import SafekeeperLink, Unavailable
+from walkeeper_wal.sources.safekeeper_link import SafekeeperLink, Unavailable
 
 GREETING = authentication_ok() + parameter_status("server_version", "15.18") + ready_for_query()
 ENCRYPTION_REQUESTS = [(80877103).to_bytes(4, "big"), (80877104).to_bytes(4, "big")]

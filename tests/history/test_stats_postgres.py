@@ -11,10 +11,10 @@ from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.seeds import drawn_seed
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.seeds import drawn_seed
 from walkeeper_history.rows.stats import format_stats
-from walkeeper_history.wal.plan import Plan
+from walkeeper_wal.sources.plan import Plan
 
 pytestmark = pytest.mark.postgres
 

@@ -14,9 +14,9 @@ from tests.history.reading_whole import unexpected, whole_stats
 from tests.history.servers import make_wal
 from tests.history.waldump import one_timeline, stats_text
 from tests.history.workload import SETTINGS
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
-from tests.postgres_server import PostgresServer, installation, server_environment
-from tests.seeds import drawn_seed
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
+from tests.support.postgres_server import PostgresServer, installation, server_environment
+from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import format_stats
 

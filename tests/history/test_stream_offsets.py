@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark_pgwal.options import PgWalOptions
 from pyspark_pgwal.stream import Offset, PgWalStreamReader
 from tests.history.test_archives import MB, files_of, filled, lay
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
+from walkeeper_wal.errors import HistoryError
 
 OTHER = 7_000_000_000_000_000_002
 

@@ -12,14 +12,14 @@ import pytest
 
 from tests.history.servers import play
 from tests.history.workload import SETTINGS
-from tests.installations import binaries_or_skip
-from tests.postgres_server import PostgresServer, installation
-from tests.seeds import drawn_seed
+from tests.support.installations import binaries_or_skip
+from tests.support.postgres_server import PostgresServer, installation
+from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.tables import table
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import SegmentReader
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import SegmentReader
 
 pytestmark = pytest.mark.postgres
 # Of block references: 16 has no function with the columns of today's.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import LIMIT_S
-from walkeeper_history.errors import HistoryError
+from tests.support.waiting import LIMIT_S
 from walkeeper_history.whole_file import whole_file
+from walkeeper_wal.errors import HistoryError
 
 
 def test_a_file_has_what_it_had_until_the_whole_is_there(tmp_path: Path) -> None:

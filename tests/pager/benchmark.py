@@ -17,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
 from walkeeper_pager.base_pages import BasePages
+from walkeeper_pager.page_names import NoSuchPage, NotReplayed, Place
 from walkeeper_pager.pager import Pager
-from walkeeper_pager.places import NoSuchPage, NotReplayed, Place
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 HISTORY_BYTES = 256 << 20
 ASKED = 2000

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from walkeeper_history.records.segment import Bytes
+from walkeeper_pager.page_names import NoSuchPage, NotReplayed, Place
 from walkeeper_pager.pager import Pager
-from walkeeper_pager.places import NoSuchPage, NotReplayed, Place
 from walkeeper_replay.consistency import mask_heap_page
 from walkeeper_replay.redo.page import LOWER, PAGE_BYTES, SPECIAL, UPPER, get16
+from walkeeper_wal.records.segment import Bytes
 
 SEQUENCE_MAGIC = b"\x17\x17\x00\x00"
 _BTREE_GARBAGE = 0x40

@@ -17,14 +17,14 @@ import psycopg
 import pytest
 
 from tests.pager.pages import masked
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.seeds import drawn_seed
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
-from tests.with_postgres.standbys import fail_over, standby_of
+from tests.support.cluster import Cluster, Daemon, lsn_of, walkeeper
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.seeds import drawn_seed
+from tests.support.standbys import fail_over, standby_of
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
+from walkeeper_pager.page_names import NoSuchPage, NotReplayed, PageError
 from walkeeper_pager.page_requests import TIMEOUT_S_MAX, fetch_page, fetch_status
-from walkeeper_pager.places import NoSuchPage, NotReplayed, PageError
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import binaries_or_skip
 from tests.pager.pages import compare_all, files_of, masked
-from tests.postgres_server import (
+from tests.replay.schemas import Schemas
+from tests.replay.workload import SETTINGS, fill
+from tests.support.installations import binaries_or_skip
+from tests.support.postgres_server import (
     PostgresServer,
     initialised_directory,
     installation,
 )
-from tests.replay.schemas import Schemas
-from tests.replay.workload import SETTINGS, fill
-from tests.seeds import drawn_seed
-from tests.waiting import wait_until
-from walkeeper_cli.local.ports import free_port
+from tests.support.seeds import drawn_seed
+from tests.support.waiting import wait_until
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
-from walkeeper_history.wal.opening import open_files
+from walkeeper_lab.local.ports import free_port
 from walkeeper_pager.base_pages import BasePages
 from walkeeper_pager.following import Following
+from walkeeper_pager.page_names import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place
 from walkeeper_pager.pager import Pager
-from walkeeper_pager.places import BeforeHorizon, NoSuchPage, NotApplied, NotReplayed, Place
+from walkeeper_wal.sources.opening import open_files
 
 pytestmark = pytest.mark.postgres
 DEBIANS = 15

@@ -24,12 +24,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.installations import Unavailable
 from tests.patroni.nodes import Node, Site
-from tests.restore_installation import installed
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import walkeeper
-from tests.with_postgres.journal import Journal
+from tests.support.cluster import walkeeper
+from tests.support.installations import Unavailable
+from tests.support.journal import Journal
+from tests.support.restore_installation import installed
+from tests.support.waiting import wait_until
 
 MORE_PACKAGES = ("walkeeper_proposer", "asyncpg")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.postgres_server import (
+from tests.support.cluster import Cluster
+from tests.support.postgres_server import (
     PostgresServer,
     binary_directory,
     make_directory,
@@ -29,10 +30,9 @@ from tests.postgres_server import (
     server_environment,
     server_user,
 )
-from tests.python_tools import tool_programs
-from tests.restore_installation import Installation
-from tests.with_postgres.cluster import Cluster
-from walkeeper_cli.local.ports import free_port
+from tests.support.python_tools import tool_programs
+from tests.support.restore_installation import Installation
+from walkeeper_lab.local.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "patroni"
 PATRONI = ("patroni-4.1.5", ["patroni[psycopg3,raft]==4.1.5", "psycopg[binary]"])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.entry_maker import (
+from tests.support.entry_maker import (
     SETTINGS,
     LogBytes,
     begin,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.scenario_words import CREATION_LSN, configuration_of, incarnation_of
+from tests.support.scenario_words import CREATION_LSN, configuration_of, incarnation_of
 from walkeeper_common.history import (
     HISTORY_ENTRIES_MAX,
     HISTORY_RESERVE,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from walkeeper_proposer.links import SafekeeperLinks
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.entry_maker import (
+from tests.support.entry_maker import (
     LogBytes,
     begin,
     commit,
@@ -18,19 +18,19 @@ from tests.entry_maker import (
     new_stream,
     relation,
 )
-from tests.sound_server import SOUND_SERVER
+from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus.gate import LogEnd, Waivers
+from walkeeper_proposer.consensus.admission import LogEnd, Waivers
 from walkeeper_proposer.consensus.primary_check import Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Send
 from walkeeper_proposer.logical import entry_writer
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_proposer.logical.logical_check import LogicalCheck, LogicalEnd, LogicalIdentity
-from walkeeper_proposer.logical.overlap import Overlap
+from walkeeper_proposer.logical.past_comparison import Overlap
 
 SEGMENT = 1 << 20
 START = Lsn(SEGMENT)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import uvloop
 
-from tests.entry_maker import insert, piece, relation
 from tests.proposer.test_replication_connection import Peer, served
-from tests.waiting import LIMIT_S, until
+from tests.support.entry_maker import insert, piece, relation
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Column,

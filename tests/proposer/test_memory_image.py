@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster_players import PlayedProposer
-from tests.cluster_stage import ClusterStage
-from tests.replaced_members import OLD, B
-from tests.scenario_words import CREATION_LSN
+from tests.support.cluster_players import PlayedProposer
+from tests.support.cluster_stage import ClusterStage
+from tests.support.replaced_members import OLD, B
+from tests.support.scenario_words import CREATION_LSN
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.wire.messages import VoteResponse
 from walkeeper_common.wire.requests import ReadRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.entry_maker import (
+from tests.support.entry_maker import (
     begin,
     commit,
     emitted,
@@ -21,7 +21,7 @@ from tests.entry_maker import (
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgoutput import Commit
 from walkeeper_proposer.logical.change_stream import ChangeStream
-from walkeeper_proposer.logical.overlap import DiffersFromLog, LoggedTail, Overlap
+from walkeeper_proposer.logical.past_comparison import DiffersFromLog, LoggedTail, Overlap
 
 SEGMENT = 1 << 20
 FIRST = (begin(0x110), relation(9), insert(9), commit(0x110, 0x140))

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, until, wait_until
-from walkeeper_cli.local.ports import free_port
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.wire.messages import NO_FEEDBACK, Feedback
+from walkeeper_lab.local.ports import free_port
 from walkeeper_proposer.consensus.proposer_events import (
     Event,
     PrimaryIdentified,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
 from tests.proposer.test_replication_connection import POSTMASTER_DIED, served
-from tests.waiting import LIMIT_S, until
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused
 from walkeeper_common.postgres.pgwire import command_complete, ready_for_query
 from walkeeper_proposer.postgres import primary_sql

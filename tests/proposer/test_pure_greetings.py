@@ -7,7 +7,13 @@ from itertools import combinations, product
 
 import pytest
 
-from tests.scenario_words import CREATION_LSN, LOG_UUID, SYSTEM_ID, configuration_of, incarnation_of
+from tests.support.scenario_words import (
+    CREATION_LSN,
+    LOG_UUID,
+    SYSTEM_ID,
+    configuration_of,
+    incarnation_of,
+)
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.wire.messages import AcceptorGreeting, ProposerGreeting

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.scenario_words import SYSTEM_ID, configuration_of
+from tests.support.scenario_words import SYSTEM_ID, configuration_of
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History, cut, is_well_formed
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import LogKind
@@ -23,7 +23,7 @@ from walkeeper_common.timelines import (
 )
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.messages import VoteResponse
-from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity

@@ -15,8 +15,8 @@ from typing import cast
 import pytest
 import uvloop
 
-from tests.quiet_clock import run_quietly
-from tests.waiting import LIMIT_S, until
+from tests.support.quiet_clock import run_quietly
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.postgres.pgwire import (
     Column,

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import until, until_awaited
-from tests.with_postgres.cluster import lsn_of
+from tests.support.cluster import lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import until, until_awaited
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.consensus.proposer_events import Event, NonceWritten
 from walkeeper_proposer.postgres import retention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.proposer_stage import ProposerStage
+from tests.support.proposer_stage import ProposerStage
 from walkeeper_proposer.settling import who_is_missing
 
 GREETED, VOTED = "greeting {} flush=0/100000", "vote {} ballot=1:x flush=0/100000"

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.entry_maker import begin, commit, insert, keepalive, relation
-from tests.postgres_server import PostgresServer
 from tests.proposer.test_logical_primary import POSITION, serve_until_stream
 from tests.proposer.test_primary import connected, flush_lsn, on_server, server
 from tests.proposer.test_replication_connection import Peer, served
-from tests.quiet_clock import run_quietly
-from tests.waiting import LIMIT_S, until
+from tests.support.entry_maker import begin, commit, insert, keepalive, relation
+from tests.support.postgres_server import PostgresServer
+from tests.support.quiet_clock import run_quietly
+from tests.support.waiting import LIMIT_S, until
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import (
     Keepalive,

@@ -11,7 +11,7 @@ from collections import deque
 
 import pytest
 
-from tests.scenario_words import (
+from tests.support.scenario_words import (
     CREATION_LSN,
     LOG_UUID,
     SEGMENT_BYTES,
@@ -19,7 +19,7 @@ from tests.scenario_words import (
     configuration_of,
     incarnation_of,
 )
-from tests.sound_server import SOUND_SERVER
+from tests.support.sound_server import SOUND_SERVER
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.wire.framing import Message, encode

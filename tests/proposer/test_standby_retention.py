@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import until, until_awaited
-from tests.with_postgres.cluster import lsn_of
-from tests.with_postgres.standbys import feed_from, wait_replayed
+from tests.support.cluster import lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.standbys import feed_from, wait_replayed
+from tests.support.waiting import until, until_awaited
 from walkeeper_common.lsn import WAL_PAGE_BYTES, ZERO_LSN, Lsn
 from walkeeper_proposer.postgres import standby_retention
 from walkeeper_proposer.postgres.standby_retention import (

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from tests.frames import frames_of, message_in, messages_in, tell
-from tests.replaced_members import OLD, B
+from tests.consensus.test_pure_generations import vote
 from tests.safekeeper.test_steady_append import damaged
-from tests.scenario_words import CREATION_LSN
-from tests.test_pure_generations import vote
+from tests.support.frames import frames_of, message_in, messages_in, tell
+from tests.support.replaced_members import OLD, B
+from tests.support.scenario_words import CREATION_LSN
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines

@@ -10,8 +10,9 @@ import io
 
 import pytest
 
-from tests import entry_maker
-from tests.entry_maker import (
+from tests.proposer.test_change_stream import SEGMENT, START, Stage, wire
+from tests.support import entry_maker
+from tests.support.entry_maker import (
     begin,
     commit,
     emitted,
@@ -30,7 +31,6 @@ from tests.entry_maker import (
     truncate,
     type_of,
 )
-from tests.proposer.test_change_stream import SEGMENT, START, Stage, wire
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_proposer.logical import open_transactions

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.proposer_stage import ProposerStage
-from tests.wal_maker import WalMaker, nonce_message
+from tests.support.proposer_stage import ProposerStage
+from tests.support.wal_maker import WalMaker, nonce_message
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.postgres.nonce_message import NONCE_BYTES, RMGR_LOGICAL_MESSAGE
 from walkeeper_proposer.consensus.comparison import Comparison, Different

@@ -24,14 +24,14 @@ import pyarrow.compute as compute
 
 from tests.history.benchmark import PGBENCH_TIMEOUT_S
 from tests.history.servers import segment_paths
-from tests.postgres_server import PostgresServer, own, program, run_as_server_user
 from tests.replay.restored import Restored
+from tests.support.postgres_server import PostgresServer, own, program, run_as_server_user
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_replay.redo.pass_over import pass_over
 from walkeeper_replay.redo.store import PageStore
+from walkeeper_replay.redo.wal_pass import pass_over
 from walkeeper_replay.table_at import TableAt
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 SETTINGS = {
     "wal_level": "replica",

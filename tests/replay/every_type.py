@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 COLUMNS_PER_TABLE = 60
 VALUES_MAX = 24

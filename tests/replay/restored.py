@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.postgres_server import PostgresServer, own
-from tests.waiting import wait_until
+from tests.support.postgres_server import PostgresServer, own
+from tests.support.waiting import wait_until
 from walkeeper_common.lsn import Lsn
 
 

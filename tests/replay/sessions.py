@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 COUNT = 5
 OPTIONS = "-c statement_timeout=60s -c lock_timeout=20ms"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archiving import ArchivingCluster
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.waiting import LIMIT_S
-from tests.with_postgres.cluster import walkeeper
+from tests.support.cluster import walkeeper
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.postgres, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

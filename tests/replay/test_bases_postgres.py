@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, run_as_server_user
-from tests.waiting import wait_until
+from tests.support.postgres_server import PostgresServer, run_as_server_user
+from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
 from walkeeper_replay.catalogs.catalog import Catalog
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import CUT_OFF
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {

@@ -10,12 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, own
+from tests.support.postgres_server import PostgresServer, own
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
@@ -23,6 +20,9 @@ from walkeeper_replay.columns.columns_of_rows import UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 from walkeeper_replay.undo import not_undone
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}

@@ -10,14 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, make_directory, own, program, server_environment
-from tests.waiting import wait_until
+from tests.support.postgres_server import (
+    PostgresServer,
+    make_directory,
+    own,
+    program,
+    server_environment,
+)
+from tests.support.waiting import wait_until
 from walkeeper_cli.program import run
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import REWRITTEN, Change, ChangeReader
 from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer
 from tests.replay.schemas import Schemas
 from tests.replay.sessions import Sessions
-from tests.seeds import drawn_seed
+from tests.support.postgres_server import PostgresServer
+from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import Change, ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"max_prepared_transactions": "10", "wal_keep_size": "8GB", "fsync": "off"}

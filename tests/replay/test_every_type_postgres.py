@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
-from tests.postgres_server import PostgresServer, installation, program
 from tests.replay.every_type import EveryType
 from tests.replay.restored import copied
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
+from tests.support.postgres_server import PostgresServer, installation, program
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
@@ -23,6 +21,8 @@ from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
 from walkeeper_replay.text.value_text import MONEY
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 DEBIANS = 15

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from psycopg.sql import SQL, Identifier, Literal
 
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.seeds import drawn_seed
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.seeds import drawn_seed
 from walkeeper_cli.history.terminal import OnTerminal
 from walkeeper_cli.program import run
-from walkeeper_history.printable import UNPRINTABLE
+from walkeeper_wal.printable import UNPRINTABLE
 
 pytestmark = pytest.mark.postgres
 Output = pytest.CaptureFixture[str]

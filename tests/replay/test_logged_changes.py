@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
-from pyspark_pgwal.logged import LoggedOptions, LoggedStreamReader
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.cluster import lsn_of, walkeeper
+from pyspark_pgwal.logical_tables import LoggedOptions, LoggedStreamReader
+from tests.support.cluster import lsn_of, walkeeper
+from tests.support.postgres_server import PostgresServer
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
+from walkeeper_wal.errors import HistoryError
 
 pytestmark = [
     pytest.mark.spark,

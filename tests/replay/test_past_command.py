@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.waiting import LIMIT_S
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.waiting import LIMIT_S
 from walkeeper_cli.history.server_catalog import catalog_of_server
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import coverage_of
+from walkeeper_wal.errors import HistoryError
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off"}

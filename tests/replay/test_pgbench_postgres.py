@@ -7,13 +7,13 @@ import random
 import pyarrow.compute as compute
 import pytest
 
-from tests.postgres_server import PostgresServer, program, run_as_server_user
-from tests.seeds import drawn_seed
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
 
 pytestmark = pytest.mark.postgres
 SETTINGS = {"wal_keep_size": "8GB", "fsync": "off", "checkpoint_timeout": "30s"}

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.postgres_server import PostgresServer
 from tests.replay.test_past_command import SETTINGS, Shop
+from tests.support.postgres_server import PostgresServer
 
 # py4j leaves sockets to the collector.
 pytestmark = [

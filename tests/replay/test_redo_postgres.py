@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
-from tests.postgres_server import PostgresServer, installation
 from tests.replay.restored import copied
 from tests.replay.schemas import TABLES, Schemas
 from tests.replay.workload import SETTINGS, fill
-from tests.seeds import drawn_seed
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
+from tests.support.postgres_server import PostgresServer, installation
+from tests.support.seeds import drawn_seed
 from walkeeper_cli.program import run
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import SegmentReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.consistency import Checked, ConsistencyCheck
 from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import SegmentReader
 
 pytestmark = pytest.mark.postgres
 DEBIANS = 15

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, run_as_server_user
 from tests.replay.restored import restored
 from tests.replay.schemas import Schemas
 from tests.replay.sessions import Sessions
-from tests.seeds import drawn_seed
+from tests.support.postgres_server import PostgresServer, run_as_server_user
+from tests.support.seeds import drawn_seed
 from walkeeper_common.lsn import Lsn
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.events import XACT_COLUMNS, lock_arrays, transactions_of
 from walkeeper_history.rows.view import View
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import make_plan
-from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.columns.arrow_text import rows_of_text
 from walkeeper_replay.redo.base import BaseDirectory
-from walkeeper_replay.redo.pass_over import pass_over
+from walkeeper_replay.redo.wal_pass import pass_over
 from walkeeper_replay.table_at import COMPLETE, TableAt
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import make_plan
+from walkeeper_wal.sources.reading import Batch
 
 pytestmark = pytest.mark.postgres
 LSNS = int(os.environ.get("REPLAY_LSNS") or 4)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.waiting import LIMIT_S
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.waiting import LIMIT_S
 from walkeeper_cli.program import run
 
 pytestmark = pytest.mark.postgres

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from tests.entry_maker import LogBytes
-from tests.faulty_disk import FaultyDisk
 from tests.safekeeper import test_wal_power_cuts
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, recover
+from tests.support.entry_maker import LogBytes
+from tests.support.faulty_disk import FaultyDisk
 from walkeeper_common.entries import EntryKind
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.history import NO_BALLOT, Fragment

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from tests.entry_maker import (
+from tests.support.entry_maker import (
     LogBytes,
     begin,
     commit,

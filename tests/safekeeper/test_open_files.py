@@ -16,8 +16,8 @@ from random import Random
 
 import pytest
 
-from tests.own_process import open_below, run_in_own_process
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
+from tests.support.own_process import open_below, run_in_own_process
 from walkeeper_common.errors import NoSpace, StorageError
 from walkeeper_common.pace import Pace
 from walkeeper_common.shell.descriptors import (

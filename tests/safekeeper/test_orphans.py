@@ -10,21 +10,21 @@ from random import Random
 
 import pytest
 
-from tests.faulty_disk import FaultyDisk, PowerCut
-from tests.faulty_shelf import FaultyShelf, holds_tail
-from tests.postgres_server import program
 from tests.safekeeper.test_safekeeper_driver import SEGMENT_BYTES, START, Bench, made_wal
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.support.faulty_disk import FaultyDisk, PowerCut
+from tests.support.faulty_shelf import FaultyShelf, holds_tail
+from tests.support.postgres_server import program
+from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.messages import ProposerElected
-from walkeeper_history.records.versions import MAJORS
 from walkeeper_safekeeper.disk.orphan_shelf import OrphanShelf
 from walkeeper_safekeeper.storage import orphans
 from walkeeper_safekeeper.storage.orphans import Orphans, Shelf, orphan_name
 from walkeeper_safekeeper.storage.wal_store import HALF_MADE, WalStore
+from walkeeper_wal.records.versions import MAJORS
 
 MEMBERS = ("1#i",)
 OLD, NEW = Ballot(3, b"\xab" * 16), Ballot(4, b"q" * 16)

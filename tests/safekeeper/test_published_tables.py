@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.entry_maker import SETTINGS, new_stream
 from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept, Made
-from tests.waiting import until
+from tests.support.entry_maker import SETTINGS, new_stream
+from tests.support.waiting import until
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.wire.consumer_slots import TablesQuery
 from walkeeper_safekeeper.replication.logical_log import LogicalLog

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.scenario_words import LOG_UUID, configuration_of, incarnation_of
+from tests.support.scenario_words import LOG_UUID, configuration_of, incarnation_of
 from walkeeper_common.cluster_name import check_cluster_name
 from walkeeper_common.errors import Refused
 from walkeeper_common.history import NO_BALLOT, Ballot, is_well_formed

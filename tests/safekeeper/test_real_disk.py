@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.own_process import open_below
-from tests.postgres_server import make_directory
 from tests.safekeeper.test_wal_store import SEGMENT, facts_of, make_store, plain_wal, recover
-from tests.waiting import LIMIT_S
+from tests.support.own_process import open_below
+from tests.support.postgres_server import make_directory
+from tests.support.waiting import LIMIT_S
 from walkeeper_common.errors import NoSpace, Refused, StorageError
 from walkeeper_safekeeper.disk import real_disk
 from walkeeper_safekeeper.disk.real_disk import RESERVE, RealDisk, claim_data_directory

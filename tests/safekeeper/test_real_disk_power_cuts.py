@@ -16,7 +16,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.forgetful_machine import ForgetfulMachine
+from tests.support.forgetful_machine import ForgetfulMachine
 from walkeeper_safekeeper.disk.real_disk import RealDisk, claim_data_directory
 from walkeeper_safekeeper.storage.wal_store import HALF_MADE
 
@@ -39,8 +39,8 @@ class Ext4Machine:
     """A loop device; its power is cut without a flush of ext4's journal."""
 
     def __init__(self, folder: Path) -> None:
-        # The copies of the source that test_mutants.py makes have no tests/chaos.
-        from tests.chaos.loop_disk import LoopDisk
+        # The copies of the source that test_mutants.py makes have no tests/proof/chaos.
+        from tests.proof.chaos.loop_disk import LoopDisk
 
         self._disk = LoopDisk(folder / "image", folder / "mounted")
         self._disk.make()
@@ -76,7 +76,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]
         return
     if (reason := why_no_ext4()) is not None:
         pytest.skip(reason)
-    from tests.chaos.verdicts import CannotRun
+    from tests.proof.chaos.verdicts import CannotRun
 
     ext4 = None
     try:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import uvloop
 
-from tests.fake_served_log import (
+from tests.support.fake_served_log import (
     FIRST_LSN,
     MIB,
     FakeCatalog,
@@ -25,8 +25,8 @@ from tests.fake_served_log import (
     wait_until,
     wal_bytes,
 )
-from tests.raw_client import RawClient
-from tests.waiting import LIMIT_S
+from tests.support.raw_client import RawClient
+from tests.support.waiting import LIMIT_S
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.postgres.pgwire import StandbyStatus, XLogData, unpack_from_sender
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits

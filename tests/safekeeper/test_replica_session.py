@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.fake_served_log import (
+from tests.support.fake_served_log import (
     FIRST_LSN,
     MIB,
     FakeCatalog,
@@ -24,7 +24,7 @@ from tests.fake_served_log import (
     run_with_server,
     wait_until,
 )
-from tests.raw_client import (
+from tests.support.raw_client import (
     RawClient,
     close_all_clients,
     completed,
@@ -33,7 +33,7 @@ from tests.raw_client import (
     sqlstates,
     tags,
 )
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from walkeeper_common.errors import Refused, StorageError
 from walkeeper_common.postgres.pgwire import (
     CANCEL_REQUEST,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from tests.faulty_disk import FaultyDisk
-from tests.faulty_shelf import FaultyShelf
-from tests.frames import give
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.faulty_shelf import FaultyShelf
+from tests.support.frames import give
+from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
@@ -26,7 +26,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Tick
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.consensus.marks import PERSIST_COMMIT_TICKS
+from walkeeper_safekeeper.consensus.persisted_marks import PERSIST_COMMIT_TICKS
 from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder
 

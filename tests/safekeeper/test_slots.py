@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fake_served_log import SlotsFile, wait_until
+from tests.support.fake_served_log import SlotsFile, wait_until
 from walkeeper_common.errors import CorruptWal, StorageError
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from tests.frames import frames_of, message_in, messages_in
 from tests.safekeeper.test_safekeeper_driver import BALLOT, SEGMENT_BYTES, START, Bench, made_wal
-from tests.wal_maker import WalMaker
+from tests.support.frames import frames_of, message_in, messages_in
+from tests.support.wal_maker import WalMaker
 from walkeeper_common.errors import StorageError
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
@@ -30,7 +30,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_safekeeper.consensus.acceptor_events import StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import unreached_start
 from walkeeper_safekeeper.consensus.steady import steady_state
-from walkeeper_safekeeper.storage.tail import Writer
+from walkeeper_safekeeper.storage.open_tail import Writer
 
 WAL_BYTES = 3 * SEGMENT_BYTES
 

@@ -7,7 +7,8 @@ from struct import pack
 
 import pytest
 
-from tests.entry_maker import (
+from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept
+from tests.support.entry_maker import (
     SETTINGS,
     begin,
     commit,
@@ -19,7 +20,6 @@ from tests.entry_maker import (
     sent,
     type_of,
 )
-from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.postgres.client_encoding import UTF8, client_encoding
 from walkeeper_common.postgres.pgoutput import pack_copy_data

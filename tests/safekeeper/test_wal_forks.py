@@ -9,7 +9,7 @@ import pytest
 
 from tests.safekeeper import test_wal_power_cuts
 from tests.safekeeper.test_wal_store import SEGMENT, disk, facts_of, recover  # noqa: F401
-from tests.wal_maker import SYSTEM_ID, WalMaker
+from tests.support.wal_maker import SYSTEM_ID, WalMaker
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name
 from walkeeper_common.timelines import Timelines

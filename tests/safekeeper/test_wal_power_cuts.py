@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from tests.faulty_disk import FaultyDisk, PowerCut
 from tests.safekeeper.test_wal_store import (
     SEGMENT,
     facts_of,
@@ -24,7 +23,8 @@ from tests.safekeeper.test_wal_store import (
     recover,
     segments_of,
 )
-from tests.wal_maker import PAGE, WalMaker
+from tests.support.faulty_disk import FaultyDisk, PowerCut
+from tests.support.wal_maker import PAGE, WalMaker
 from walkeeper_common.lsn import Lsn
 from walkeeper_safekeeper.storage.wal_recovery import DurableFacts, Recovered
 from walkeeper_safekeeper.storage.wal_recovery import recover as recover_marking

@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 
-from tests.faulty_disk import FaultyDisk
-from tests.waiting import LIMIT_S
-from tests.wal_maker import PAGE, SYSTEM_ID, WalMaker, random_wal
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import LIMIT_S
+from tests.support.wal_maker import PAGE, SYSTEM_ID, WalMaker, random_wal
 from walkeeper_common.errors import CorruptWal, NoSpace, StorageError, WalRemoved
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, segment_name

@@ -8,7 +8,7 @@ from bisect import bisect_right
 
 import pytest
 
-from tests.fake_served_log import (
+from tests.support.fake_served_log import (
     FIRST_LSN,
     MIB,
     FakeCatalog,
@@ -18,7 +18,7 @@ from tests.fake_served_log import (
     wait_until,
     wal_bytes,
 )
-from tests.raw_client import (
+from tests.support.raw_client import (
     RawClient,
     completed,
     errors,

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from tests.faulty_disk import FaultyDisk
 from tests.safekeeper.test_wal_store import SEGMENT, filled, made_wal, make_store
-from tests.wal_maker import PAGE, WalMaker
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.wal_maker import PAGE, WalMaker
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES

@@ -22,9 +22,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from tests.postgres_server import PostgresServer, server_environment
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import consumer_arguments, create_slot, drop_slot
+from tests.support.change_consumer import consumer_arguments, create_slot, drop_slot
+from tests.support.postgres_server import PostgresServer, server_environment
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 
 ROWS = 100

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.installations import binaries
-from tests.postgres_server import PostgresServer, installation
-from tests.with_postgres.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.installations import binaries
+from tests.support.postgres_server import PostgresServer, installation
 
 Figure = Callable[[str, float], None]
 MAJOR = os.environ.get("WALKEEPER_TEST_POSTGRES")

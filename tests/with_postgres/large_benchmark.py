@@ -17,8 +17,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.journal import Journal
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 
 FILL = "INSERT INTO large SELECT i, md5(i::text) FROM generate_series(1, {}) i"

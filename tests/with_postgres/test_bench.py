@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.with_postgres.cluster import walkeeper
+from tests.support.cluster import walkeeper
 
 pytestmark = pytest.mark.postgres
 SIDES = {"no replication", "pg_receivewal", "walkeeper"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 from walkeeper_common.postgres.client_encoding import (
     ALIASES,
     CODECS,

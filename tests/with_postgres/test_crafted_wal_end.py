@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.wal_files import assert_same_wal
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+from tests.support.wal_files import assert_same_wal
 
 pytestmark = pytest.mark.postgres
 

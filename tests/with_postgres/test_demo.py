@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import server_environment
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import WALKEEPER, Daemon
+from tests.support.cluster import WALKEEPER, Daemon
+from tests.support.postgres_server import server_environment
+from tests.support.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -24,10 +24,10 @@ DIRECTORY = re.compile(r"in (/\S*walkeeper_demo_\w+)")
 # An acknowledgement is made up: the last step must miss its row.
 FORGED = """
 import sys
-from walkeeper_cli.demo.load import Acknowledgement
-from walkeeper_cli.demo.show import DemoSettings, run
-from walkeeper_cli.demo.step import Step
-from walkeeper_cli.demo.steps import fed_standby, lost_primary, quorum_commit
+from walkeeper_lab.demo.load import Acknowledgement
+from walkeeper_lab.demo.demo_run import DemoSettings, run
+from walkeeper_lab.demo.step import Step
+from walkeeper_lab.demo.steps import fed_standby, lost_primary, quorum_commit
 from walkeeper_common.errors import Refused
 
 async def forge(stage):

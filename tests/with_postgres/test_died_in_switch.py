@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 from tests.history.reading_whole import unexpected, whole_stats
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.recovery import assembled_wal, recovered
-from tests.with_postgres.standbys import standby_of, wait_replayed
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.recovery import assembled_wal, recovered
+from tests.support.standbys import standby_of, wait_replayed
+from tests.support.waiting import wait_until
 from walkeeper_common.lsn import WAL_PAGE_BYTES, parse_segment_name
 from walkeeper_common.postgres.walpages import page_header
 

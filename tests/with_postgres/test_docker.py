@@ -2,7 +2,7 @@
 
 Where a container engine answers, in it. Everywhere the pip step of the image is run in an empty
 environment, and (as root) each service's command and healthcheck as processes, see
-tests/compose_services.py.
+tests/with_postgres/compose_services.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.network import why_not
-from tests.compose_services import DOCKER, ComposedServices, compose_document, read_services
-from tests.image_build import ROOT, copied, install, instructions, pip_steps
-from tests.postgres_server import make_directory
-from tests.waiting import LIMIT_S, wait_until
+from tests.proof.chaos.network import why_not
+from tests.support.folders import ROOT
+from tests.support.image_build import copied, install, instructions, pip_steps
+from tests.support.postgres_server import make_directory
+from tests.support.waiting import LIMIT_S, wait_until
+from tests.with_postgres.compose_services import (
+    DOCKER,
+    ComposedServices,
+    compose_document,
+    read_services,
+)
 
 pytestmark = pytest.mark.postgres
 

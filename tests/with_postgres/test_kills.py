@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+from tests.support.wal_files import segments
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.wal_files import segments
 
 pytestmark = pytest.mark.postgres
 

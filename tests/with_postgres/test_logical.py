@@ -11,9 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, program, server_environment
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.change_consumer import (
+from tests.support.change_consumer import (
     LiveConsumer,
     Replica,
     Transaction,
@@ -22,9 +20,11 @@ from tests.with_postgres.change_consumer import (
     receive,
     transactions,
 )
-from tests.with_postgres.cluster import Cluster, lsn_of, walkeeper
+from tests.support.cluster import Cluster, lsn_of, walkeeper
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, program, server_environment
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.journal import Journal
 
 pytestmark = pytest.mark.postgres
 

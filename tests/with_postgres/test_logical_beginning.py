@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import receive, transactions
+from tests.support.change_consumer import receive, transactions
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
 from walkeeper_cli.snapshot.consumer_link import ConsumerLink
 from walkeeper_common.lsn import Lsn

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import create_slot, receive, transactions
-from tests.with_postgres.cluster import lsn_of
+from tests.support.change_consumer import create_slot, receive, transactions
+from tests.support.cluster import lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster, inserts
 
 pytestmark = pytest.mark.postgres

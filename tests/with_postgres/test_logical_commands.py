@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program, run_program
-from tests.with_postgres.cluster import walkeeper
+from tests.support.cluster import walkeeper
+from tests.support.postgres_server import PostgresServer, program, run_program
 from tests.with_postgres.test_logical import LogicalCluster, primary  # noqa: F401
 
 pytestmark = pytest.mark.postgres

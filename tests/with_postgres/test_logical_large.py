@@ -14,15 +14,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, run_program, server_environment
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.change_consumer import (
+from tests.support.change_consumer import (
     consumer_arguments,
     create_slot,
     receive,
     transactions,
 )
-from tests.with_postgres.cluster import lsn_of
+from tests.support.cluster import lsn_of
+from tests.support.postgres_server import PostgresServer, run_program, server_environment
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
 from tests.with_postgres.test_logical import (  # noqa: F401
     SETTINGS,

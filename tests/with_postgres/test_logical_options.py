@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer, server_environment
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.change_consumer import (
+from tests.support.change_consumer import (
     Change,
     consumer_arguments,
     create_slot,
     transactions,
 )
+from tests.support.postgres_server import PostgresServer, server_environment
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 
 pytestmark = pytest.mark.postgres

@@ -8,17 +8,17 @@ from typing import Self
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import (
+from tests.support.change_consumer import (
     Replica,
     Transaction,
     create_slot,
     receive,
     transactions,
 )
-from tests.with_postgres.cluster import lsn_of
-from tests.with_postgres.journal import Journal
+from tests.support.cluster import lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import (  # noqa: F401
     LogicalCluster,
     cluster,

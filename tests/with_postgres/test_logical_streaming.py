@@ -16,17 +16,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.seeds import drawn_seed
-from tests.waiting import wait_until
-from tests.with_postgres.change_consumer import (
+from tests.support.change_consumer import (
     Replica,
     create_slot,
     receive,
     transactions,
 )
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.seeds import drawn_seed
+from tests.support.waiting import wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.journal import Journal
 from tests.with_postgres.test_logical import (
     SETTINGS,
     LogicalCluster,

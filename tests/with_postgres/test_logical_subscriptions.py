@@ -8,8 +8,8 @@ from functools import partial
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
 
 pytestmark = pytest.mark.postgres

@@ -10,12 +10,12 @@ from functools import partial
 
 import pytest
 
-from tests.installations import binaries_or_skip, versions
-from tests.postgres_server import PostgresServer, installation
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.change_consumer import create_slot, receive, transactions
-from tests.with_postgres.cluster import Cluster, walkeeper
-from tests.with_postgres.journal import Journal
+from tests.support.change_consumer import create_slot, receive, transactions
+from tests.support.cluster import Cluster, walkeeper
+from tests.support.installations import binaries_or_skip, versions
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, installation
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.test_logical import (  # noqa: F401
     SETTINGS,
     ChangingSchema,

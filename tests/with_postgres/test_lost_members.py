@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, walkeeper
-from tests.with_postgres.journal import Journal
+from tests.support.cluster import Cluster, walkeeper
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

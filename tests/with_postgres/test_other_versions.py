@@ -16,19 +16,19 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.compose_services import DOCKER
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
-from tests.postgres_server import (
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
+from tests.support.journal import Journal
+from tests.support.postgres_server import (
     PostgresServer,
     installation,
     make_directory,
     own,
     run_as_server_user,
 )
-from tests.restore_installation import installed
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
+from tests.support.restore_installation import installed
+from tests.support.waiting import LIMIT_S, wait_until
+from tests.with_postgres.compose_services import DOCKER
 
 pytestmark = pytest.mark.postgres
 REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"

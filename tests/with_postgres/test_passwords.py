@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.cluster import Cluster, Daemon, walkeeper
+from tests.support.cluster import Cluster, Daemon, walkeeper
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

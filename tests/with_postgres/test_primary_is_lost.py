@@ -10,11 +10,11 @@ from itertools import combinations
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.recovery import assembled_wal, recovered
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.recovery import assembled_wal, recovered
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

@@ -10,10 +10,10 @@ import contextlib
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.standbys import feed_from, wait_replayed
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.standbys import feed_from, wait_replayed
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program
-from tests.restore_installation import installed
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, program
+from tests.support.receivers import identified, pg_receivewal, segments_in
+from tests.support.restore_installation import installed
+from tests.support.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
+from tests.support.waiting import wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.receivers import identified, pg_receivewal, segments_in
-from tests.with_postgres.standbys import fail_over, feed_from, rewind, standby_of, wait_replayed
-from walkeeper_cli.cluster import replaying
+from walkeeper_admin import replaying
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 

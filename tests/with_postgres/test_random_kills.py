@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.seeds import drawn_seed
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.recovery import assembled_wal, recovered
-from tests.with_postgres.wal_files import assert_same_wal
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.recovery import assembled_wal, recovered
+from tests.support.seeds import drawn_seed
+from tests.support.waiting import wait_until
+from tests.support.wal_files import assert_same_wal
 
 pytestmark = pytest.mark.postgres
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster, Daemon, lsn_of, walkeeper
-from tests.with_postgres.journal import Journal
-from walkeeper_cli.local.ports import free_port
+from tests.support.cluster import Cluster, Daemon, lsn_of, walkeeper
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, wait_until
+from walkeeper_lab.local.ports import free_port
 from walkeeper_safekeeper.daemon import PROPOSERS_MAX
 
 pytestmark = pytest.mark.postgres

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from tests.postgres_server import server_environment
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import WALKEEPER, Cluster, Daemon
+from tests.support.cluster import WALKEEPER, Cluster, Daemon
+from tests.support.journal import Journal
+from tests.support.postgres_server import server_environment
+from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
-from tests.with_postgres.journal import Journal
-from walkeeper_cli.local.ports import free_port
+from walkeeper_lab.local.ports import free_port
 
 pytestmark = pytest.mark.postgres
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.restore_installation import Installation, installed
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.standbys import feed_from, rewind, wait_replayed
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.restore_installation import Installation, installed
+from tests.support.standbys import feed_from, rewind, wait_replayed
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

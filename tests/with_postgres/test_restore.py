@@ -19,12 +19,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, make_directory, own, run_as_server_user
-from tests.restore_installation import Installation, installed
-from tests.waiting import NotInTime, wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.standbys import fail_over, standby_of
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.support.restore_installation import Installation, installed
+from tests.support.standbys import fail_over, standby_of
+from tests.support.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.postgres
 

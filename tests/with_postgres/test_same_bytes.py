@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import (
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import (
     PostgresServer,
     make_directory,
     own,
     program,
     run_as_server_user,
 )
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.receivers import pg_receivewal
-from tests.with_postgres.wal_files import assert_same_wal, segments, start_of
+from tests.support.receivers import pg_receivewal
+from tests.support.waiting import wait_until
+from tests.support.wal_files import assert_same_wal, segments, start_of
 
 pytestmark = pytest.mark.postgres
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
-from tests.postgres_server import PostgresServer, installation
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
+from tests.support.postgres_server import PostgresServer, installation
 from walkeeper_common.history import NO_BALLOT, Fragment
 from walkeeper_common.lsn import Lsn, parse_segment_name
 from walkeeper_common.timelines import Timelines, parse_timeline_file

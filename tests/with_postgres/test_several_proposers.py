@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from psycopg import pq
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, Daemon, lsn_of
-from tests.with_postgres.journal import Journal
+from tests.support.cluster import Cluster, Daemon, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 

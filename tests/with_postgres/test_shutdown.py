@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.cluster import Cluster
-from tests.with_postgres.journal import Journal
+from tests.support.cluster import Cluster
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.postgres
 

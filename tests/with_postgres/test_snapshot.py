@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.with_postgres.change_consumer import Replica, Row, receive, transactions
-from tests.with_postgres.cluster import walkeeper
+from tests.support.change_consumer import Replica, Row, receive, transactions
+from tests.support.cluster import walkeeper
+from tests.support.postgres_server import PostgresServer
 from tests.with_postgres.test_logical import (  # noqa: F401
     LogicalCluster,
     cluster,

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.postgres_server import PostgresServer, own
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.postgres_server import PostgresServer, own
+from tests.support.waiting import LIMIT_S, wait_until
 from walkeeper_proposer.postgres.primary import STATUS_S
 
 pytestmark = pytest.mark.postgres

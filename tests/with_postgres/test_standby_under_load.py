@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres_server import PostgresServer, program, run_as_server_user
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.standbys import standby_of, wait_replayed
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.standbys import standby_of, wait_replayed
 
 pytestmark = pytest.mark.postgres
 

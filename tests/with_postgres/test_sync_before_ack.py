@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.traces import (
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer
+from tests.support.traces import (
     TRACED,
     acknowledged_too_early,
     with_syncs_behind_the_acknowledgements,
 )
+from tests.support.waiting import LIMIT_S
 
 SEGMENT_BYTES = 1 << 20
 BULK = "INSERT INTO journal SELECT -i, repeat('y', 500) FROM generate_series(1, 5000) i"

@@ -10,9 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.waiting import until, wait_until
-from tests.with_postgres.cluster import Cluster, walkeeper
-from walkeeper_cli.local.ports import free_port
+from tests.support.cluster import Cluster, walkeeper
+from tests.support.waiting import until, wait_until
+from walkeeper_lab.local.ports import free_port
 from walkeeper_proposer.postgres import sync_state
 from walkeeper_proposer.postgres.sync_state import SyncState
 

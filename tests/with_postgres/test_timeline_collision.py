@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, program, run_as_server_user
-from tests.restore_installation import Installation, installed
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.standbys import (
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer, program, run_as_server_user
+from tests.support.restore_installation import Installation, installed
+from tests.support.standbys import (
     fail_over,
     feed_from,
     rewind,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.postgres_server import PostgresServer, own
-from tests.with_postgres.cluster import Cluster, walkeeper
+from tests.support.cluster import Cluster, walkeeper
+from tests.support.postgres_server import PostgresServer, own
 
 pytestmark = pytest.mark.postgres
 

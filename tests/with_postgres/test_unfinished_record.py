@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, own
-from tests.waiting import wait_until
-from tests.with_postgres.cluster import Cluster, lsn_of
-from tests.with_postgres.journal import Journal
-from tests.with_postgres.receivers import identified, pg_receivewal
-from tests.with_postgres.recovery import assembled_wal
-from tests.with_postgres.standbys import standby_of, wait_replayed
-from tests.with_postgres.wal_files import assert_same_wal
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.journal import Journal
+from tests.support.postgres_server import PostgresServer, own
+from tests.support.receivers import identified, pg_receivewal
+from tests.support.recovery import assembled_wal
+from tests.support.standbys import standby_of, wait_replayed
+from tests.support.waiting import wait_until
+from tests.support.wal_files import assert_same_wal
 from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn, segment_name
 
 pytestmark = pytest.mark.postgres

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
-from tests.waiting import LIMIT_S, wait_until
-from tests.with_postgres.cluster import Daemon, walkeeper
-from walkeeper_cli.local.ports import free_port
+from tests.support.cluster import Daemon, walkeeper
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import LIMIT_S, wait_until
+from walkeeper_lab.local.ports import free_port
 
 pytestmark = pytest.mark.postgres
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.contents import Contents, TimelineContents
+from walkeeper_archive.archive_contents import Contents, TimelineContents
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.verification import survey
 from walkeeper_common.lsn import Lsn

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from walkeeper_archive.archive import Archive
-from walkeeper_archive.contents import Contents, contents_of
+from walkeeper_archive.archive_contents import Contents, contents_of
 from walkeeper_archive.errors import ArchiveError
 from walkeeper_archive.layout import ArchivedObject, Kind
 from walkeeper_archive.log_kind import holds_entries
 from walkeeper_archive.pruning import kept_since, prunable
 from walkeeper_archive.verification import segment_bytes_of
-from walkeeper_cli.archive.keep import KeepFrom
+from walkeeper_cli.archive.keep_values import KeepFrom
 from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 
 

@@ -54,8 +54,8 @@ def ls(url: str, cluster: str | None, system_id: int | None, as_json: bool) -> i
     Example:
       walkeeper archive ls s3://backups/wal
     """
+    from walkeeper_cli.archive.archive_selection import opened
     from walkeeper_cli.archive.ls import document, text
-    from walkeeper_cli.archive.opening import opened
 
     found = [document(archive) for archive in opened(url, cluster, system_id)]
     if as_json:
@@ -86,7 +86,7 @@ def verify(
     """
     from walkeeper_archive.verification import survey
     from walkeeper_archive.verification import verify as problems_of
-    from walkeeper_cli.archive.opening import Progress, opened
+    from walkeeper_cli.archive.archive_selection import Progress, opened
 
     problems = 0
     for archive in opened(url, cluster, system_id):
@@ -144,15 +144,15 @@ def prune(
       walkeeper archive prune s3://backups/wal --keep 000000010000000000000003.00000028.backup
       walkeeper archive prune /srv/wal --keep /backups/base --safekeepers h1:5454,h2:5454,h3:5454
     """
-    from walkeeper_cli.archive.keep import parse_keep
-    from walkeeper_cli.archive.opening import Progress, only
+    from walkeeper_cli.archive.archive_selection import Progress, only
+    from walkeeper_cli.archive.keep_values import parse_keep
     from walkeeper_cli.archive.prune import plan
     from walkeeper_cli.archive.prune import prune as carry_out
 
     wanted = [each for given in keeps for each in parse_keep(given)]
     archive = only(url, cluster, system_id)
     if safekeepers:
-        from walkeeper_cli.archive.needs import asked
+        from walkeeper_cli.archive.wal_needs import asked
 
         wanted += asked(safekeepers, archive)
     pruning = plan(archive, wanted, time.time())

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import ApplicationName, Timeout, config_option, dsn_option, option
+from walkeeper_common.shell.command_output import Audience
 
 
 @click.command("attach", short_help="Make commits wait for the quorum.")
@@ -54,7 +54,7 @@ def command(
       GRANT ALTER SYSTEM ON PARAMETER walkeeper.replaced_synchronous_standby_names TO role;
       GRANT EXECUTE ON FUNCTION pg_reload_conf() TO role;
     """
-    from walkeeper_cli.primary.attach import AttachSettings, attach, printed_line
+    from walkeeper_admin.primary.attach import AttachSettings, attach, printed_line
 
     settings = AttachSettings(dsn, application_name, timeout, replace)
     if print_only:

@@ -65,8 +65,8 @@ def command() -> None:
 @shared
 def commit(seconds: int, **flags: Any) -> int:
     """Measure transactions per second and latency with 1, 8 and 32 clients (pgbench -N)."""
-    from walkeeper_cli.bench.commit import Commit
-    from walkeeper_cli.bench.show import BenchSettings, run
+    from walkeeper_lab.bench.bench_run import BenchSettings, run
+    from walkeeper_lab.bench.commit import Commit
 
     return run(BenchSettings(**flags), lambda server: Commit(server, seconds))
 
@@ -79,8 +79,8 @@ def commit(seconds: int, **flags: Any) -> int:
 @shared
 def bulk(megabytes: int, **flags: Any) -> int:
     """Measure the MB/s of WAL of COPY and of pg_logical_emit_message."""
-    from walkeeper_cli.bench.bulk import Bulk
-    from walkeeper_cli.bench.show import BenchSettings, run
+    from walkeeper_lab.bench.bench_run import BenchSettings, run
+    from walkeeper_lab.bench.bulk import Bulk
 
     return run(BenchSettings(**flags), lambda server: Bulk(server, megabytes))
 
@@ -89,8 +89,8 @@ def bulk(megabytes: int, **flags: Any) -> int:
 @shared
 def failover(**flags: Any) -> int:
     """Measure the longest gap between commits when one of three receivers is killed."""
-    from walkeeper_cli.bench.failover import Failover
-    from walkeeper_cli.bench.show import BenchSettings, run
+    from walkeeper_lab.bench.bench_run import BenchSettings, run
+    from walkeeper_lab.bench.failover import Failover
 
     return run(BenchSettings(**flags), Failover)
 
@@ -110,8 +110,8 @@ def archive(seconds: int, archive: str | None, **flags: Any) -> int:
       walkeeper bench archive
       walkeeper bench archive --archive s3://scratch/bench
     """
-    from walkeeper_cli.bench.archiving import FAILING, WITH, WITHOUT, ArchiveCommits, sides
-    from walkeeper_cli.bench.show import BenchSettings, run
+    from walkeeper_lab.bench.archiving import FAILING, WITH, WITHOUT, ArchiveCommits, sides
+    from walkeeper_lab.bench.bench_run import BenchSettings, run
 
     return run(
         BenchSettings(**flags),
@@ -137,6 +137,6 @@ def archive_put(archive: str | None, segments: int, **flags: Any) -> int:
       walkeeper bench archive-put
       walkeeper bench archive-put --archive s3://scratch/bench
     """
-    from walkeeper_cli.bench.show import BenchSettings, run_puts
+    from walkeeper_lab.bench.bench_run import BenchSettings, run_puts
 
     return run_puts(BenchSettings(**flags), archive, segments)

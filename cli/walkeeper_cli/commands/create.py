@@ -68,7 +68,7 @@ def command(
 
     It needs every safekeeper. You may repeat it until a proposer has been elected.
     """
-    from walkeeper_cli.cluster.create import CreateSettings, create
+    from walkeeper_admin.create import CreateSettings, create
     from walkeeper_common.quorum import member_id
 
     settings = CreateSettings(

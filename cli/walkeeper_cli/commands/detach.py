@@ -7,7 +7,6 @@ import sys
 
 import click
 
-from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     ApplicationName,
     SlotName,
@@ -16,6 +15,7 @@ from walkeeper_cli.options import (
     dsn_option,
     option,
 )
+from walkeeper_common.shell.command_output import Audience
 
 
 @click.command("detach", short_help="Let commits return without the quorum.")
@@ -60,7 +60,7 @@ def command(
     wait for the others as before. The option is necessary for a proposer that is not called
     walkeeper or walkeeper_….
     """
-    from walkeeper_cli.primary.detach import DetachSettings, detach
+    from walkeeper_admin.primary.detach import DetachSettings, detach
 
     settings = DetachSettings(dsn, application_name, slot, drop_slot, timeout)
     audience = Audience(sys.stdout)

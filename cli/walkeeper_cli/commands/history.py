@@ -168,7 +168,7 @@ def find(
     """
     from walkeeper_cli.history.find import document, lines, search
     from walkeeper_cli.history.reading import opened
-    from walkeeper_history.printable import json_text, printable
+    from walkeeper_wal.printable import json_text, printable
 
     if (what is None) == (xid is None):
         raise click.UsageError("name the event (drop, truncate, delete, rewrite, all) or --xid")

@@ -83,8 +83,8 @@ def table_at(
     default), it knows a block from its first change after a checkpoint on. A name without quotes
     counts exactly as written; quotes are PostgreSQL's.
     """
-    from walkeeper_cli.history.past import Asked, ServerCatalogs
-    from walkeeper_cli.history.past import table_at as write
+    from walkeeper_cli.history.replay_commands import Asked, ServerCatalogs
+    from walkeeper_cli.history.replay_commands import table_at as write
 
     catalogs = ServerCatalogs(dsn or None, comes_first=is_asked_for("dsn"))
     return write(source, Asked(database, base, output, format_), table, lsn, time, catalogs)
@@ -135,8 +135,8 @@ def changes(
       walkeeper history changes --path /srv/wal --start-time '2024-05-01 12:00+02' \\
           --output changes.parquet
     """
-    from walkeeper_cli.history.past import Asked
-    from walkeeper_cli.history.past import changes as write
+    from walkeeper_cli.history.replay_commands import Asked
+    from walkeeper_cli.history.replay_commands import changes as write
 
     asked = Asked(database, base, output, format_, allow_missing)
     return write(source, asked, tables, where, xid)
@@ -169,8 +169,8 @@ def undo(
     The SQL is one transaction. It changes nothing if a row was changed again since; revert the
     later change first. Triggers and foreign keys of the server apply (session_replication_role).
     """
-    from walkeeper_cli.history.past import Asked
-    from walkeeper_cli.history.past import undo as write
+    from walkeeper_cli.history.replay_commands import Asked
+    from walkeeper_cli.history.replay_commands import undo as write
 
     asked = Asked(database, base, output, format_, allow_missing)
     return write(source, asked, tables, xid, all_tables)

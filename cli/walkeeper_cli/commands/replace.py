@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     HostPort,
     ParamType,
@@ -19,6 +18,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
 )
 from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.shell.command_output import Audience
 
 
 class Newcomer(ParamType):
@@ -92,9 +92,9 @@ def command(
     time. Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md,
     "A dead disk").
     """
-    from walkeeper_cli.cluster.archive_status import needed_for_the_archive
-    from walkeeper_cli.cluster.replace import ReplaceSettings, replace
-    from walkeeper_cli.cluster.status import gather
+    from walkeeper_admin.archive_status import needed_for_the_archive
+    from walkeeper_admin.replace import ReplaceSettings, replace
+    from walkeeper_admin.status import gather
     from walkeeper_common.quorum import member_id
 
     joining, address = newcomer

@@ -109,9 +109,9 @@ def command(
 
     With archive_mode = always it refuses a padded part, as PostgreSQL would archive that as whole.
     """
-    from walkeeper_cli.restore.archive_source import ArchiveAlone, archived
-    from walkeeper_cli.restore.restoring import Restore, Settings
-    from walkeeper_cli.restore.spool import key_of
+    from walkeeper_restore.archive_source import ArchiveAlone, archived
+    from walkeeper_restore.restoring import Restore, Settings
+    from walkeeper_restore.spool import key_of
 
     source = None if archive is None else archived(archive, cluster)
     key = key_of(_options_before(name, path))

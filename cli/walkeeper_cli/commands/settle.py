@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     Dsn,
     Duration,
@@ -22,6 +21,7 @@ from walkeeper_cli.options import (
     slot_of,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.shell.command_output import Audience
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
     from walkeeper_common.lsn import Lsn
@@ -94,7 +94,7 @@ def command(
 
     log_to_stderr("WARNING")
     if replayed_by is not None:
-        from walkeeper_cli.cluster.log_kind import refuse_logical
+        from walkeeper_admin.log_kind import refuse_logical
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
@@ -120,10 +120,10 @@ def _wait_replayed(
     """Return how far it has replayed, and the timeline that its promotion takes.
 
     Raise Refused if that is not all, or not the log's (R23)."""
-    from walkeeper_cli.cluster.promotion_number import prepare_number
-    from walkeeper_cli.cluster.replaying import retain_what_tells, wait_replayed
-    from walkeeper_cli.standby_check.checking import Where
-    from walkeeper_cli.standby_check.vouching import refuse_another_branch, vouch
+    from walkeeper_admin.promotion_number import prepare_number
+    from walkeeper_admin.replaying import retain_what_tells, wait_replayed
+    from walkeeper_restore.standby_check.checking import Where
+    from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
 
     say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
     refuse_another_branch(dsn, where)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     SlotName,
     Timeout,
@@ -18,6 +17,7 @@ from walkeeper_cli.options import (
     safekeepers_option,
 )
 from walkeeper_common.addresses import Address
+from walkeeper_common.shell.command_output import Audience
 
 
 @click.command("snapshot", short_help="Copy published tables to Parquet, joined to a logical log.")

@@ -20,7 +20,7 @@ from walkeeper_cli.options import (
 from walkeeper_common.addresses import Address
 
 if TYPE_CHECKING:  # a command that only says its usage imports none of it
-    from walkeeper_cli.standby_check.checking import Checked
+    from walkeeper_restore.standby_check.checking import Checked
 
 FIT, ANOTHER_BRANCH, CANNOT_KNOW = 0, 1, 3
 SIGNALS = ("standby.signal", "recovery.signal")
@@ -86,8 +86,8 @@ def command(
       2      usage
       3      cannot be known: no quorum of safekeepers, WAL that is not kept any more, no pg_control
     """
-    from walkeeper_cli.standby_check.checking import explained
     from walkeeper_common.ancestry import AnotherBranch, SameBranch
+    from walkeeper_restore.standby_check.checking import explained
 
     pgdata = pgdata or os.environ.get("PGDATA")
     if not pgdata:
@@ -116,11 +116,11 @@ def _checked(
 
     Every failure is Unknown, and only a comparison gives another verdict.
     """
-    from walkeeper_cli.restore.archive_source import ArchivedWal
-    from walkeeper_cli.standby_check.checking import Checked, Where, check
-    from walkeeper_cli.standby_check.data_directory import LocalFiles
     from walkeeper_common.ancestry import Unknown
     from walkeeper_common.errors import WalkeeperError
+    from walkeeper_restore.archive_source import ArchivedWal
+    from walkeeper_restore.standby_check.checking import Checked, Where, check
+    from walkeeper_restore.standby_check.data_directory import LocalFiles
 
     source = None if archive is None else partial(ArchivedWal, archive, cluster)
     where = Where(safekeepers, cluster, source)

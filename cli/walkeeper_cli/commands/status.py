@@ -55,7 +55,7 @@ def command(
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --watch
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --check || page somebody
     """
-    from walkeeper_cli.cluster.status import gather, table, verdict
+    from walkeeper_admin.status import gather, table, verdict
 
     while True:
         document = asyncio.run(gather(safekeepers, cluster, timeout))

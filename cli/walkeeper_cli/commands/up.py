@@ -53,7 +53,7 @@ def command(
     daemon that dies. Use it to try walkeeper on a server of yours, and for development. A quorum on
     one machine does not survive the loss of that machine.
     """
-    from walkeeper_cli.cluster.up import UpSettings, run
+    from walkeeper_lab.up import UpSettings, run
 
     settings = UpSettings(data_dir, dsn, base_port, stay_attached, replace, timeout)
     return asyncio.run(run(settings))

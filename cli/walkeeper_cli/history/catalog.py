@@ -13,9 +13,9 @@ from psycopg.conninfo import make_conninfo
 
 from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.terminal import tell
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
+from walkeeper_wal.errors import HistoryError
 
 _DATABASES = "SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname"
 _RELATIONS = """

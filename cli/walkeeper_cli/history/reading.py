@@ -14,11 +14,17 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.segment_index import Updated, update_index
 from walkeeper_history.times import CommitTimes
-from walkeeper_history.wal.opening import open_files
-from walkeeper_history.wal.plan import Plan, Problem, make_plan
-from walkeeper_history.wal.reading import Reading, Summary
-from walkeeper_history.wal.sweep import ReadEach, SweepOptions, in_one_chain, raise_fatal, read_each
-from walkeeper_history.wal.wal_files import WalFiles
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.reading import Reading, Summary
+from walkeeper_wal.sources.threaded_reading import (
+    ReadEach,
+    SweepOptions,
+    in_one_chain,
+    raise_fatal,
+    read_each,
+)
+from walkeeper_wal.sources.wal_files import WalFiles
 
 Made = TypeVar("Made")
 
@@ -72,7 +78,7 @@ class Archive:
         """By threads of this process, or by Spark's executors."""
         if not self.source.spark:
             return read_each
-        from pyspark_pgwal.cluster import read_each_on
+        from pyspark_pgwal.executor_work import read_each_on
 
         return read_each_on(self.source.path)
 

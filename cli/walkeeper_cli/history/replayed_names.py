@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames
-from walkeeper_history.wal.plan import Plan, make_plan
-from walkeeper_history.wal.sweep import OnProblem
-from walkeeper_history.wal.wal_files import WalFiles
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
 from walkeeper_replay.catalogs.table_names import in_quotes
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.table_at import refuse_before
+from walkeeper_wal.sources.plan import Plan, make_plan
+from walkeeper_wal.sources.threaded_reading import OnProblem
+from walkeeper_wal.sources.wal_files import WalFiles
 
 _TOAST_SCHEMA, _INDEX = "pg_toast", "i"
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*")

@@ -12,9 +12,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walkeeper_cli.history.catalog import system_id_of
-from walkeeper_history.errors import HistoryError
 from walkeeper_replay.catalogs.catalog import Catalog, Database, attribute_of, class_of, type_of
 from walkeeper_replay.text.money_text import is_known
+from walkeeper_wal.errors import HistoryError
 
 _DATABASE = """
 SELECT oid::bigint, datname::text, encoding, dattablespace::bigint

@@ -7,7 +7,7 @@ from typing import Any
 from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.stats import Stats, StatsRow
-from walkeeper_history.wal.reading import Reading
+from walkeeper_wal.sources.reading import Reading
 
 _SUMS = ("count", "record_size", "fpi_size", "combined_size")
 

@@ -10,10 +10,10 @@ import click
 
 from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.reading import Archive
-from walkeeper_history.errors import HistoryError
 from walkeeper_history.parquet import write_table
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.tables import TABLE_NAMES, Table, table
+from walkeeper_wal.errors import HistoryError
 
 
 def write(

@@ -13,8 +13,8 @@ import click
 from walkeeper_cli.history.reading import Archive
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.follow import Follower, log_end
-from walkeeper_history.printable import printable
 from walkeeper_history.tables import table
+from walkeeper_wal.printable import printable
 
 
 def tail(

@@ -7,7 +7,7 @@ from typing import IO
 
 import click
 
-from walkeeper_history.printable import printable
+from walkeeper_wal.printable import printable
 
 
 def tell(text: str) -> None:

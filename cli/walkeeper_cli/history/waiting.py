@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from walkeeper_history.records.compiling import COMPILING
+from walkeeper_wal.records.compiling import COMPILING
 
 
 class _Echo(logging.Handler):

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import psycopg
 from psycopg import pq
 
-from walkeeper_cli.cluster import status
+from walkeeper_admin import status
 from walkeeper_cli.snapshot.consumer_link import ConsumerLink
 from walkeeper_cli.snapshot.table_copy import PublishedTable, copy_table, published_tables
 from walkeeper_common.addresses import Address

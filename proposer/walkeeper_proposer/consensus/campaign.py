@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from walkeeper_common.quorum import LogKind
-from walkeeper_proposer.consensus.gate import Waivers
+from walkeeper_proposer.consensus.admission import Waivers
 from walkeeper_proposer.consensus.primary_check import Examiner, PrimaryCheck
 from walkeeper_proposer.consensus.wal_window import WINDOW_BYTES_MAX
 

@@ -15,7 +15,7 @@ from walkeeper_common.wire.messages import (
     AcceptorGreeting,
     ProposerGreeting,
 )
-from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.primary_check import scope_of_greetings
 from walkeeper_proposer.consensus.progress import Member

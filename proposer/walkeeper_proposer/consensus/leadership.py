@@ -32,9 +32,9 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
+from walkeeper_proposer.consensus.admission import LogEnd, successors
 from walkeeper_proposer.consensus.campaign import ABSENT_TICKS, Campaign, Purpose
 from walkeeper_proposer.consensus.feeding import Feeder
-from walkeeper_proposer.consensus.gate import LogEnd, successors
 from walkeeper_proposer.consensus.own_wal import Comparison, Forgotten
 from walkeeper_proposer.consensus.primary_check import Range, with_older
 from walkeeper_proposer.consensus.progress import Member, Stage

@@ -28,7 +28,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.comparison import Comparison, Different
 from walkeeper_proposer.consensus.proposer_events import (
     Effect,

@@ -36,8 +36,8 @@ from walkeeper_common.wire.messages import (
 )
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings
+from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
-from walkeeper_proposer.consensus.gate import LogEnd
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.own_wal import Forgotten
 from walkeeper_proposer.consensus.primary_check import (

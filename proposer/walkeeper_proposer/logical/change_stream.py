@@ -54,7 +54,7 @@ from walkeeper_proposer.logical.open_transactions import (
     OpenTransactions,
     Spool,
 )
-from walkeeper_proposer.logical.overlap import LoggedTail, Overlap
+from walkeeper_proposer.logical.past_comparison import LoggedTail, Overlap
 
 ANSWERED_MAX = 1024
 
@@ -142,9 +142,11 @@ class ChangeStream:
             self._write_slots()
 
     def on_disconnected(self) -> None:
-        """Nothing is made until the next connection. What waited for a commit would move the log's
-        end between the core's asking for a stream from there and the stream (seed 145 of
-        tests.sim.logical)."""
+        """Make nothing until the next connection.
+
+        A transaction that waited for its commit would move the log's end after the core asked
+        for a stream from it (seed 145 of tests.proof.sim.logical).
+        """
         self._is_connected = False
         self._answer = None
         self._forget_open()

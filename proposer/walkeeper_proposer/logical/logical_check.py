@@ -24,11 +24,11 @@ from walkeeper_common.postgres.pgoutput import BEGIN_BYTES, COMMIT_BYTES, Commit
 from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
-from walkeeper_proposer.consensus import gate
+from walkeeper_proposer.consensus import admission as gate
 from walkeeper_proposer.consensus.primary_check import HeldWal, Range, Verdict
 from walkeeper_proposer.consensus.proposer_events import Effect, PrimaryIdentity, Send
 from walkeeper_proposer.logical.change_stream import ChangeStream
-from walkeeper_proposer.logical.overlap import NEW_LOG, LoggedTail
+from walkeeper_proposer.logical.past_comparison import NEW_LOG, LoggedTail
 
 EMPTY_BYTES = BEGIN_BYTES + COMMIT_BYTES  # a transaction that publishes nothing, before 15
 

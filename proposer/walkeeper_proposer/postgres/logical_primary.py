@@ -23,7 +23,7 @@ from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArr
 from walkeeper_proposer.logical.change_stream import ChangeStream
 from walkeeper_proposer.logical.logical_check import LogicalEnd, LogicalIdentity
 from walkeeper_proposer.logical.open_transactions import CannotStream, Spool
-from walkeeper_proposer.logical.overlap import NEW_LOG, DiffersFromLog
+from walkeeper_proposer.logical.past_comparison import NEW_LOG, DiffersFromLog
 from walkeeper_proposer.postgres.primary import Primary, identify
 from walkeeper_proposer.postgres.replication_connection import (
     InternalError,

@@ -43,7 +43,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
 )
 from walkeeper_common.wire.requests import ReadRequest
-from walkeeper_safekeeper.consensus import answers
+from walkeeper_safekeeper.consensus import acceptor_answers as answers
 from walkeeper_safekeeper.consensus.acceptor_events import (
     CommitMoved,
     ConnectionLost,
@@ -70,9 +70,9 @@ from walkeeper_safekeeper.consensus.acceptor_events import (
 )
 from walkeeper_safekeeper.consensus.durable import Durable, unreached_start
 from walkeeper_safekeeper.consensus.greeting_check import other_log
-from walkeeper_safekeeper.consensus.marks import due_marks, lazy_marks
 from walkeeper_safekeeper.consensus.member_register import MembersRequest, changed, members_state
-from walkeeper_safekeeper.consensus.readable import answer_read, answer_wal_read
+from walkeeper_safekeeper.consensus.persisted_marks import due_marks, lazy_marks
+from walkeeper_safekeeper.consensus.read_limit import answer_read, answer_wal_read
 
 
 class Acceptor:

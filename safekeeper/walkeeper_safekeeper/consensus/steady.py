@@ -30,7 +30,7 @@ from walkeeper_common.wire.framing import (
 )
 from walkeeper_common.wire.messages import Buffer
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
-from walkeeper_safekeeper.consensus.answers import ack_of
+from walkeeper_safekeeper.consensus.acceptor_answers import ack_of
 
 # WAL that begins at an LSN: it is durable when this returns True. False: nothing was done, as it
 # may not be done at once. WalkeeperError: it cannot be made durable.

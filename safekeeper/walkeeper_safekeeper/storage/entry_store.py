@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from walkeeper_common import entries
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.walformat import RecordEnd, ScanEnd
-from walkeeper_safekeeper.storage.pieces import pieces
+from walkeeper_safekeeper.storage.append_pieces import pieces
 from walkeeper_safekeeper.storage.wal_store import Buffer, WalStore
 
 

@@ -51,9 +51,9 @@ from walkeeper_common.postgres.walformat import (
 )
 from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES, PageHeader
 from walkeeper_common.timelines import Timelines
-from walkeeper_safekeeper.storage.pieces import pages_that_cut_off, pieces
+from walkeeper_safekeeper.storage.append_pieces import pages_that_cut_off, pieces
+from walkeeper_safekeeper.storage.open_tail import Tail, Writer
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
-from walkeeper_safekeeper.storage.tail import Tail, Writer
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 File: TypeAlias = tuple[Lsn, int]  # a segment's start, and the timeline in its name

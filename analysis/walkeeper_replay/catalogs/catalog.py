@@ -1,0 +1,236 @@
+"""One database's tables and types, as its catalogs had them at one LSN.
+
+    catalog.find("public.accounts") -> Table     columns with dropped ones, toast, primary key
+    catalog.types                                 for value_text.Printer
+
+Contract: what the catalogs at hand do not say is not made up: a table of whose columns some are not
+known is refused by name. From replayed catalogs (catalog_history), or rows of a live server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from walkeeper_replay.catalogs.shown_names import Owned, shown_names
+from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.text.database_text import codec_of
+from walkeeper_replay.text.value_text import (
+    ACLITEM,
+    Field,
+    Printer,
+    Type,
+    Types,
+    builtin_types,
+)
+from walkeeper_replay.tuples.toast import unpacked
+from walkeeper_wal.errors import HistoryError
+
+KINDS_WITH_ROWS = ("r", "m", "t")
+FIRST_NORMAL_OID = 16384
+SHOWN_MAX = 20
+_ALIGNMENTS = {"c": 1, "s": 2, "i": 4, "d": 8}
+_BUILTIN_SCHEMAS = {11: "pg_catalog", 99: "pg_toast", 2200: "public"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column; `missing`: the value of tuples that are older than it, as its array's bytes."""
+
+    name: str
+    number: int
+    type: int
+    typmod: int
+    length: int
+    alignment: int
+    dropped: bool = False
+    missing: bytes | None = None
+    generated: str = ""
+    not_null: bool = False
+    lacks_missing: bool = False
+    """Older tuples have a default that is not at hand."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """Reckoned when it is read (18): no tuple has a value of it."""
+        return self.generated == "v"
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A row of pg_class."""
+
+    oid: int
+    name: str
+    schema: str
+    kind: str
+    relfilenode: int
+    tablespace: int
+    toast: int
+    natts: int
+    persistence: str
+    row_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is needed to read a relation's rows."""
+
+    oid: int
+    schema: str
+    name: str
+    file: Relation
+    attributes: tuple[Attribute, ...]
+    toast: Relation | None
+    key: tuple[str, ...]
+    """The primary key's columns; empty without one."""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def columns(self) -> tuple[Attribute, ...]:
+        """Those that have values in WAL."""
+        return tuple(a for a in self.attributes if not a.dropped and not a.is_virtual)
+
+    @property
+    def virtual(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.attributes if a.is_virtual and not a.dropped)
+
+
+@dataclass(slots=True)
+class Database:
+    oid: int
+    name: str
+    encoding: int = 6
+    tablespace: int = 1663
+
+
+@dataclass(slots=True)
+class Catalog:
+    """See the module."""
+
+    database: Database
+    lsn: int
+    classes: dict[int, Class] = field(default_factory=dict)
+    attributes: dict[int, list[Attribute]] = field(default_factory=dict)
+    types: Types = field(default_factory=builtin_types)
+    schemas: dict[int, str] = field(default_factory=dict)
+    """Those that are known; what initdb makes has its usual name."""
+    keys: dict[int, list[int]] = field(default_factory=dict)
+    """By table: the numbers of its primary key's columns."""
+
+    @property
+    def printer(self) -> Printer:
+        return Printer(self.types, codec_of(self.database.encoding), unpacked)
+
+    def file_of(self, found: Class) -> Relation:
+        space = found.tablespace or self.database.tablespace
+        return Relation(space, 0 if space == 1664 else self.database.oid, found.relfilenode)
+
+    def tables(self) -> list[Class]:
+        """Those with rows of their own, in the order of their names."""
+        kinds = [c for c in self.classes.values() if c.kind in ("r", "m")]
+        return sorted(kinds, key=lambda c: (c.schema, c.name))
+
+    def find(self, name: str) -> Table:
+        """`schema.table`, or `table` where only one schema has it; or its OID: see table_names."""
+        found = [c for c in self._meant(name, KINDS_WITH_ROWS) if c.persistence != "t"]
+        if len(found) > 1:
+            found = [c for c in found if c.schema == "public"] or found
+        if not found:
+            raise HistoryError(self._absent(name))
+        if len(found) > 1:
+            shown = ", ".join(f"{c.schema}.{c.name}" for c in found)
+            raise HistoryError(f"several tables are called {name}: {shown}")
+        return self.table(found[0])
+
+    def _meant(self, name: str, kinds: tuple[str, ...]) -> list[Class]:
+        known = [(c.schema, c.name, c.oid) for c in self.classes.values() if c.kind in kinds]
+        return [self.classes[oid] for _, _, oid in meant(name, known)]
+
+    def _absent(self, name: str) -> str:
+        if self._meant(name, ("p",)):
+            return f"{name} is partitioned; its rows are in its partitions: name one of them"
+        own = [c for c in self.tables() if not c.schema.startswith(("pg_", "information_schema"))]
+        shown = ", ".join(f"{c.schema}.{c.name}" for c in own[:SHOWN_MAX])
+        if len(own) > SHOWN_MAX:
+            shown += f" and {len(own) - SHOWN_MAX} more"
+        return (
+            f"no table {name} in database {self.database.name} at this LSN; "
+            f"known there: {shown or 'none (is a --base or --dsn needed?)'}"
+        )
+
+    def table(self, found: Class) -> Table:
+        attributes = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+        if [a.number for a in attributes] != list(range(1, found.natts + 1)):
+            raise HistoryError(
+                f"{found.schema}.{found.name} has {found.natts} columns, of which this WAL "
+                f"describes {len(attributes)}: give a base backup (--base) or a server (--dsn)"
+            )
+        if found.persistence == "u":
+            raise HistoryError(f"{found.schema}.{found.name} is unlogged: its rows are not in WAL")
+        toast = self.classes.get(found.toast)
+        by_number = {a.number: a.name for a in attributes}
+        key = tuple(by_number[n] for n in self.keys.get(found.oid, []) if n in by_number)
+        return Table(
+            found.oid, found.schema, found.name, self.file_of(found), tuple(attributes),
+            self.file_of(toast) if toast is not None else None, key,
+        )  # fmt: skip
+
+    def finish(self, major: int, roles: Mapping[int, str]) -> None:
+        """Give composite types their columns, and OIDs their names, once all rows are there."""
+        if major < 16:
+            known = self.types.by_oid[ACLITEM]
+            self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
+        self.types.roles = dict(roles)
+        owned = [Owned(c.oid, c.schema, c.name) for c in self.classes.values()]
+        self.types.major = major
+        schemas = _BUILTIN_SCHEMAS | self.schemas
+        self.types.names = shown_names(owned, self.types, schemas, major, roles)
+        for found in self.classes.values():
+            if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
+                own = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)
+                self.types.fields[found.oid] = [
+                    Field(a.name, a.type, a.length, a.alignment, a.dropped) for a in own
+                ]
+
+
+def attribute_of(row: dict[str, object]) -> Attribute:
+    """Of a row of pg_attribute; only user columns."""
+    missing = row.get("attmissingval")
+    return Attribute(
+        str(row["attname"]), _int(row["attnum"]), _int(row["atttypid"]), _int(row["atttypmod"]),
+        _int(row["attlen"]), _ALIGNMENTS[str(row["attalign"])], bool(row["attisdropped"]),
+        missing if isinstance(missing, bytes) and row["atthasmissing"] else None,
+        str(row["attgenerated"]), bool(row["attnotnull"]),
+        bool(row["atthasmissing"]) and not isinstance(missing, bytes),
+    )  # fmt: skip
+
+
+def class_of(row: dict[str, object], schemas: dict[int, str]) -> Class:
+    schema = _int(row["relnamespace"])
+    return Class(
+        _int(row["oid"]), str(row["relname"]),
+        schemas.get(schema) or _BUILTIN_SCHEMAS.get(schema, str(schema)),
+        str(row["relkind"]), _int(row["relfilenode"]), _int(row["reltablespace"]),
+        _int(row["reltoastrelid"]), _int(row["relnatts"]), str(row["relpersistence"]),
+        _int(row["reltype"]),
+    )  # fmt: skip
+
+
+def type_of(row: dict[str, object], schemas: dict[int, str]) -> Type:
+    schema = _int(row["typnamespace"])
+    return Type(
+        _int(row["oid"]), str(row["typname"]), _int(row["typlen"]),
+        _ALIGNMENTS[str(row["typalign"])], str(row["typtype"]), _int(row["typelem"]),
+        _int(row["typbasetype"]), _int(row["typrelid"]),
+        schemas.get(schema) or _BUILTIN_SCHEMAS.get(schema, str(schema)),
+    )  # fmt: skip
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int), f"{value=}"
+    return value

@@ -1,0 +1,469 @@
+"""Catalogs through time, replayed from WAL, over a base backup where there is one.
+
+    history = CatalogHistory.read(files, plan, base=None, until=None)
+    history.at(lsn, database) -> Catalog            tables, columns and types as they were
+    history.names() -> {(tablespace, database, relfilenode): [Named(begin, end, schema, name)]}
+
+Contract: without a base, rows that initdb or work before the WAL made are known only where a page
+image brings them; everything made within the WAL is known whole. Costs one walk over the WAL (two,
+where catalogs themselves were rewritten) and memory for the catalogs' changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from walkeeper_replay.catalogs.catalog import (
+    FIRST_NORMAL_OID,
+    Catalog,
+    Database,
+    attribute_of,
+    class_of,
+    type_of,
+)
+from walkeeper_replay.catalogs.catalog_layouts import OIDS, SHARED, layout
+from walkeeper_replay.redo.apply import RECORD_VERSIONS
+from walkeeper_replay.redo.base import (
+    DEFAULT_TABLESPACE,
+    GLOBAL_TABLESPACE,
+    BaseDirectory,
+    Consistency,
+)
+from walkeeper_replay.redo.bulk_loads import BulkLoads
+from walkeeper_replay.redo.store import PageStore, Relation
+from walkeeper_replay.redo.wal_pass import Passed, pass_over
+from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
+from walkeeper_replay.text.money_text import is_known
+from walkeeper_replay.tuples.deform import deform, varlena
+from walkeeper_replay.tuples.toast import nothing, plain
+from walkeeper_replay.tuples.versions import Versions, versions_of
+from walkeeper_replay.tuples.xids import NEVER, Xids
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
+
+PASSES_MAX = 4
+FIRST_USER_TYPE = 10_000  # below: genbki's, which are in builtin_types
+_CHARACTERS = frozenset(
+    {"relkind", "relpersistence", "typtype", "typalign", "attalign", "attgenerated"}
+)
+_SIGNED = frozenset({"typlen", "attlen", "attnum", "typtypmod", "atttypmod"})
+_NAME_BYTES = 64
+_WANTED: dict[str, tuple[str, ...]] = {
+    "pg_class": (
+        "oid", "relname", "relnamespace", "reltype", "relfilenode", "reltablespace",
+        "reltoastrelid", "relpersistence", "relkind", "relnatts", "relrewrite",
+    ),
+    "pg_attribute": (
+        "attrelid", "attname", "atttypid", "attlen", "attnum", "atttypmod", "attalign",
+        "attnotnull", "atthasmissing", "attgenerated", "attisdropped", "attmissingval",
+    ),
+    "pg_type": (
+        "oid", "typname", "typnamespace", "typlen", "typtype", "typrelid", "typelem", "typalign",
+        "typbasetype",
+    ),
+    "pg_namespace": ("oid", "nspname"),
+    "pg_database": ("oid", "datname", "encoding", "dattablespace"),
+    "pg_authid": ("oid", "rolname"),
+    "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
+    "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
+    "pg_enum": ("oid", "enumtypid", "enumlabel"),
+    "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file's owner, from the commit at `begin` up to that at `end`."""
+
+    begin: int
+    end: int
+    schema: str
+    name: str
+    kind: str
+    oid: int
+
+
+class CatalogHistory:
+    """See the module."""
+
+    def __init__(self, store: PageStore, xids: Xids, major: int, passed: Passed) -> None:
+        self.xids, self.major, self.end_lsn = xids, major, passed.end_lsn
+        self.is_whole = passed.is_reached
+        """Whether the WAL goes on up to where it was read `until`."""
+        store.take_events()
+        self.unlogged_since: int | None = None
+        """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
+        self.lc_monetary: str | None = None
+        """The setting of the base's configuration files, or None if it is not known."""
+        self._store = store
+        self._versions: Versions = versions_of(store.events, xids, store.dropped)
+        spans = np.concatenate([self._versions.begin, self._versions.end])
+        self._changed = np.unique(spans[spans != NEVER])
+        self._rewrites: dict[int, frozenset[int]] = {}
+        self._codecs: dict[int, str] | None = None
+        self._spaces_of: dict[int, list[tuple[int, int, int]]] = {}
+        self._numbers = {relation: n for n, relation in enumerate(store.relations)}
+
+    @classmethod
+    def read(
+        cls,
+        files: WalFiles,
+        plan: Plan,
+        *,
+        base: BaseDirectory | None = None,
+        until: int | None = None,
+        keeps_commits: bool = True,
+        engine_name: str = "auto",
+        on_problem: OnProblem = raise_fatal,
+    ) -> CatalogHistory:
+        """Walks over the WAL up to `until`."""
+        extra: set[Relation] = set()
+        for _ in range(PASSES_MAX):
+            store = PageStore(
+                wanted=[*_catalogs_of(base), *extra],
+                low_nodes=tuple(OIDS.values()),
+                base=base,
+                record_level=RECORD_VERSIONS,
+            )
+            for space, database in [] if base is None else [(1664, 0), *base.databases()]:
+                store.maps[database] = base.map_of(space, database) if base else {}
+                store.map_log.append((0, database, store.maps[database]))
+            redo_lsn = None if base is None else base.redo_lsn
+            xids = Xids(base, keeps_commits=keeps_commits, redo_lsn=redo_lsn)
+            consistency, loads = None if base is None else Consistency(base), BulkLoads()
+            others = [loads.add, *([consistency.add] if consistency else [])]
+            passed = pass_over(
+                files, plan, [xids.add, store.add, *others],
+                until=until, engine_name=engine_name, on_problem=on_problem,
+            )  # fmt: skip
+            if store.major is None:
+                raise HistoryError(f"{files.shown('')}: no records in the range asked for")
+            if consistency is not None:
+                reached = until if until is not None and passed.is_reached else passed.end_lsn
+                consistency.refuse_before(reached)
+            history = cls(store, xids, store.major, passed)
+            history.unlogged_since = loads.unlogged_since
+            history.lc_monetary = None if base is None else base.lc_monetary()
+            further = history._rewritten() - set(store.relations)
+            if not further:
+                return history
+            extra |= further
+        raise HistoryError("catalogs that were rewritten over and over: narrow the range of LSNs")
+
+    def databases(self, lsn: int) -> dict[int, Database]:
+        """By number. A database whose row is not known has its number for a name."""
+        found = {
+            relation.database: Database(
+                relation.database, self._initdbs(relation.database) or str(relation.database)
+            )
+            for relation in self._numbers
+            if relation.database
+        }
+        for row in self._rows("pg_database", 0, lsn):
+            found[row["oid"]] = Database(
+                row["oid"], row["datname"], row["encoding"], row["dattablespace"]
+            )
+        return found
+
+    def _initdbs(self, oid: int) -> str | None:
+        """The databases that initdb makes, whose rows are not in WAL; fixed numbers since 15."""
+        return {1: "template1", 4: "template0", 5: "postgres"}.get(oid if self.major >= 15 else 0)
+
+    def database(self, lsn: int, name: str | None) -> Database:
+        """By its name or number; the only one that has tables of users, if none is named."""
+        known = list(self.databases(lsn).values())
+        if name is not None:
+            found = [d for d in known if name in (d.name, str(d.oid))]
+            # What initdb made has no name in WAL alone; the only one such is meant, then.
+            found = found or [d for d in known if d.name == str(d.oid)]
+        else:
+            found = [d for d in known if self._has_tables(lsn, d)]
+        if len(found) == 1:
+            return found[0]
+        shown = ", ".join(sorted(d.name for d in known))
+        what = f"no database {name}" if name is not None else "name one database"
+        nothing = "none (give a base backup, or an earlier part of the WAL)"
+        raise HistoryError(f"{what}; known at this LSN: {shown or nothing}")
+
+    def _has_tables(self, lsn: int, database: Database) -> bool:
+        return any(table.oid >= FIRST_NORMAL_OID for table in self.at(lsn, database).tables())
+
+    def at(self, lsn: int, database: Database) -> Catalog:
+        """The catalogs of a database at one LSN."""
+        oid = database.oid
+        space = self._space_at(oid, lsn) or database.tablespace
+        catalog = Catalog(replace(database, tablespace=space), lsn)
+        schemas = {row["oid"]: row["nspname"] for row in self._rows("pg_namespace", oid, lsn)}
+        for row in self._rows("pg_class", oid, lsn):
+            row["relfilenode"] = row["relfilenode"] or self._mapped(oid, row["oid"], lsn)
+            catalog.classes[row["oid"]] = class_of(row, schemas)
+        for row in self._rows("pg_attribute", oid, lsn, _user_columns):
+            catalog.attributes.setdefault(row["attrelid"], []).append(attribute_of(row))
+        for row in self._rows("pg_type", oid, lsn, _user_types):
+            catalog.types.by_oid[row["oid"]] = type_of(row, schemas)
+        for row in self._rows("pg_enum", oid, lsn):
+            if row["enumlabel"] is not None:
+                catalog.types.labels[row["oid"]] = row["enumlabel"]
+        for row in self._rows("pg_range", oid, lsn):
+            catalog.types.ranges[row["rngtypid"]] = row["rngsubtype"]
+            if multirange := row.get("rngmultitypid"):
+                catalog.types.multiranges[multirange] = row["rngtypid"]
+        for row in self._rows("pg_index", oid, lsn):
+            if row["indisprimary"] and isinstance(row["indkey"], bytes):
+                numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
+                catalog.keys[row["indrelid"]] = numbers.tolist()
+        catalog.schemas = schemas
+        roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
+        catalog.finish(self.major, roles)
+        catalog.types.has_dollars = self._has_dollars(lsn)
+        return catalog
+
+    def _has_dollars(self, lsn: int) -> bool:
+        """Return whether money has its known form: by the base's files, and no other setting."""
+        settings = [row["setconfig"] for row in self._rows("pg_db_role_setting", 0, lsn)]
+        is_set = any(each is None or b"lc_monetary=" in each for each in settings)
+        return is_known(self.lc_monetary) and not is_set
+
+    def names(self) -> dict[Relation, list[Named]]:
+        """Who owned which file, when: for every file that a known row of pg_class names."""
+        found: dict[Relation, list[Named]] = {}
+        for database in self.databases(self.end_lsn).values():
+            schemas: dict[int, str] = {}
+            for _, row in self._all("pg_namespace", database.oid):
+                schemas[row["oid"]] = row["nspname"]
+            for (begin, end), row in self._all("pg_class", database.oid):
+                known = class_of(row, schemas)
+                if known.relfilenode:
+                    space = self._space_at(database.oid, begin) or database.tablespace
+                    file = Catalog(replace(database, tablespace=space), 0).file_of(known)
+                    named = Named(begin, end, known.schema, known.name, known.kind, known.oid)
+                    found.setdefault(file, []).append(named)
+        return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
+
+    def moved_from(self, file: Relation) -> list[Relation]:
+        """What a file may have been copied from, where its database went to another tablespace."""
+        spaces = {r.tablespace for r in self._numbers if r.database == file.database}
+        return [
+            Relation(space, file.database, file.relfilenode)
+            for space in sorted(spaces - {file.tablespace})
+        ]
+
+    def rewritten_files(self, database: int) -> frozenset[int]:
+        """Files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE): those that its transient
+        table, whose row no snapshot ever saw, was made with. Later it has the file replaced."""
+        if database not in self._rewrites:
+            made: dict[int, tuple[int, int]] = {}
+            for relation, number in self._numbers.items():
+                if relation.database == database and self._is(relation, OIDS["pg_class"]):
+                    chosen = self._versions.all_of(number)
+                    firsts = self._versions.first_lsn[chosen].tolist()
+                    taken = self._taken("pg_class", database, chosen)
+                    for row, lsn in zip(taken, firsts, strict=True):
+                        if row["relrewrite"]:
+                            found = (lsn, row["relfilenode"])
+                            made[row["oid"]] = min(found, made.get(row["oid"], found))
+            self._rewrites[database] = frozenset(file for _, file in made.values())
+        return self._rewrites[database]
+
+    def last_change(self, lsn: int) -> int:
+        """The last commit up to `lsn` that changed a catalog: between two, all stays the same."""
+        place = int(np.searchsorted(self._changed, lsn, "right"))
+        return int(self._changed[place - 1]) if place else 0
+
+    def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+        """Every version of a catalog's rows that was ever visible, with its span."""
+        found = []
+        for relation, number in self._numbers.items():
+            if relation.database == database and self._is(relation, OIDS[name]):
+                chosen = self._versions.of(number)
+                spans = zip(
+                    self._versions.begin[chosen].tolist(),
+                    self._versions.end[chosen].tolist(),
+                    strict=True,
+                )
+                for span, row in zip(spans, self._taken(name, database, chosen), strict=True):
+                    found += [(part, row) for part in self._within(relation, *span)]
+        return found
+
+    def _spaces(self, database: int) -> list[tuple[int, int, int]]:
+        """(begin, end, tablespace) of a database through time, as far as its row is known."""
+        if database not in self._spaces_of:
+            self._spaces_of[database] = [
+                (begin, end, row["dattablespace"])
+                for (begin, end), row in (self._all("pg_database", 0) if database else [])
+                if row["oid"] == database
+            ]
+        return self._spaces_of[database]
+
+    def _space_at(self, database: int, lsn: int) -> int | None:
+        """None where that is not known; of the shared catalogs, too."""
+        known = (space for begin, end, space in self._spaces(database) if begin <= lsn < end)
+        return next(known, None)
+
+    def _within(self, relation: Relation, begin: int, end: int) -> list[tuple[int, int]]:
+        """The part of a span in which a catalog's file was its database's: one that was moved to
+        another tablespace has all of its files in both."""
+        spaces = self._spaces(relation.database)
+        first = min((since for since, *_ in spaces), default=NEVER)
+        parts = [(begin, min(end, first))]  # nothing is known of it there
+        parts += [
+            (max(begin, since), min(end, until))
+            for since, until, space in spaces
+            if space == relation.tablespace
+        ]
+        return [part for part in parts if part[0] < part[1]]
+
+    def is_catalogs(self, file: Relation) -> bool:
+        """Return whether a map of catalogs has, or once had, this file."""
+        maps = self._store.map_log
+        return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
+
+    def _is(self, relation: Relation, oid: int) -> bool:
+        """Whether a file is, or once was, a catalog's."""
+        if relation.relfilenode == oid:
+            return True
+        logs = (
+            nodes for _, database, nodes in self._store.map_log if database == relation.database
+        )
+        return any(nodes.get(oid) == relation.relfilenode for nodes in logs)
+
+    def _rows(self, name: str, database: int, lsn: int, keep: Any = None) -> list[dict[str, Any]]:
+        """A catalog's rows that are visible at `lsn`."""
+        database = 0 if name in SHARED else database
+        node = self._mapped(database, OIDS[name], lsn)
+        if not node and name not in ("pg_class", "pg_type", "pg_attribute", "pg_database"):
+            own = [r for r in self._rows("pg_class", database, lsn) if r["oid"] == OIDS[name]]
+            node = own[0]["relfilenode"] if own else 0
+        node = node or OIDS[name]
+        space = self._space_at(database, lsn)
+        chosen = [
+            self._versions.alive(number, lsn)
+            for relation, number in self._numbers.items()
+            if relation.database == database
+            and relation.relfilenode == node
+            and space in (None, relation.tablespace)
+        ]
+        return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
+
+    def _mapped(self, database: int, oid: int, lsn: int) -> int:
+        """A mapped catalog's file at `lsn`; 0 if no map is known, or it is not mapped."""
+        node = 0
+        for begin, of, nodes in self._store.map_log:
+            if of == database and begin <= lsn:
+                node = nodes.get(oid, node)
+        return node
+
+    def _taken(
+        self, name: str, database: int, chosen: Column, keep: Any = None
+    ) -> list[dict[str, Any]]:
+        """Rows as dictionaries, of the columns that are wanted and that this version has."""
+        versions, columns = self._versions, layout(name, self.major)
+        places = deform(
+            versions.arena, versions.place[chosen], versions.length[chosen],
+            [length for _, length, _ in columns], [alignment for *_, alignment in columns],
+        )  # fmt: skip
+        names = [column[0] for column in columns]
+        made: dict[str, list[Any]] = {}
+        if keep is not None:
+            places = places[:, keep(versions.arena, places, names)]
+        for column in filter(names.__contains__, _WANTED[name]):
+            at = names.index(column)
+            made[column] = self._values(column, columns[at][1], places[at], database)
+        return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+
+    def _values(self, column: str, length: int, places: Column, database: int) -> list[Any]:
+        arena = self._versions.arena
+        if length == -1:
+            begins, sizes, kinds = varlena(arena, places)
+            spans = zip(
+                begins.tolist(), sizes.tolist(), kinds.tolist(), places.tolist(), strict=True
+            )
+            return [
+                plain(arena, b, n, kind, nothing) if at >= 0 else None for b, n, kind, at in spans
+            ]
+        if length == _NAME_BYTES:
+            codec = self._codec(database)
+            raw = [arena[p : p + length].tobytes() if p >= 0 else b"" for p in places.tolist()]
+            read = _label if column == "enumlabel" else decoded_name
+            return [read(value.split(b"\0")[0], codec) for value in raw]
+        at = np.maximum(places, 0)
+        value = np.zeros(len(places), np.int64)
+        for k in range(length):
+            value |= arena[at + k].astype(np.int64) << 8 * k
+        if column in _SIGNED:
+            value = value - ((value >> (8 * length - 1)) << 8 * length)
+        if column in _CHARACTERS:
+            return [chr(code) if code else "" for code in value.tolist()]
+        found: list[Any] = value.tolist()
+        return found
+
+    def _codec(self, database: int) -> str:
+        """A database keeps its encoding. The shared catalogs have none of their own."""
+        if self._codecs is None:
+            self._codecs = {0: codec_of(Database(0, "").encoding)}
+            rows = [row for _, row in self._all("pg_database", 0)]
+            self._codecs |= {row["oid"]: codec_of(row["encoding"]) for row in rows}
+        return self._codecs.get(database, self._codecs[0])
+
+    def _rewritten(self) -> set[Relation]:
+        """Files that catalogs moved to, as maps and pg_class say."""
+        spaces = {r.database: r.tablespace for r in self._numbers}
+        found = {
+            Relation(self._space(spaces, database), database, node)
+            for _, database, nodes in self._store.map_log
+            for oid, node in nodes.items()
+            if oid in OIDS.values() and node != oid
+        }
+        for database in [d for d in spaces if d]:
+            for _, row in self._all("pg_class", database):
+                if row["oid"] in OIDS.values() and row["relfilenode"] not in (0, row["oid"]):
+                    space = row["reltablespace"] or self._space(spaces, database)
+                    found.add(Relation(space, database, row["relfilenode"]))
+        return found
+
+    def _space(self, spaces: dict[int, int], database: int) -> int:
+        if not database:
+            return GLOBAL_TABLESPACE
+        return spaces.get(database, DEFAULT_TABLESPACE)
+
+
+def _label(data: bytes, codec: str) -> str | None:
+    try:
+        return decoded(data, codec)
+    except UnknownText:
+        return None
+
+
+def _user_columns(arena: Any, places: Column, names: list[str]) -> Column:
+    """Columns of tables that people made, without system columns."""
+    relation, number = places[names.index("attrelid")], places[names.index("attnum")]
+    oids = sum(arena[relation + k].astype(np.int64) << 8 * k for k in range(4))
+    found: Column = (oids >= FIRST_NORMAL_OID) & (arena[number + 1] < 128)
+    return found
+
+
+def _user_types(arena: Any, places: Column, names: list[str]) -> Column:
+    """Types that are not in every PostgreSQL."""
+    place = places[names.index("oid")]
+    oids = sum(arena[place + k].astype(np.int64) << 8 * k for k in range(4))
+    found: Column = oids >= FIRST_USER_TYPE
+    return found
+
+
+def _catalogs_of(base: BaseDirectory | None) -> list[Relation]:
+    """The files that hold the catalogs in a base backup, also those never touched by WAL."""
+    if base is None:
+        return []
+    found = []
+    for space, database in [(GLOBAL_TABLESPACE, 0), *base.databases()]:
+        nodes = base.map_of(space, database)
+        for name, oid in OIDS.items():
+            if (name in SHARED) == (database == 0):
+                found.append(Relation(space, database, nodes.get(oid, oid)))
+    return found

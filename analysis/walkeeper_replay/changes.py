@@ -1,0 +1,492 @@
+"""Row changes: who inserted, updated or deleted which row when, with old and new values.
+
+    for batch in read_changes(path, plan, history, catalog, database, tables=["public.t"], …)
+
+WAL of wal_level=replica says which tuple a record is about, and the page has the rest: a deleted
+tuple's bytes are still there behind the record, an update's old and new version both. So this needs
+redo of the tables' pages from the beginning of the WAL (or a base backup) on, and nothing else.
+
+Contract: only what was committed, in the order of commits; rows moved by VACUUM FULL, CLUSTER or a
+rewriting ALTER TABLE are no changes. TRUNCATE is one, without the rows. Values are text as
+PostgreSQL prints it, by column; a value or row that cannot be known is absent, and `coverage` says
+so. Columns are those that the table had when the change was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.rows.columns import TIMESTAMP
+from walkeeper_replay.catalogs.catalog import Catalog, Class, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory, Named
+from walkeeper_replay.catalogs.table_names import meant
+from walkeeper_replay.columns.arrow_text import texts
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.redo.apply import (
+    DELETED,
+    INSERTED,
+    NEW,
+    OLD,
+    RECORD_CHANGES,
+    RECORD_VERSIONS,
+    SEEN,
+    UNDONE,
+)
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.heap_files import HeapFiles
+from walkeeper_replay.redo.store import Events, PageStore, Relation
+from walkeeper_replay.redo.wal_pass import pass_over
+from walkeeper_replay.table_at import COMPLETE
+from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
+from walkeeper_replay.tuples.versions import joined
+from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import (
+    BEGAN_BEFORE,
+    CUT_OFF_RANGE,
+    Undescribed,
+    other_databases,
+    undescribed_files,
+)
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.sources.plan import Plan, Problem
+from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
+
+VALUES = pa.map_(pa.string(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("start_lsn", pa.int64()),
+        ("commit_lsn", pa.int64()),
+        ("commit_time", TIMESTAMP),
+        ("xid", pa.int64()),
+        ("subxid", pa.int64()),
+        ("database", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("operation", pa.string()),
+        ("old", VALUES),
+        ("new", VALUES),
+        ("coverage", pa.string()),
+    ]
+)
+_NAMES = {INSERTED: "insert", NEW: "update", DELETED: "delete"}
+UNKNOWN_ROW = "its block was not known"
+UNKNOWN_TYPE = "values of a type that is not known, as bytes"
+UNKNOWN_VALUE = "values stored out of line before this WAL"
+REWRITTEN = "the same transaction rewrote the table"
+NO_ROW = "no row of pg_class names it where it was changed, and its changes are missing"
+LOST = "WAL before it is missing or damaged"
+CUT_OFF = "its transaction began before this WAL, and what it did there is not known"
+
+
+@dataclass(slots=True)
+class Change:
+    """One row of the table; `old` and `new` by column."""
+
+    start_lsn: int
+    commit: Commit
+    xid: int | None  # the subtransaction's; None where that is not known
+    table: Table
+    operation: str
+    old: dict[str, str | None] | None = None
+    new: dict[str, str | None] | None = None
+    coverage: str = COMPLETE
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that a table had from one commit up to another."""
+
+    relation: Relation
+    begin: int
+    end: int
+    oid: int
+    toast: Relation | None
+    follows: bool
+    """Another file of the same table came before, so that it began with a TRUNCATE."""
+
+
+@dataclass(slots=True)
+class ChangeReader:
+    """Changes of some tables of one database, in a range of LSNs."""
+
+    files: WalFiles
+    plan: Plan
+    history: CatalogHistory
+    database: Database
+    base: BaseDirectory | None = None
+    on_problem: OnProblem = raise_fatal
+    _catalogs: dict[int, Catalog] = field(default_factory=dict)
+    _heaps: HeapFiles = field(default_factory=HeapFiles)
+    _undecoded: dict[str, str] = field(default_factory=dict)
+    """Tables whose changes were left out, and why."""
+    _lost_from: int | None = None
+    _insists: bool = False
+    """Whether tables were named, so that one that is not described is an error."""
+
+    def read(
+        self,
+        names: Sequence[str] = (),
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        share: tuple[int, int] = (0, 1),
+    ) -> list[Change]:
+        """Of the tables named (all of users', if none is), by transactions whose commit records end
+        in (start, end]: whole ones, so that of two ranges side by side each change is in one.
+
+        `share`: only one part's of so many; whole tables are shared, so that no change is torn.
+        """
+        end = self.history.end_lsn if end_lsn is None else end_lsn
+        every = self._files(names, end)
+        files = [file for file in every if file.oid % share[1] == share[0]]
+        if names and not every:
+            raise HistoryError(
+                f"no table {', '.join(names)} in database {self.database.name} in this WAL "
+                "(of unlogged and temporary ones it has no rows)"
+            )
+        self._insists = bool(names)
+        store = self._replayed(files, end)
+        found: list[Change] = []
+        rewriting = self._rewriting(files)
+        for piece in files:
+            found += self._of_file(store, piece, start_lsn, end, rewriting)
+        cut_off = set(self.cut_off(start_lsn, end))
+        for change in found:
+            own = {change.coverage} - {COMPLETE}
+            if change.commit.top_xid in cut_off:
+                own.add(CUT_OFF)
+            if self._lost_from is not None and change.commit.end_lsn > self._lost_from:
+                own.add(LOST)
+            change.coverage = "; ".join(sorted(own)) or COMPLETE
+        found.sort(key=lambda c: (c.commit.end_lsn, c.start_lsn))
+        return found
+
+    def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
+        """Transactions committed in the range that had begun before the WAL (with a base backup:
+        before its part of it), of which nothing is known from there."""
+        begin = max(self._begin_lsn, start_lsn)
+        end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
+        tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
+        return sorted(xid for xid in tops if xids.began_before(xid))
+
+    @property
+    def _begin_lsn(self) -> int:
+        return self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
+
+    @property
+    def _source(self) -> str:
+        return "this WAL" if self.base is None else "the base backup"
+
+    def cut_off_range(self) -> Undescribed:
+        """Return the part of a range that lies before the WAL, or before the base backup."""
+        return Undescribed(
+            "range", f"before {Lsn(self._begin_lsn)}", CUT_OFF_RANGE.format(self._source)
+        )
+
+    def undescribed(
+        self,
+        start_lsn: int = 0,
+        end_lsn: int | None = None,
+        *,
+        xid: int | None = None,
+        others: bool = False,
+    ) -> list[Undescribed]:
+        """Return what was changed in the range and `read`, called before, could not show.
+
+        `xid`: only by this transaction. `others`: with the databases that are not this reader's.
+        """
+        oid = self.database.oid
+        found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
+        found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        found += [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
+        found += [
+            Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
+            for each in self.cut_off(start_lsn, end_lsn)
+            if xid in (None, each)
+        ]
+        if others:
+            found += other_databases(self.history, self._heaps, oid, start_lsn, xid)
+        return found
+
+    def _files(self, names: Sequence[str], end: int) -> list[_File]:
+        """Every file that one of the tables had before `end`."""
+        history = self.history
+        owners = [
+            (relation, named)
+            for relation, owned in history.names().items()
+            for named in owned
+            if relation.database == self.database.oid and named.begin <= end
+            and named.kind in ("r", "m") and named.oid >= 16384
+        ]  # fmt: skip
+        tables = list({(named.schema, named.name, named.oid) for _, named in owners})
+        asked = tables if not names else [each for name in names for each in meant(name, tables)]
+        oids = {oid for _, _, oid in asked}
+        rewritten = history.rewritten_files(self.database.oid)
+        found: dict[Relation, _File] = {}
+        for relation, named in sorted(owners, key=lambda owner: owner[1].begin):
+            if named.oid not in oids:
+                continue
+            if relation in found:  # its row of pg_class was updated, the file is the same
+                known = found[relation]
+                toast = known.toast or self._toast_of(named)
+                found[relation] = _File(
+                    relation, known.begin, named.end, named.oid, toast, known.follows
+                )
+                continue
+            table = self._catalog(max(named.begin, 1)).classes.get(named.oid)
+            if table is not None and table.persistence != "p":
+                continue
+            place = self._toast_of(named)
+            before = [f.relation for f in found.values() if f.oid == named.oid]
+            # SET TABLESPACE, of a table or of its database, copies the file as it is.
+            follows = bool(before) and before[-1].tablespace == relation.tablespace
+            follows = follows and relation.relfilenode not in rewritten
+            found[relation] = _File(relation, named.begin, named.end, named.oid, place, follows)
+        return list(found.values())
+
+    def _toast_of(self, named: Named) -> Relation | None:
+        catalog = self._catalog(max(named.begin, 1))
+        table = catalog.classes.get(named.oid)
+        toast = catalog.classes.get(table.toast) if table else None
+        return catalog.file_of(toast) if toast else None
+
+    def _catalog(self, lsn: int) -> Catalog:
+        """As of a commit; few of them, because few commits change a catalog."""
+        place = self.history.last_change(lsn)
+        if place not in self._catalogs:
+            self._catalogs[place] = self.history.at(lsn, self.database)
+        return self._catalogs[place]
+
+    def _replayed(self, files: list[_File], end: int) -> PageStore:
+        tables = {f.relation: RECORD_CHANGES for f in files}
+        toast = {f.toast: RECORD_VERSIONS for f in files if f.toast is not None}
+        store = PageStore(
+            wanted=[*tables, *toast],
+            base=self.base,
+            record_level=RECORD_CHANGES,
+            levels={**tables, **toast},
+        )
+        pass_over(
+            self.files, self.plan, [store.add, self._heaps.add],
+            until=end, check_crc=False, on_problem=self._noted,
+        )  # fmt: skip
+        store.take_events()
+        store.events = [joined(store.events)]
+        return store
+
+    def _noted(self, problem: Problem) -> None:
+        """Note where the first WAL is missing, if the caller reads on."""
+        self.on_problem(problem)
+        if problem.fatal:
+            place = problem.start_lsn or 0
+            self._lost_from = place if self._lost_from is None else min(place, self._lost_from)
+
+    def _of_file(
+        self, store: PageStore, file: _File, start: int, end: int, rewriting: set[tuple[int, int]]
+    ) -> list[Change]:
+        events, relation = store.events[0], store.want(file.relation)
+        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["kind"] != SEEN)]
+        rows = rows[~_taken_back(rows)]
+        rows = rows[(rows["start_lsn"] >= _emptied(store, file)) & (rows["start_lsn"] < end)]
+        commits = self.history.xids.commits
+        chosen = [xid for xid, commit in commits.items() if commit.end_lsn > start]
+        committed = np.isin(rows["xid"], np.array(chosen, np.int64))
+        rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
+        if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
+            # What a rewriting ALTER TABLE copied came to be with the file itself.
+            own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
+            rows = rows[own]
+        # A commit that rewrote the table has the new columns, and these rows the old ones.
+        ends = [(file.oid, commits[x].end_lsn) for x in rows["xid"].tolist()]
+        doubtful = np.array([end in rewriting for end in ends], bool)
+        changes = self._without_values(rows[doubtful & (rows["kind"] != OLD)], file)
+        if len(rows := rows[~doubtful]):
+            changes += self._decoded(events, rows, file, self._fetch(store, file))
+        emptied = _emptied(store, file)
+        if file.follows and start < file.begin and emptied < end:
+            changes += self._truncation(file, emptied)
+        return changes
+
+    def _rewriting(self, files: list[_File]) -> set[tuple[int, int]]:
+        """Return (table, commit's end) of each commit that rewrote one of the tables."""
+        rewritten = self.history.rewritten_files(self.database.oid)
+        return {(f.oid, f.begin) for f in files if f.relation.relfilenode in rewritten}
+
+    def _without_values(self, rows: Column, file: _File) -> list[Change]:
+        """Return changes by transactions that also rewrote the table."""
+        found = []
+        for row in rows:
+            start, xid, kind = int(row["start_lsn"]), int(row["xid"]), _NAMES[int(row["kind"])]
+            commit = self.history.xids.commits[xid]
+            if (table := self._table(file, commit.end_lsn)[1]) is not None:
+                found.append(Change(start, commit, xid, table, kind, coverage=REWRITTEN))
+        return found
+
+    def _truncation(self, file: _File, start: int) -> list[Change]:
+        """By the commit that gave the table a new and empty file."""
+        found = [c for c in self.history.xids.commits.values() if c.end_lsn == file.begin]
+        known = self._catalog(file.begin).classes.get(file.oid)
+        if not found or known is None:
+            return []
+        table, commit = self._described(self._catalog(file.begin), known), found[0]
+        if table is None:
+            return []
+        return [Change(start, commit, commit.top_xid, table, "truncate")]
+
+    def _fetch(self, store: PageStore, file: _File) -> Fetch:
+        """Chunks of every value that was ever seen."""
+        if file.toast is None:
+            return nothing
+        events, relation = store.events[0], store.want(file.toast)
+        rows = events.rows[(events.rows["relation"] == relation) & (events.rows["length"] > 0)]
+        return Chunks(events.arena, rows["place"], rows["length"])
+
+    def _decoded(self, events: Events, rows: Column, file: _File, fetch: Fetch) -> list[Change]:
+        """Grouped by what the table looked like when they were committed."""
+        commits = self.history.xids.commits
+        places = np.array(
+            [self.history.last_change(commits[x].end_lsn) for x in rows["xid"].tolist()], np.int64
+        )
+        found: list[Change] = []
+        for place in np.unique(places).tolist():
+            own = rows[places == place]
+            catalog, table = self._table(file, commits[int(own["xid"][0])].end_lsn)
+            if table is not None:
+                found += self._paired(events, own, table, catalog, fetch)
+        return found
+
+    def _table(self, file: _File, lsn: int) -> tuple[Catalog, Table | None]:
+        """Return a file's table as a commit that ends at `lsn` left it, or as it was last."""
+        catalog = self._catalog(lsn)
+        known = catalog.classes.get(file.oid)
+        if known is None:  # dropped by the same transaction, or by one before it
+            catalog = self._catalog(max(file.end - 1, file.begin))
+            known = catalog.classes.get(file.oid)
+        if known is None:
+            self._undecoded["/".join(map(str, file.relation))] = NO_ROW
+            return catalog, None
+        return catalog, self._described(catalog, known)
+
+    def _described(self, catalog: Catalog, known: Class) -> Table | None:
+        """Return a table, or None if its columns are not known and it was not asked for by name."""
+        try:
+            return catalog.table(known)
+        except HistoryError as error:
+            if self._insists:
+                raise
+            self._undecoded[f"{known.schema}.{known.name}"] = str(error)
+            return None
+
+    def _paired(
+        self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
+    ) -> list[Change]:
+        """An update's two versions are one change; they have the same record."""
+        values, doubts = _values(events, rows, table, catalog, fetch)
+        commits = self.history.xids.commits
+        olds = {
+            start: k
+            for k, (start, kind) in enumerate(
+                zip(rows["start_lsn"].tolist(), rows["kind"].tolist(), strict=True)
+            )
+            if kind == OLD
+        }
+        found = []
+        for k, row in enumerate(rows):
+            kind, start, xid = int(row["kind"]), int(row["start_lsn"]), int(row["xid"])
+            if kind == OLD:
+                continue
+            change = Change(start, commits[xid], xid, table, _NAMES[kind])
+            old = k if kind == DELETED else olds.get(start) if kind == NEW else None
+            change.old = None if old is None else values[old]
+            change.new = None if kind == DELETED else values[k]
+            own = {doubts[j] for j in (k, old) if j is not None} - {COMPLETE}
+            change.coverage = "; ".join(sorted(own)) or COMPLETE
+            found.append(change)
+        return found
+
+
+def _taken_back(rows: Column) -> Column:
+    """Which are insertions that their own transaction deleted as though they had never been: those
+    of an INSERT … ON CONFLICT that another transaction came before."""
+    found = np.zeros(len(rows), bool)
+    for undone in rows[rows["kind"] == UNDONE]:
+        same = (rows["kind"] == INSERTED) & (rows["start_lsn"] < undone["start_lsn"])
+        for name in ("block", "number", "xid"):
+            same &= rows[name] == undone[name]
+        found[np.flatnonzero(same)[-1:]] = True
+    return found
+
+
+def _emptied(store: PageStore, file: _File) -> int:
+    """The last time that the transaction which made a file emptied it: a second TRUNCATE, or one
+    of a table that it has created, is in place. Later ones are VACUUM's, and take no row."""
+    return max((lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin), default=0)
+
+
+def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
+    """Whether the row before or behind a change has all these values."""
+    rows = [row for row in (change.old, change.new) if row is not None]
+    return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
+
+
+def _values(
+    events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
+) -> tuple[list[dict[str, str | None] | None], list[str]]:
+    """For each event its tuple's values by column, and what of them is not known."""
+    known = np.flatnonzero(rows["length"] > 0)
+    made = RowColumns(table, catalog.printer, fetch)
+    arrays = made.arrays(events.arena, rows["place"][known], rows["length"][known])
+    columns = [texts(array) for array in arrays.values()]
+    values: list[dict[str, str | None] | None] = [None] * len(rows)
+    doubts = [UNKNOWN_ROW] * len(rows)
+    taken_of = zip(*columns, strict=True) if columns else [()] * len(known)
+    for row, taken in zip(known.tolist(), taken_of, strict=True):
+        values[row] = dict(zip(arrays, taken, strict=True))
+        doubts[row] = COMPLETE
+    as_bytes = [a.name for a in table.columns if not catalog.printer.knows(a.type)]
+    for row in known.tolist() if as_bytes else ():
+        value = values[row]
+        if value is not None and any(value[name] is not None for name in as_bytes):
+            doubts[row] = UNKNOWN_TYPE
+    for row, _ in made.as_oids_places:
+        if doubts[int(known[row])] == COMPLETE:
+            doubts[int(known[row])] = AS_OIDS
+    places = [(place, UNREADABLE) for place in made.unreadable_places]
+    places += [(place, UNKNOWN_VALUE) for place in made.unknown_places]
+    for (row, name), why in places:
+        value = values[int(known[row])]
+        if value is not None:
+            value.pop(name, None)
+        doubts[int(known[row])] = why
+    return values, doubts
+
+
+def batches(changes: Sequence[Change], database: str, size: int = 1 << 14) -> Iterator[Any]:
+    """Record batches of SCHEMA."""
+    for begin in range(0, len(changes), size):
+        part = changes[begin : begin + size]
+        columns: list[list[Any]] = [
+            [c.start_lsn for c in part],
+            [c.commit.end_lsn for c in part],
+            [c.commit.time + MICROSECONDS_1970_TO_2000 for c in part],
+            [c.commit.top_xid for c in part],
+            [c.xid for c in part],
+            [database] * len(part),
+            [c.table.schema for c in part],
+            [c.table.name for c in part],
+            [c.operation for c in part],
+            [None if c.old is None else list(c.old.items()) for c in part],
+            [None if c.new is None else list(c.new.items()) for c in part],
+            [c.coverage for c in part],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -1,0 +1,296 @@
+"""Tuples as Arrow columns, of the types that Spark and Parquet have.
+
+    made = RowColumns(table, printer, fetch); made.arrays(data, places, lengths) -> {name: array}
+
+Integers, floats, booleans, dates and timestamps come as such, bytea as binary; every other type is
+text, as PostgreSQL prints it (numeric too: Arrow's decimals have no NaN and fewer digits). infinity
+of dates and times is the type's largest value. Contract: a value that is not known (its TOAST
+chunks are from before the WAL, say) is null and counted in `unknown`; one that is no text in the
+database's encoding, or a timestamp beyond Arrow's, is null and counted in `unreadable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_replay.catalogs.catalog import Attribute, Table
+from walkeeper_replay.columns.numeric_columns import numeric_strings
+from walkeeper_replay.redo.compiled import compiled
+from walkeeper_replay.text.database_text import UnknownText
+from walkeeper_replay.text.times_text import INT32_MAX, INT64_MAX
+from walkeeper_replay.text.value_text import Printer
+from walkeeper_replay.tuples.deform import (
+    ABSENT,
+    MALFORMED,
+    PLAIN,
+    copy_values,
+    deform,
+    varlena,
+)
+from walkeeper_replay.tuples.toast import Fetch, nothing, plain
+from walkeeper_wal.records.gather import MICROSECONDS_1970_TO_2000
+from walkeeper_wal.records.segment import Bytes, Column
+
+DAYS_1970_TO_2000 = 10957
+# By type: the bytes in a tuple, and the type of the column.
+_FIXED: dict[int, tuple[str, Any]] = {
+    16: ("?", pa.bool_()), 21: ("<i2", pa.int16()), 23: ("<i4", pa.int32()),
+    20: ("<i8", pa.int64()), 26: ("<u4", pa.int64()), 28: ("<u4", pa.int64()),
+    700: ("<f4", pa.float32()), 701: ("<f8", pa.float64()), 1082: ("<i4", pa.date32()),
+    1114: ("<i8", pa.timestamp("us")), 1184: ("<i8", pa.timestamp("us", "UTC")),
+}  # fmt: skip
+_TEXT = frozenset({25, 1042, 1043, 114, 142})
+BYTEA, NUMERIC = 17, 1700
+UNREADABLE = (
+    "values that cannot be shown (not text in the database's encoding, an enum's label or an "
+    "aclitem's role that is not known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
+)
+
+
+AS_OIDS = "names (of regclass, regtype and their like) as OIDs, not being known"
+
+
+def arrow_type(oid: int) -> Any:
+    """Of a column of this type, domains looked through before."""
+    if oid in _FIXED:
+        return _FIXED[oid][1]
+    return pa.binary() if oid == BYTEA else pa.string()
+
+
+@compiled
+def _gather(b: Any, places: Any, size: Any, into: Any) -> Any:
+    for t in range(len(places)):
+        p = max(places[t], 0)
+        for k in range(size):
+            into[t, k] = b[p + k]
+
+
+class RowColumns:
+    """See the module."""
+
+    def __init__(self, table: Table, printer: Printer, fetch: Fetch = nothing) -> None:
+        self.table, self._printer, self._fetch = table, printer.copy(), fetch
+        self.unknown = 0
+        self.as_bytes = 0
+        """Values of a type that is not known."""
+        self.unknown_places: list[tuple[int, str]] = []
+        """(row, column) of each of them, of the last call of `arrays`."""
+        self.unreadable = 0
+        self.unreadable_places: list[tuple[int, str]] = []
+        self.as_oids = 0
+        """Names of regclass and its like that are not known."""
+        self.as_oids_places: list[tuple[int, str]] = []
+        self._types = {a.name: printer.types.base_of(a.type) for a in table.columns}
+
+    @property
+    def schema(self) -> Any:
+        return pa.schema([(a.name, arrow_type(self._types[a.name])) for a in self.table.columns])
+
+    def arrays(self, data: Bytes, places: Column, lengths: Column) -> dict[str, Any]:
+        """A column for each of the table's."""
+        attributes = self.table.attributes
+        found = deform(
+            data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
+        )
+        self.unknown_places, self.unreadable_places, self.as_oids_places = [], [], []
+        made: dict[str, Any] = {}
+        for attribute, at in zip(attributes, found, strict=True):
+            if attribute.name not in self._types:
+                continue
+            self.unknown += int((at == MALFORMED).sum())
+            broken = np.flatnonzero(at == MALFORMED).tolist()
+            self.unknown_places += [(row, attribute.name) for row in broken]
+            array = self._array(attribute, data, at)
+            array = made[attribute.name] = self._with_missing(attribute, array, at)
+            if not self._printer.knows(attribute.type):
+                self.as_bytes += len(array) - array.null_count
+        return made
+
+    def _array(self, attribute: Attribute, data: Bytes, places: Column) -> Any:
+        oid = self._types[attribute.name]
+        if attribute.length == -1:
+            return self._varlena(attribute.name, data, places)
+        if attribute.length > 0:
+            return self._fixed(attribute.name, attribute.length, data, places)
+        ends = [data[p:].tobytes().split(b"\0")[0] if p >= 0 else b"" for p in places.tolist()]
+        texts = pa.array([self._text(oid, value) for value in ends], pa.string(), mask=places < 0)
+        return self._noted(attribute.name, texts, places < 0)
+
+    def _text(self, oid: int, value: bytes) -> str | None:
+        """None: it cannot be said."""
+        try:
+            return self._printer.text(oid, value)
+        except UnknownText:
+            return None
+
+    def _texts(self, name: str, oid: int, values: Iterable[bytes | None]) -> list[str | None]:
+        """Return a text for each value; note those with a name that is not known."""
+        if not self._printer.has_names(oid):
+            return [None if value is None else self._text(oid, value) for value in values]
+        texts: list[str | None] = []
+        for row, value in enumerate(values):
+            before = self._printer.as_oids
+            texts.append(None if value is None else self._text(oid, value))
+            if self._printer.as_oids != before:
+                self._note_oids(name, [row])
+        return texts
+
+    def _note_oids(self, name: str, rows: list[int]) -> None:
+        self.as_oids += len(rows)
+        self.as_oids_places += [(row, name) for row in rows]
+
+    def _noted(self, name: str, array: Any, absent: Column) -> Any:
+        """A column, of which those values are noted that are there and could not be said."""
+        if array.null_count == np.count_nonzero(absent):
+            return array
+        lost = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
+        self.unreadable += len(lost)
+        self.unreadable_places += [(row, name) for row in lost]
+        return array
+
+    def _fixed(self, name: str, size: int, data: Bytes, places: Column) -> Any:
+        oid = self._types[name]
+        raw = np.empty((len(places), size), np.uint8)
+        _gather(data, places, size, raw)
+        absent = places < 0
+        if oid in _FIXED:
+            dtype, type_ = _FIXED[oid]
+            return self._noted(name, typed(raw.reshape(-1).view(dtype), type_, absent), absent)
+        # Enums above all: few values, many rows.
+        if size == 4 and len(places) > 100 and not self._printer.has_names(oid):
+            codes = raw.reshape(-1).view("<u4")
+            unique, back = np.unique(codes, return_inverse=True)
+            texts = [self._text(oid, int(code).to_bytes(4, "little")) for code in unique.tolist()]
+            array = pa.array(texts, pa.string()).take(pa.array(back, mask=absent))
+            return self._noted(name, array, absent)
+        rows = zip(raw, absent.tolist(), strict=True)
+        texts = self._texts(name, oid, (None if a else r.tobytes() for r, a in rows))
+        return self._noted(name, pa.array(texts, pa.string()), absent)
+
+    def _varlena(self, name: str, data: Bytes, places: Column) -> Any:
+        begins, sizes, kinds = varlena(data, places)
+        absent = places < 0
+        inline = kinds == PLAIN
+        other = np.flatnonzero(~inline)
+        values: list[bytes] = []
+        for row in other.tolist():
+            span = int(begins[row]), int(sizes[row]), int(kinds[row])
+            value = plain(data, *span, self._fetch)
+            if value is None:
+                self.unknown += 1
+                self.unknown_places.append((row, name))
+                absent[row] = True
+            values.append(value or b"")
+        if len(other):  # behind the pages' bytes, where all are found by one rule
+            ends = np.cumsum([0, *(len(value) for value in values)])
+            begins[other], sizes[other] = ends[:-1], np.diff(ends)
+        offsets = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(np.where(absent, 0, sizes), out=offsets[1:])
+        joined = np.empty(int(offsets[-1]), np.uint8)
+        extra = np.frombuffer(b"".join(values) or b"\0", np.uint8)
+        _copy(data, extra, inline, begins, offsets, joined)
+        return self._of_bytes(name, joined, offsets, absent)
+
+    def _of_bytes(self, name: str, joined: Bytes, offsets: Column, absent: Column) -> Any:
+        oid = self._types[name]
+        if oid == NUMERIC:
+            return numeric_strings(joined, offsets, absent)
+        utf8 = self._printer.encoding == "utf-8"
+        large = len(joined) >= 1 << 31
+        if oid == BYTEA or (oid in _TEXT and utf8 and not large):
+            array = _binary(joined, offsets, absent, pa.binary() if oid == BYTEA else pa.string())
+            if array is not None:
+                return array
+        spans = zip(offsets[:-1].tolist(), offsets[1:].tolist(), absent.tolist(), strict=True)
+        raw = joined.tobytes()
+        texts = self._texts(name, oid, (None if a else raw[b:e] for b, e, a in spans))
+        return self._noted(name, pa.array(texts, pa.string()), absent)
+
+    def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
+        """Tuples from before the column was added have the value that was its default then."""
+        absent = places == ABSENT
+        if attribute.lacks_missing and absent.any():
+            self.unknown += int(absent.sum())
+            self.unknown_places += [
+                (row, attribute.name) for row in np.flatnonzero(absent).tolist()
+            ]
+        if attribute.missing is None or not absent.any():
+            return array
+        oid = self._types[attribute.name]
+        # An array of one element: {dimensions 1, no nulls, element type, extent 1, bound 1}.
+        element = attribute.missing[20:]
+        if attribute.length == -1:
+            size = int.from_bytes(element[:4], "little") >> 2
+            short = element[0] & 1
+            value = element[1 : element[0] >> 1] if short else element[4:size]
+        else:
+            value = element[: attribute.length]
+        if oid in _FIXED:
+            dtype, type_ = _FIXED[oid]
+            one = typed(np.frombuffer(value, dtype), type_, np.array([False]))
+        elif oid == BYTEA:
+            one = pa.array([value])
+        else:
+            before = self._printer.as_oids
+            one = pa.array([self._text(oid, value)], pa.string())
+            if self._printer.as_oids != before:
+                self._note_oids(attribute.name, np.flatnonzero(absent).tolist())
+        if one.null_count:
+            self.unreadable += int(absent.sum())
+            lost = np.flatnonzero(absent).tolist()
+            self.unreadable_places += [(row, attribute.name) for row in lost]
+        both = pa.concat_arrays([array, one])
+        return both.take(pa.array(np.where(absent, len(array), np.arange(len(array)))))
+
+
+def typed(values: Column, type_: Any, absent: Column) -> Any:
+    """Values as they are in tuples, which count from 2000, as an Arrow column, which counts from
+    1970: the server's last 30 years of timestamps it cannot hold, they are null."""
+    if type_ == pa.date32():
+        shifted = values.astype(np.int64) + DAYS_1970_TO_2000
+        edge = (values == INT32_MAX) | (values == -INT32_MAX - 1)
+        shifted = np.where(edge, values, shifted).clip(-INT32_MAX - 1, INT32_MAX)
+        return pa.array(shifted.astype(np.int32), pa.int32(), mask=absent).cast(type_)
+    if pa.types.is_timestamp(type_):
+        edge = (values == INT64_MAX) | (values == -INT64_MAX - 1)
+        beyond = (values >= INT64_MAX - MICROSECONDS_1970_TO_2000) & ~edge
+        shifted = values + np.where(edge | beyond, 0, MICROSECONDS_1970_TO_2000)
+        return pa.array(shifted, pa.int64(), mask=absent | beyond).cast(type_)
+    return pa.array(values, mask=absent).cast(type_)
+
+
+def _copy(
+    data: Any, extra: Any, inline: Column, begins: Column, offsets: Column, into: Any
+) -> None:
+    if inline.all():
+        copy_values(data, begins, offsets, into)
+        return
+    for source, own in ((data, inline), (extra, ~inline)):
+        chosen = np.flatnonzero(own)
+        _copy_some(source, chosen, begins, offsets, into)
+
+
+@compiled
+def _copy_some(b: Any, rows: Any, begins: Any, offsets: Any, into: Any) -> Any:
+    for t in rows:
+        p = begins[t]
+        for q in range(offsets[t], offsets[t + 1]):
+            into[q] = b[p]
+            p += 1
+
+
+def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:
+    """None if they are not all text."""
+    valid = pa.array(~absent).buffers()[1]
+    buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(joined)]
+    array = pa.Array.from_buffers(type_, len(absent), buffers)
+    if type_ == pa.string():
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+    return array

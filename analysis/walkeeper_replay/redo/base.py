@@ -1,0 +1,215 @@
+"""A base backup's directory (or a stopped server's): pages and transactions from before the WAL.
+
+    base = BaseDirectory("/backups/main"); base.start_lsn, base.redo_lsn, base.database_oids()
+
+Contract: plain format (pg_basebackup -Fp), with backup_label or pg_control to say from where on WAL
+is needed; what lies there is read, never written. A page as torn as a running server may have left
+it is overwritten by its first image, which the WAL from redo_lsn on has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from struct import unpack_from
+
+import numpy as np
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.redo.files_of_records import parse_map
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.redo.wal_pass import xlog_records
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.segment import Bytes
+from walkeeper_wal.sources.reading import Batch
+
+DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
+_SLRU_PAGES = 32
+_XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
+_MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
+_REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
+_LC_MONETARY = re.compile(r"^\s*lc_monetary\s*=?\s*'?([^'#\s]+)", re.MULTILINE | re.IGNORECASE)
+_INCLUDES = re.compile(r"^\s*include", re.MULTILINE | re.IGNORECASE)
+_CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
+_CONTROL_STATE, _CONTROL_CHECKPOINT_TIME, _CONTROL_MIN_RECOVERY = 16, 104, 136
+_SHUT_DOWN = (1, 2)  # also in recovery
+_BACKUP_END = 0x50
+
+
+class BaseDirectory:
+    """See the module."""
+
+    def __init__(self, path: str) -> None:
+        self.root = Path(path)
+        if not (self.root / "PG_VERSION").is_file():
+            raise HistoryError(f"{path}: no PG_VERSION in it, so not a data directory or backup")
+        self.major = int((self.root / "PG_VERSION").read_text().split(".")[0])
+        control = (self.root / "global" / "pg_control").read_bytes()
+        self.system_id = int(unpack_from("<Q", control)[0])
+        seconds = int(unpack_from("<q", control, _CONTROL_CHECKPOINT_TIME)[0])
+        self.checkpoint_time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+        self.redo_lsn = self._redo_lsn()
+        label = self.root / "backup_label"
+        self.ends_in_wal = False
+        """Whether it is consistent only from its BACKUP_END record on."""
+        replayed_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])  # 0: a primary's
+        self.consistent_lsn = max(self.redo_lsn, replayed_lsn)
+        if label.is_file():
+            self.ends_in_wal = "BACKUP FROM: standby" not in label.read_text("utf-8", "replace")
+        elif int(unpack_from("<I", control, _CONTROL_STATE)[0]) not in _SHUT_DOWN:
+            raise HistoryError(
+                f"{path}: neither a backup (no backup_label) nor the directory of a server that "
+                "was shut down, so its pages are of no one place: take a base backup with "
+                "pg_basebackup"
+            )
+
+    def _redo_lsn(self) -> int:
+        """From where on WAL is needed."""
+        label = self.root / "backup_label"
+        if label.is_file():
+            text = label.read_text("utf-8", "replace")
+            if "INCREMENTAL FROM LSN" in text:
+                raise HistoryError(
+                    f"{self.root} is an incremental backup: put it together with those that it "
+                    "builds upon with pg_combinebackup, and name the result"
+                )
+            found = _REDO.search(text)
+            if found is None:
+                raise HistoryError(f"{label}: it does not say START WAL LOCATION")
+            return int(Lsn.parse(found[1]))
+        control = (self.root / "global" / "pg_control").read_bytes()
+        return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+
+    def lc_monetary(self) -> str | None:
+        """Return the setting in the configuration files, or None if it is not known."""
+        found = None
+        for name in ("postgresql.conf", "postgresql.auto.conf"):
+            path = self.root / name
+            text = path.read_text("utf-8", "replace") if path.is_file() else ""
+            if _INCLUDES.search(text):
+                return None
+            found = next(reversed(_LC_MONETARY.findall(text)), found)
+        return found
+
+    def refuse_time_before(self, time: datetime) -> None:
+        """The first commit behind the backup at such a time or later need not be the first: what
+        was committed since then and before the backup is in its pages."""
+        if time < self.checkpoint_time:
+            raise HistoryError(
+                f"{self.root} is of {self.checkpoint_time}, after {time}: ask for a later time, or "
+                "take an earlier backup"
+            )
+
+    def end_in(self, batch: Batch) -> int | None:
+        """Behind this backup's BACKUP_END record, if it is there."""
+        for row in xlog_records(batch, _BACKUP_END):
+            begin = int(batch.records["main_offset"][row])
+            if int(batch.payload[begin : begin + 8].view(np.uint64)[0]) == self.redo_lsn:
+                return int(batch.end_lsn()[row])
+        return None
+
+    def directory(self, tablespace: int, database: int) -> Path:
+        if tablespace == GLOBAL_TABLESPACE:
+            return self.root / "global"
+        if tablespace == DEFAULT_TABLESPACE:
+            return self.root / "base" / str(database)
+        inner = sorted((self.root / "pg_tblspc" / str(tablespace)).glob(f"PG_{self.major}_*"))
+        return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
+
+    def databases(self) -> list[tuple[int, int]]:
+        """(tablespace, database) of each."""
+        found = [
+            (DEFAULT_TABLESPACE, int(name))
+            for name in sorted(os.listdir(self.root / "base"))
+            if name.isdigit()
+        ]
+        for space in sorted((self.root / "pg_tblspc").glob("*")):
+            inner = [path for top in space.glob(f"PG_{self.major}_*") for path in top.iterdir()]
+            found += [(int(space.name), int(path.name)) for path in inner if path.name.isdigit()]
+        return found
+
+    def map_of(self, tablespace: int, database: int) -> dict[int, int]:
+        """The relfilenodes of mapped catalogs."""
+        path = self.directory(tablespace, database) / "pg_filenode.map"
+        return parse_map(path.read_bytes()) if path.is_file() else {}
+
+    def read(self, relation: Relation) -> Bytes | None:
+        """All pages of a relation's main fork; None without its file."""
+        path = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
+        if not path.is_file():
+            return None
+        pieces, number = [np.fromfile(path, np.uint8)], 1
+        while (more := path.with_name(f"{path.name}.{number}")).is_file():
+            pieces.append(np.fromfile(more, np.uint8))
+            number += 1
+        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        whole = len(data) // PAGE_BYTES * PAGE_BYTES
+        return data[:whole].reshape(-1, PAGE_BYTES)
+
+    def is_committed(self, xid: int) -> bool | None:
+        """Before redo_lsn; None: too old or too new for this pg_xact. One in progress then, or
+        ended by a crash without any record, is not: a later commit's record is in the WAL."""
+        page = self._slru("pg_xact", xid // _XIDS_PER_PAGE)
+        if page is None:
+            return None
+        within = xid % _XIDS_PER_PAGE
+        status = page[within // 4] >> 2 * (within % 4) & 3
+        return status in (_COMMITTED, _SUB_COMMITTED)
+
+    def updater(self, multixact: int) -> int | None:
+        """Members lie from this multixact's offset to the next one's."""
+        begin, end = self._offset(multixact), self._offset(multixact + 1)
+        if begin is None or not begin:
+            return None
+        for member in range(begin, end if end else begin + 1):
+            group, within = divmod(member, _MEMBERS_PER_GROUP)
+            page = self._slru("pg_multixact/members", group // _GROUPS_PER_PAGE)
+            if page is None:
+                return None
+            at = group % _GROUPS_PER_PAGE * _GROUP_BYTES
+            if page[at + within] >= 4:
+                return int(unpack_from("<I", page, at + 4 + 4 * within)[0])
+        return 0
+
+    def _offset(self, multixact: int) -> int | None:
+        page = self._slru("pg_multixact/offsets", multixact // (PAGE_BYTES // 4))
+        if page is None:
+            return None
+        return int(unpack_from("<I", page, multixact % (PAGE_BYTES // 4) * 4)[0])
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def _slru(self, name: str, page: int) -> bytes | None:
+        segment, within = divmod(page, _SLRU_PAGES)
+        path = self.root / name / f"{segment:04X}"
+        try:
+            with path.open("rb") as file:
+                file.seek(within * PAGE_BYTES)
+                data = file.read(PAGE_BYTES)
+        except FileNotFoundError:
+            return None
+        return data if len(data) == PAGE_BYTES else None
+
+
+class Consistency:
+    """Whether WAL was read up to where a backup is consistent: before, its pages may be later."""
+
+    def __init__(self, base: BaseDirectory) -> None:
+        self._base = base
+        self._lsn = None if base.ends_in_wal else base.consistent_lsn
+
+    def add(self, batch: Batch) -> None:
+        """A consumer of `pass_over`."""
+        if self._lsn is None:
+            self._lsn = self._base.end_in(batch)
+
+    def refuse_before(self, lsn: int) -> None:
+        if self._lsn is None or lsn < self._lsn:
+            place = "the end of the backup" if self._lsn is None else str(Lsn(self._lsn))
+            raise HistoryError(
+                f"{self._base.root} is consistent only from {place} on, and the WAL was read up "
+                f"to {Lsn(lsn)}: ask for a later place, or take an earlier backup"
+            )

@@ -1,0 +1,67 @@
+"""Which files transactions changed rows in: what the WAL knows of a table whose name it has not.
+
+    heaps = HeapFiles(); heaps.add(batch)
+    heaps.changed -> {Relation: xids}; heaps.made       those that were not there before the WAL
+    heaps.dropped -> {Relation: xid}                    the transaction that dropped it
+
+Contract: files of users' tables, their TOAST, and catalogs that were rewritten; none of those that
+catalogs have from initdb on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.rows.view import View
+from walkeeper_replay.redo.store import Relation
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.versions import RMGR_IDS
+from walkeeper_wal.sources.reading import Batch
+
+FIRST_NORMAL_OID = 16384
+_XACT, _HEAP, _HEAP2, _STORAGE = (
+    RMGR_IDS[name] for name in ("Transaction", "Heap", "Heap2", "Storage")
+)
+_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT = 0, 1, 2, 4, 5
+_CREATE = 1
+_COMMITS = (0, 3)  # also of a prepared transaction
+
+
+class HeapFiles:
+    """A consumer of `pass_over`."""
+
+    def __init__(self) -> None:
+        self.changed: dict[Relation, set[int]] = {}
+        self.made: set[Relation] = set()
+        self.dropped: dict[Relation, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        records, blocks = batch.records, batch.blocks
+        rmid, kind = records["rmid"], records["info"] >> 4
+        for place in _places(batch, np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))):
+            self.made.add(Relation(*place))
+        detailed = (rmid == _XACT) & (records["info"] & HAS_INFO != 0) & np.isin(kind & 7, _COMMITS)
+        for row in np.flatnonzero(detailed).tolist():
+            data = View(batch).main_bytes(row)
+            ending = parse_ending(data, int(records["info"][row]), batch.version)
+            xid = int(records["xid"][row]) if ending.xid is None else ending.xid
+            self.dropped.update({Relation(*place): xid for place in ending.dropped})
+        operation = kind & 7
+        of_rows = (rmid == _HEAP) & np.isin(operation, (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE))
+        of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)
+        blocks = blocks[of_rows[blocks["record"]] & (blocks["block_id"] == 0)]
+        blocks = blocks[blocks["relfilenode"] >= FIRST_NORMAL_OID]
+        names = ("tablespace", "database", "relfilenode")
+        columns = [blocks[name] for name in names] + [records["xid"][blocks["record"]]]
+        for *place, xid in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+            self.changed.setdefault(Relation(*place), set()).add(xid)
+
+
+def _places(batch: Batch, rows: Column) -> list[list[int]]:
+    """The file that each of these records makes."""
+    if not len(rows):
+        return []
+    view = View(batch).narrowed(rows)
+    found: list[list[int]] = np.stack([view.main(4 * n, 4) for n in range(3)], axis=1).tolist()
+    return found

@@ -1,0 +1,335 @@
+"""Pages of chosen relations as they are at one place of the log; records of a batch bring them on.
+
+    store = PageStore(wanted=[Relation(1663, 5, 16384)])
+    store.add(batch)                 a batch of records, in the order of the log
+    store.pages_of(relation)         (block numbers, slots) of the pages that are known
+
+Contract: memory is 8 kB for each page touched. With `part` of `parts`, a store has only that share
+of the blocks. So several stores, each walking the same WAL, have a relation together. The store
+itself makes changes of whole files in between (truncation, drops, copies of databases, maps of
+catalogs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from walkeeper_replay.redo.apply import (
+    ARENA,
+    BLOCKS_PER_PART,
+    CHOSEN_ROW,
+    COUNTS,
+    EVENT_ROW,
+    EVENTS,
+    GONE,
+    KNOWN,
+    RECORD_VERSIONS,
+    RELATIONS,
+    SLOT_ROW,
+    SLOTS,
+    apply,
+    choose,
+    find_relation,
+    note_all,
+    rehash,
+    slot_of,
+)
+from walkeeper_replay.redo.files_of_records import Change, CopyDatabase, Drop, Mapped, changes_of
+from walkeeper_replay.redo.images import unpack_images
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_replay.redo.page_room import room
+from walkeeper_wal.records.segment import Bytes, Column
+from walkeeper_wal.sources.reading import Batch
+
+PAGES_AT_FIRST, RELATIONS_MAX = 1 << 12, 1 << 16
+EVENTS_MAX, ARENA_BYTES = 1 << 18, 1 << 25
+
+
+class Relation(NamedTuple):
+    """A relation's file, as WAL names it."""
+
+    tablespace: int
+    database: int
+    relfilenode: int
+
+
+class Base(Protocol):
+    """Pages from before the WAL."""
+
+    def read(self, relation: Relation) -> Bytes | None: ...
+
+
+@dataclass(slots=True)
+class Events:
+    """Changes of tuples of recorded relations: rows of EVENT_ROW and the tuples' bytes."""
+
+    rows: Column
+    arena: Bytes
+
+
+@dataclass(slots=True)
+class Extent:
+    """The known part of a relation's length."""
+
+    begins_empty: bool = False
+    """Its file was made within the WAL, or is in the base: every block of it is known about."""
+    blocks: int = 0
+
+
+@dataclass(slots=True)
+class PageStore:
+    """See the module."""
+
+    wanted: Iterable[Relation] = ()
+    takes_all: bool = False
+    low_nodes: tuple[int, ...] = ()
+    part: int = 0
+    parts: int = 1
+    base: Base | None = None
+    record_level: int = 0
+    """For relations that enter later: 0, RECORD_CHANGES or RECORD_VERSIONS."""
+    levels: dict[Relation, int] = field(default_factory=dict)
+    """Of relations that are recorded otherwise than at `record_level`."""
+    relations: list[Relation] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
+    maps: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By database (0: shared): a mapped catalog's relfilenode."""
+    map_log: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
+    """(end of the record, database, its map from then on)."""
+    major: int | None = None
+    """Of the WAL, from the first batch on."""
+    whole: frozenset[Relation] = frozenset()
+    """Of these every part holds all blocks: what values are stored out of line in."""
+    events: list[Events] = field(default_factory=list)
+    emptied: dict[Relation, list[int]] = field(default_factory=dict)
+    """Where the WAL made a relation's file, or cut it off at its first block."""
+    dropped: list[tuple[int, int, int]] = field(default_factory=list)
+    """(relation's number, events before, LSN), where its database's directory was removed."""
+    pages: Bytes = field(init=False)
+    slots: Column = field(init=False)
+    hash_keys: Column = field(init=False)
+    hash_slots: Column = field(init=False)
+    counts: Column = field(init=False)
+    images: Bytes = field(init=False)
+    scratch: Bytes = field(init=False)
+    _keys: Column = field(init=False)
+    _values: Column = field(init=False)
+    _recorded: Column = field(init=False)
+    _whole: Column = field(init=False)
+    _event_rows: Column = field(init=False)
+    _arena: Bytes = field(init=False)
+    _chosen: Column = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(COUNTS, np.int64)
+        self.pages = room(PAGES_AT_FIRST)
+        self.slots = np.zeros(PAGES_AT_FIRST, SLOT_ROW)
+        self.hash_keys = np.full(4 * PAGES_AT_FIRST, -1, np.int64)
+        self.hash_slots = np.zeros(4 * PAGES_AT_FIRST, np.int32)
+        self.images = np.empty((0, PAGE_BYTES), np.uint8)
+        self.scratch = np.empty(PAGE_BYTES, np.uint8)
+        self._keys = np.zeros((RELATIONS_MAX, 2), np.int64)
+        self._values = np.full(RELATIONS_MAX, -1, np.int32)
+        self._recorded = np.zeros(RELATIONS_MAX, np.uint8)
+        self._whole = np.zeros(RELATIONS_MAX, np.uint8)
+        records = self.record_level > 0
+        self._event_rows = np.empty(EVENTS_MAX if records else 0, EVENT_ROW)
+        self._arena = np.empty(ARENA_BYTES if records else 0, np.uint8)
+        self._chosen = np.empty(0, CHOSEN_ROW)
+        for relation in self.wanted:
+            self.want(relation)
+
+    def want(self, relation: Relation) -> int:
+        """Return a relation's number in this store; its pages of the base are read."""
+        space = relation.tablespace << 32 | relation.database
+        at = find_relation(self._keys, self._values, space, relation.relfilenode)
+        if self._values[at] < 0:
+            self._keys[at] = space, relation.relfilenode
+            self._values[at] = self.counts[RELATIONS]
+            self.counts[RELATIONS] += 1
+            self._enter_relations()
+        return int(self._values[at])
+
+    def add(self, batch: Batch) -> None:
+        """Redo one batch."""
+        self.major = batch.version.layout
+        starts, ends = batch.start_lsn(), batch.end_lsn()
+        for chosen in self.stretches(batch):
+            at = 0
+            while at < len(chosen):
+                at = apply(
+                    batch.payload, batch.records, batch.blocks, starts, ends, chosen, at,
+                    len(chosen), self.images, batch.version.image_apply_flag,
+                    batch.version.layout, self._recorded, self.pages, self.slots, self.hash_keys,
+                    self.hash_slots, self.counts, self._event_rows, self._arena, self.scratch,
+                )  # fmt: skip
+                if at < len(chosen):
+                    self.grow()
+
+    def stretches(self, batch: Batch) -> Iterator[Column]:
+        """Yield wanted block references, cut at each change of whole files, which is made in
+        between."""
+        if len(self._chosen) < len(batch.blocks):
+            self._chosen = np.empty(len(batch.blocks), CHOSEN_ROW)
+        low = np.array(self.low_nodes, np.int64)
+        changes, at = list(changes_of(batch)), 0
+        while at < len(batch.blocks):
+            count, at = choose(
+                batch.records, batch.blocks, at, self._keys, self._values, low, self.takes_all,
+                self.part, self.parts, self._whole, self.counts, self._chosen,
+            )  # fmt: skip
+            self._enter_relations()
+            chosen = self._chosen[:count]
+            chosen["image"], self.images = unpack_images(batch, chosen["row"], self.images)
+            records = batch.blocks["record"][chosen["row"]]
+            begin = 0
+            last = int(batch.blocks["record"][at - 1]) if at else 0
+            while changes and (changes[0].record <= last or at == len(batch.blocks)):
+                end = int(np.searchsorted(records, changes[0].record, "right"))
+                yield chosen[begin:end]
+                self._change(changes.pop(0), batch)
+                begin = end
+            yield chosen[begin:]
+            assert count or at == len(batch.blocks), "more relations than a store holds"
+        for change in changes:
+            self._change(change, batch)
+
+    def grow(self) -> None:
+        """Make room for as many pages again, and for events."""
+        self.take_events()
+        used = int(self.counts[SLOTS])
+        if 2 * (used + 1) > len(self.hash_keys) or used == len(self.slots):
+            slots = np.zeros(2 * len(self.slots), SLOT_ROW)
+            slots[:used] = self.slots[:used]
+            if len(self.pages) < len(slots):
+                pages = room(len(slots))
+                pages[:used] = self.pages[:used]
+                self.pages = pages
+            self.hash_keys = np.full(4 * len(slots), -1, np.int64)
+            self.hash_slots = np.zeros(4 * len(slots), np.int32)
+            self.slots = slots
+            rehash(self.hash_keys, self.hash_slots, slots, used)
+
+    def take_events(self) -> None:
+        """Move the recorded rows and tuples to `events`."""
+        count, used = int(self.counts[EVENTS]), int(self.counts[ARENA])
+        if count:
+            self.events.append(Events(self._event_rows[:count].copy(), self._arena[:used].copy()))
+            self.counts[EVENTS] = self.counts[ARENA] = 0
+
+    def slots_of(self, relation: int) -> Column:
+        """Return the slots of a relation's pages that exist, in the order of their blocks."""
+        slots = self.slots[: self.counts[SLOTS]]
+        found = np.flatnonzero((slots["relation"] == relation) & (slots["state"] != GONE))
+        ordered: Column = found[np.argsort(slots["block"][found], kind="stable")]
+        return ordered
+
+    def _enter_relations(self) -> None:
+        """Enter the relations that `choose` or `want` has put into the table, with their base."""
+        first, total = len(self.relations), int(self.counts[RELATIONS])
+        if first == total:
+            return
+        places = np.flatnonzero(self._values >= first)
+        for place in places[np.argsort(self._values[places])].tolist():
+            space, node = self._keys[place].tolist()
+            number = len(self.relations)
+            self.relations.append(Relation(space >> 32, space & 0xFFFFFFFF, node))
+            self.extents.append(Extent())
+            relation = self.relations[number]
+            self._recorded[number] = self.levels.get(relation, self.record_level)
+            self._whole[number] = relation in self.whole
+            if self.base is not None:
+                self._load(number)
+
+    def _load(self, number: int) -> None:
+        assert self.base is not None, f"{number=}"
+        found = self.base.read(self.relations[number])
+        if found is not None:
+            self.extents[number] = Extent(begins_empty=True, blocks=len(found))
+            self.load(number, found)
+
+    def load(self, number: int, pages: Bytes, blocks: Column | None = None) -> None:
+        """Make pages known, by default of blocks from 0 on; leave out other parts' blocks."""
+        blocks = np.arange(len(pages)) if blocks is None else blocks
+        node = self.relations[number].relfilenode
+        own = (blocks // BLOCKS_PER_PART + node) % self.parts == self.part
+        own |= self._whole[number] != 0
+        for row in np.flatnonzero(own).tolist():
+            block = int(blocks[row])
+            slot = self._slot(number, block)
+            self.pages[slot] = pages[row]
+            self.slots["state"][slot] = KNOWN
+            if self._recorded[number] == RECORD_VERSIONS:
+                if self.counts[EVENTS] + 600 > len(self._event_rows) or (
+                    self.counts[ARENA] + 2 * PAGE_BYTES > len(self._arena)
+                ):
+                    self.take_events()
+                note_all(
+                    self.pages[slot], block, number, 0, 0, self.counts, self._event_rows,
+                    self._arena,
+                )  # fmt: skip
+
+    def _slot(self, number: int, block: int) -> int:
+        arguments = (self.counts, number, block)
+        slot = slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
+        if slot < 0:
+            self.grow()
+            slot = slot_of(self.hash_keys, self.hash_slots, self.slots, *arguments)
+        return int(slot)
+
+    def _change(self, change: Change, batch: Batch) -> None:
+        match change:
+            case Drop(_, relation, from_block, is_new):
+                self._drop(Relation(*relation), from_block, is_new)
+                if Relation(*relation).relfilenode == 0:
+                    self._note_dropped(Relation(*relation), int(batch.start_lsn()[change.record]))
+                if from_block == 0 and Relation(*relation) in self.relations:
+                    start = int(batch.start_lsn()[change.record])
+                    self.emptied.setdefault(Relation(*relation), []).append(start)
+            case CopyDatabase(_, database, tablespace, source, source_tablespace):
+                self._copy((source_tablespace, source), (tablespace, database))
+                end = int(batch.end_lsn()[change.record])
+                self.map_log.append((end, database, self.maps[database]))
+            case Mapped(_, database, nodes):
+                self.maps[database] = {**self.maps.get(database, {}), **nodes}
+                end = int(batch.end_lsn()[change.record])
+                self.map_log.append((end, database, self.maps[database]))
+
+    def _drop(self, gone: Relation, from_block: int, is_new: bool) -> None:
+        """Mark a relation's blocks as gone, all relations of a database if its relfilenode is 0."""
+        for number, relation in enumerate(self.relations):
+            whole = gone.relfilenode == 0 and gone[:2] == relation[:2]
+            if whole or gone == relation:
+                slots = self.slots[: self.counts[SLOTS]]
+                cut = (slots["relation"] == number) & (slots["block"] >= from_block)
+                slots["state"][cut] = GONE
+                extent = self.extents[number]
+                extent.begins_empty |= is_new
+                extent.blocks = min(extent.blocks, from_block)
+
+    def _note_dropped(self, gone: Relation, lsn: int) -> None:
+        self.take_events()
+        before = sum(len(piece.rows) for piece in self.events)
+        for number, relation in enumerate(self.relations):
+            if relation[:2] == gone[:2]:
+                self.dropped.append((number, before, lsn))
+
+    def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:
+        """Copy the pages that are known now (CREATE DATABASE with STRATEGY FILE_COPY)."""
+        self.maps[target[1]] = dict(self.maps.get(source[1], {}))
+        for number, relation in list(enumerate(self.relations)):
+            if relation[:2] != source:
+                continue
+            copy = Relation(*target, relation.relfilenode)
+            if not (self.takes_all or copy in self.relations or self.low_nodes):
+                continue
+            made = self.want(copy)
+            self.extents[made] = Extent(self.extents[number].begins_empty)
+            slots = self.slots_of(number)
+            slots = slots[self.slots["state"][slots] == KNOWN]
+            blocks = self.slots["block"][slots].astype(np.int64)
+            self.load(made, self.pages[slots], blocks)

@@ -1,0 +1,261 @@
+"""A table as of an LSN: its pages replayed up to there, and the rows that a snapshot there sees.
+
+    past = TableAt.open(files, plan, "public.accounts", lsn, base=…, database=…)
+    past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
+
+Contract: rows are those of SELECT on a server recovered to that LSN (inclusive). The exceptions are
+in `coverage_column`, the last column of every batch: "complete", or the reasons. The table that
+`whole` makes has them beside its rows, since it may have none: `coverage_of`. Parts share blocks,
+not payloads. Each walks over the WAL itself, so that they run anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_replay.catalogs.catalog import Catalog, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.columns.columns_of_rows import AS_OIDS, UNREADABLE, RowColumns
+from walkeeper_replay.redo.apply import BROKEN, KNOWN
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.store import PageStore, Relation
+from walkeeper_replay.redo.wal_pass import pass_over
+from walkeeper_replay.text.value_text import Printer
+from walkeeper_replay.tuples.toast import Chunks, Fetch, nothing
+from walkeeper_replay.tuples.visible import all_tuples, visible_tuples
+from walkeeper_replay.tuples.xids import Xids
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan
+from walkeeper_wal.sources.threaded_reading import OnProblem, raise_fatal
+from walkeeper_wal.sources.wal_files import WalFiles
+
+COMPLETE = "complete"
+NO_IMAGE = "made before this WAL, which has no image of it"
+ROWS_PER_BATCH = 1 << 16
+_COVERAGE = b"walkeeper.coverage"  # in the metadata of an Arrow table's schema, and so of Parquet's
+
+
+@dataclass(slots=True)
+class TableAt:
+    """A table's description at an LSN, with everything to read its rows. Can be pickled."""
+
+    path: str
+    plan: Plan
+    lsn: int
+    table: Table
+    printer: Printer
+    xids: Xids
+    base: BaseDirectory | None
+    moved_from: tuple[Relation, ...] = ()
+    """Files of the table and its TOAST before the database went to another tablespace."""
+    unlogged_since: int | None = None
+    """See CatalogHistory."""
+    ends_before: int | None = None
+    """Where the WAL ends, if that is before what was asked for."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        plan: Plan,
+        name: str,
+        *,
+        lsn: int | None = None,
+        database: str | None = None,
+        base: BaseDirectory | None = None,
+        history: CatalogHistory | None = None,
+        catalog: Catalog | None = None,
+        is_of_a_time: bool = False,
+        on_problem: OnProblem = raise_fatal,
+    ) -> TableAt:
+        """Return the table at `lsn`, with the catalogs replayed up to it or to the WAL's end.
+
+        Names and columns are those of `catalog`, if it is given. With `is_of_a_time`, the user
+        named a time, and `lsn` is its place.
+        """
+        refuse_before(base, plan, lsn)
+        if history is None:
+            history = CatalogHistory.read(
+                open_files(path),
+                plan,
+                base=base,
+                until=lsn,
+                keeps_commits=False,
+                on_problem=on_problem,
+            )
+        at = history.end_lsn if lsn is None else lsn
+        if lsn is not None and history.end_lsn == 0:
+            raise HistoryError(f"no WAL up to {Lsn(lsn)}: it begins later")
+        catalog = catalog or history.at(at, history.database(at, database))
+        table = catalog.find(name)
+        files = [table.file] if table.toast is None else [table.file, table.toast]
+        moved = tuple(source for file in files for source in history.moved_from(file))
+        return cls(
+            path,
+            plan,
+            at,
+            table,
+            catalog.printer,
+            history.xids,
+            base,
+            moved,
+            history.unlogged_since,
+            None if history.is_whole or (lsn is None and not is_of_a_time) else history.end_lsn,
+        )
+
+    @property
+    def schema(self) -> Any:
+        columns = RowColumns(self.table, self.printer).schema
+        return columns.append(pa.field(self.coverage_column, pa.string()))
+
+    @property
+    def coverage_column(self) -> str:
+        """Return `coverage` with enough `_` in front to be no column's name. Spark folds case."""
+        taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
+        while name in taken:
+            name = "_" + name
+        return name
+
+    def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
+        """Return one share of the table's pages, and all of its TOAST relation's."""
+        toast = [self.table.toast] if self.table.toast is not None else []
+        whole = {relation[1:] for relation in toast}
+        store = PageStore(
+            wanted=[self.table.file, *toast, *self.moved_from],
+            part=part,
+            parts=parts,
+            base=self.base,
+            whole=frozenset(r for r in (*toast, *self.moved_from) if r[1:] in whole),
+        )
+        files: WalFiles = open_files(self.path)
+        pass_over(
+            files, self.plan, [store.add], until=self.lsn, check_crc=False, on_problem=on_problem
+        )
+        return store
+
+    def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:
+        """Yield record batches with the rows of one share of the blocks, in the table's order."""
+        yield from self._read(part, parts)[0]
+
+    def _read(self, part: int, parts: int) -> tuple[list[Any], str]:
+        """Return the batches and their coverage, also if there are none."""
+        store = self.replayed(part, parts)
+        visible = visible_tuples(store, 0, self.xids)
+        data, tuples = store.pages.reshape(-1), visible.tuples
+        made = RowColumns(self.table, self.printer, self._fetch(store))
+        doubts = coverage(store, 0, part, parts)
+        if self.unlogged_since is not None:
+            place = Lsn(self.unlogged_since)
+            doubts.append(f"WAL from {place} on is of wal_level = minimal, without bulk loads")
+        if self.ends_before is not None:
+            doubts.append(f"the WAL ends at {Lsn(self.ends_before)}, before what was asked for")
+        if visible.assumed:
+            doubts.append(f"{visible.assumed} rows of transactions that ended before this WAL")
+        if visible.taken:
+            doubts.append(
+                f"{visible.taken} rows taken away by transactions that ended before this WAL"
+            )
+        batches = []
+        for begin in range(0, len(tuples.places), ROWS_PER_BATCH):
+            rows = slice(begin, begin + ROWS_PER_BATCH)
+            arrays = made.arrays(data, tuples.places[rows], tuples.lengths[rows])
+            batches.append((len(tuples.places[rows]), list(arrays.values())))
+        if made.unknown:
+            doubts.append(f"{made.unknown} values whose bytes are from before this WAL")
+        if made.unreadable:
+            doubts.append(f"{made.unreadable} {UNREADABLE}")
+        if made.as_bytes:
+            doubts.append(f"{made.as_bytes} values of a type that is not known, as bytes")
+        if made.as_oids:
+            doubts.append(f"{made.as_oids} {AS_OIDS}")
+        shown = "; ".join(doubts) or COMPLETE
+        made_of = []
+        for count, columns in batches:
+            text = pa.repeat(pa.scalar(shown, pa.string()), count)
+            made_of.append(pa.RecordBatch.from_arrays([*columns, text], schema=self.schema))
+        return made_of, shown
+
+    def _fetch(self, store: PageStore) -> Fetch:
+        if self.table.toast is None:
+            return nothing
+        chunks = all_tuples(store, store.want(self.table.toast))
+        return Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths)
+
+    def whole(self, threads: int = 1) -> Any:
+        """Return all rows as one Arrow table, read by so many threads in parallel."""
+        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
+            done = list(pool.map(lambda part: self._read(part, threads), range(threads)))
+        made = [batch for batches, _ in done for batch in batches]
+        table = pa.Table.from_batches(made, self.schema)
+        doubts = {shown for _, shown in done} - {COMPLETE}
+        # NO_IMAGE holds for the whole table only if no share has an image.
+        text = "; ".join(sorted(doubts - {NO_IMAGE} or doubts)) or COMPLETE
+        return table.replace_schema_metadata({_COVERAGE: text.encode()})
+
+    def for_sql(self, rows: Any) -> Any:
+        """Return `rows` of `whole` without the columns that a server would not read as they were.
+
+        Those are bytes, of a type that is not known.
+        """
+        own = [a.name for a in self.table.columns if not self.printer.knows(a.type)]
+        return rows.drop_columns([n for n in own if rows[n].null_count < len(rows)])
+
+
+def coverage_of(table: Any) -> str:
+    """Return the coverage of a table from `whole`: "complete", or the reasons."""
+    return str((table.schema.metadata or {})[_COVERAGE].decode())
+
+
+def has_all(text: str) -> bool:
+    """Return whether rows of this coverage are SELECT's, but for names that are OIDs."""
+    return all(part == COMPLETE or part.endswith(AS_OIDS) for part in text.split("; "))
+
+
+def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:
+    """Return the reasons for which a relation's pages are not all known."""
+    slots = store.slots[store.slots_of(relation)]
+    known, broken = int((slots["state"] == KNOWN).sum()), int((slots["state"] == BROKEN).sum())
+    doubts = []
+    if broken:
+        doubts.append(f"{broken} blocks whose records did not fit them")
+    last = int(slots["block"].max()) + 1 if len(slots) else 0
+    if not store.extents[relation].begins_empty:
+        shown = f" of {last}" if parts == 1 else ""
+        doubts.append(
+            f"made before this WAL: {known} blocks{shown} or more are known" if known else NO_IMAGE
+        )
+    elif known < len(slots):
+        doubts.append(f"{len(slots) - known} of {len(slots)} blocks are not known")
+    return doubts
+
+
+def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> None:
+    """Raise HistoryError if there is no way to `lsn`.
+
+    A backup cannot be taken back to an earlier LSN, nor forward over a gap. WAL cannot be replayed
+    past its end.
+    """
+    end = plan.segments[-1].first_lsn + plan.segments[-1].segment_bytes
+    if lsn is not None and lsn > end:
+        raise HistoryError(f"the WAL ends in the segment before {Lsn(end)}, so before {Lsn(lsn)}")
+    if base is None:
+        return
+    if plan.system_id not in (None, base.system_id):
+        raise HistoryError(
+            f"{base.root} is of cluster {base.system_id}, the WAL is of {plan.system_id}"
+        )
+    if lsn is not None and lsn < base.redo_lsn:
+        raise HistoryError(f"the base backup is of {Lsn(base.redo_lsn)}, after {Lsn(lsn)}")
+    first = plan.segments[0]
+    if max(first.begin_lsn, first.first_lsn) > base.redo_lsn:
+        raise HistoryError(
+            f"the base backup needs WAL from {Lsn(base.redo_lsn)} on; it begins at "
+            f"{Lsn(first.begin_lsn)}"
+        )

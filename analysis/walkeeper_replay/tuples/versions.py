@@ -1,0 +1,159 @@
+"""Versions of rows: all that were ever in a recorded relation, each with its span of time.
+
+    versions_of(events, xids) -> Versions        begin and end are LSNs of commits
+
+Contract: a version begins at the end of the commit record of the transaction that made it (0 if
+that was before the WAL). It ends at the end of the commit record of the one that took it away. An
+LSN is NEVER if that did not happen. A version whose maker did not commit has no span. Versions of
+pages that were not known are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from walkeeper_replay.redo.apply import DELETED, OLD, SEEN, UNDONE
+from walkeeper_replay.redo.page import INFOMASK, XMAX, XMIN
+from walkeeper_replay.redo.store import Events
+from walkeeper_replay.tuples.xids import NEVER, Xids
+from walkeeper_wal.records.gather import integers
+from walkeeper_wal.records.segment import Bytes, Column
+
+XMIN_COMMITTED, XMIN_INVALID, XMIN_FROZEN = 0x0100, 0x0200, 0x0300
+XMAX_COMMITTED, XMAX_INVALID = 0x0400, 0x0800
+_IS_MULTI, _LOCK_ONLY, _EXCL, _KEYSHR = 0x1000, 0x0080, 0x0040, 0x0010
+
+
+@dataclass(slots=True)
+class Versions:
+    """Versions by columns: each one's tuple has its place in the arena, and its span."""
+
+    arena: Bytes
+    relation: Column
+    block: Column
+    number: Column
+    place: Column
+    length: Column
+    begin: Column
+    end: Column
+    first_lsn: Column
+    """Of the record that it was first seen with; 0 in the base."""
+    unknown: int = 0
+
+    def alive(self, relation: int, lsn: int) -> Column:
+        """Return the versions of a relation that a snapshot at `lsn` sees."""
+        seen = (self.relation == relation) & (self.begin <= lsn) & (self.end > lsn)
+        found: Column = np.flatnonzero(seen)
+        return found
+
+    def all_of(self, relation: int) -> Column:
+        """Return all versions of a relation, also those that were never visible."""
+        found: Column = np.flatnonzero(self.relation == relation)
+        return found
+
+    def of(self, relation: int) -> Column:
+        """Return all versions of a relation that were ever visible."""
+        found: Column = np.flatnonzero((self.relation == relation) & (self.begin < self.end))
+        return found
+
+
+def joined(pieces: list[Events]) -> Events:
+    """Return events of several batches as one, their places in one arena."""
+    if not pieces:
+        from walkeeper_replay.redo.apply import EVENT_ROW
+
+        return Events(np.empty(0, EVENT_ROW), np.empty(0, np.uint8))
+    rows = np.concatenate([piece.rows for piece in pieces])
+    sizes = np.cumsum([0, *(len(piece.arena) for piece in pieces[:-1])])
+    rows["place"] += np.repeat(sizes, [len(piece.rows) for piece in pieces])
+    return Events(rows, np.concatenate([piece.arena for piece in pieces]))
+
+
+def makers_commit(xmin: Column, mask: Column, xids: Xids) -> Column:
+    """Return when versions with these headers began; 0 for a hint that names no LSN."""
+    begins = xids.commit_lsns(xmin)
+    hints = mask & XMIN_FROZEN
+    hinted = (hints & XMIN_COMMITTED != 0) & (begins == NEVER)
+    begins[hinted | (begins < 0)] = 0
+    begins[hints == XMIN_INVALID] = NEVER
+    return begins
+
+
+def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
+    """Return the transactions that updated or deleted these versions, 0 if the header has none."""
+    locked = (mask & _LOCK_ONLY != 0) | (mask & (_IS_MULTI | _EXCL | _KEYSHR) == _EXCL)
+    takers = np.where(locked | (mask & XMAX_INVALID != 0), 0, xmax.astype(np.int64))
+    for row in np.flatnonzero((mask & _IS_MULTI != 0) & (takers != 0)).tolist():
+        takers[row] = xids.updater(int(takers[row]))
+    return takers
+
+
+def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
+    """Return when versions with these headers ended, NEVER for locks and without a commit."""
+    takers = takers_of(xmax, mask, xids)
+    ends = xids.commit_lsns(takers)
+    hinted = (mask & XMAX_COMMITTED != 0) & (mask & _IS_MULTI == 0) & (ends == NEVER) & (takers > 2)
+    ends[hinted | (ends < 0)] = 0
+    return ends
+
+
+def versions_of(
+    pieces: list[Events], xids: Xids, dropped: Sequence[tuple[int, int, int]] = ()
+) -> Versions:
+    """Return the versions of the events; see the module.
+
+    `dropped` has (relation, events before, LSN) of each relation that went with its database's
+    directory. A version that is not seen again after the database came back ended then.
+    """
+    events = joined(pieces)
+    known = events.rows["length"] > 0
+    rows, arena = events.rows[known], events.arena
+    places = rows["place"]
+    xmin, xmax = integers(arena, places + XMIN, 4), integers(arena, places + XMAX, 4)
+    mask = integers(arena, places + INFOMASK, 2)
+    # An UNDONE insertion has no xmin any more: it ends the version at its place.
+    xmin[rows["kind"] == UNDONE] = rows["xid"][rows["kind"] == UNDONE]
+    ends = np.full(len(rows), NEVER)
+    taken = np.isin(rows["kind"], (DELETED, OLD))
+    ends[taken] = xids.commit_lsns(rows["xid"][taken])
+    ends[rows["kind"] == UNDONE] = 0
+    seen = rows["kind"] == SEEN
+    ends[seen] = takers_commit(xmax[seen], mask[seen], xids)
+    order = np.lexsort((xmin, rows["number"], rows["block"], rows["relation"]))
+    keys = [column[order] for column in (rows["relation"], rows["block"], rows["number"], xmin)]
+    starts = np.flatnonzero(_changes(keys))
+    if not len(starts):
+        none = np.empty(0, np.int64)
+        unknown = int((~known).sum())
+        return Versions(arena, none, none, none, none, none, none, none, none, unknown)
+    kept = order[starts]
+    begins = np.minimum.reduceat(makers_commit(xmin, mask, xids)[order], starts)
+    ends = np.minimum.reduceat(ends[order], starts)
+    last = np.maximum.reduceat(np.flatnonzero(known)[order], starts)
+    for relation, before, lsn in dropped:
+        gone = (rows["relation"][kept] == relation) & (last < before)
+        ends[gone] = np.minimum(ends[gone], lsn)
+    return Versions(
+        arena,
+        rows["relation"][kept],
+        rows["block"][kept],
+        rows["number"][kept],
+        places[kept],
+        rows["length"][kept],
+        begins,
+        ends,
+        np.minimum.reduceat(rows["start_lsn"][order], starts),
+        int((~known).sum()),
+    )
+
+
+def _changes(keys: list[Column]) -> Column:
+    """Return a mask of the rows in which any of the sorted columns differs from the row before."""
+    found: Column = np.zeros(len(keys[0]), np.bool_)
+    found[:1] = True
+    for key in keys:
+        found[1:] |= key[1:] != key[:-1]
+    return found

@@ -1,0 +1,202 @@
+"""How transactions ended, and where: from records of commits and aborts, a backup's pg_xact, hints.
+
+    xids.add(batch)                          in the order of the log
+    xids.commit_lsns(array of xids)          its commit's end LSN; 0 before the WAL; see below
+
+Contract: a transaction counts as committed from the end of its commit record on; so do its
+subtransactions, and those of a prepared transaction only with COMMIT PREPARED. Aborted or never
+ended is NEVER. One that ended before the WAL, as no pg_xact says how, is ASSUMED to have committed:
+callers count those. A multixact's updater is known from its CREATE_ID record or from the backup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import unpack_from
+from typing import Protocol
+
+import numpy as np
+
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_replay.tuples.open_at_start import OpenAtStart
+from walkeeper_wal.records.gather import integers
+from walkeeper_wal.records.segment import Column
+from walkeeper_wal.records.versions import RMGR_IDS
+from walkeeper_wal.sources.reading import Batch
+
+NEVER = np.iinfo(np.int64).max
+BEFORE, ASSUMED = 0, -1
+_XACT, _MULTIXACT, _XLOG = RMGR_IDS["Transaction"], RMGR_IDS["MultiXact"], RMGR_IDS["XLOG"]
+_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED, _CREATE_ID = 0x00, 0x20, 0x30, 0x40, 0x20
+_CHUNK = 1 << 16
+_UPDATES_FROM = 4  # MultiXactStatusNoKeyUpdate
+FIRST_NORMAL, FROZEN, BOOTSTRAP = 3, 2, 1
+_UNKNOWN = -2
+
+
+class Statuses(Protocol):
+    """A backup's pg_xact and pg_multixact."""
+
+    def is_committed(self, xid: int) -> bool | None: ...
+
+    def updater(self, multixact: int) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """When a transaction was committed: its record's end, and its time (µs since 2000)."""
+
+    end_lsn: int
+    time: int
+    top_xid: int
+
+
+class Xids:
+    """See the module."""
+
+    def __init__(
+        self,
+        base: Statuses | None = None,
+        *,
+        keeps_commits: bool = False,
+        redo_lsn: int | None = None,
+    ) -> None:
+        """`redo_lsn`: of the backup."""
+        self._base, self._keeps, self._redo_lsn = base, keeps_commits, redo_lsn
+        self._begun_below: int | None = None
+        self._start = OpenAtStart()
+        self._chunks: dict[int, Column] = {}
+        self._updaters: dict[int, int] = {}
+        self.commits: dict[int, Commit] = {}
+        """With `keeps_commits`: of every transaction and subtransaction."""
+        self._first: int | None = None
+        self._has_checkpoint = False
+
+    def add(self, batch: Batch) -> None:
+        records, payload = batch.records, batch.payload
+        self._window(batch)
+        if self._redo_lsn is None:
+            self._start.add(batch)
+        found = records["rmid"] == _XACT
+        ops = records["info"] & 0x70
+        ends = batch.end_lsn()
+        plain = found & (records["info"] & HAS_INFO == 0)
+        self._set(records["xid"][plain & (ops == _COMMIT)], ends[plain & (ops == _COMMIT)])
+        aborted = records["xid"][plain & (ops == _ABORT)]
+        self._set(aborted, np.full(len(aborted), NEVER))
+        if self._keeps:
+            rows = np.flatnonzero(plain & (ops == _COMMIT))
+            times = integers(payload, records["main_offset"][rows].astype(np.int64), 8)
+            columns = records["xid"][rows].tolist(), ends[rows].tolist(), times.tolist()
+            for xid, end, time in zip(*columns, strict=True):
+                self.commits[xid] = Commit(end, time, xid)
+        kinds = (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED)
+        detailed = found & (records["info"] & HAS_INFO != 0) & np.isin(ops, kinds)
+        for row in np.flatnonzero(detailed).tolist():
+            self._detailed(batch, row, int(ends[row]))
+        created = (records["rmid"] == _MULTIXACT) & (records["info"] & 0xF0 == _CREATE_ID)
+        for row in np.flatnonzero(created).tolist():
+            self._multixact(_main(batch, row))
+
+    def _window(self, batch: Batch) -> None:
+        """The oldest transaction that can have ended within the WAL."""
+        records = batch.records
+        if self._first is None and records["xid"].any():
+            self._first = int(records["xid"][records["xid"] > 0][0])
+            if self._redo_lsn is None:
+                self._begun_below = self._first
+        if self._has_checkpoint and (self._begun_below is not None or self._redo_lsn is None):
+            return
+        kinds = records["info"] & 0xF0
+        rows = np.flatnonzero((records["rmid"] == _XLOG) & (kinds <= 0x10))
+        for row in rows[records["main_length"][rows] >= 88].tolist():
+            data = _main(batch, row)
+            redo_lsn, next_xid = unpack_from("<Q16xI", data)
+            if redo_lsn == self._redo_lsn:
+                self._begun_below = next_xid
+            if self._has_checkpoint:
+                continue
+            first = unpack_from("<I", data, 80)[0] or next_xid
+            if self._first is None or _precedes(first, self._first):
+                self._first = first
+            self._has_checkpoint = True
+
+    def _detailed(self, batch: Batch, row: int, end: int) -> None:
+        record = batch.records[row]
+        ending = parse_ending(_main(batch, row), int(record["info"]), batch.version)
+        top = ending.xid if ending.xid is not None else int(record["xid"])
+        xids = np.array([top, *ending.subxacts], np.int64)
+        committed = int(record["info"]) & 0x70 in (_COMMIT, _COMMIT_PREPARED)
+        self._set(xids, np.full(len(xids), end if committed else NEVER))
+        if committed and self._keeps:
+            for xid in xids.tolist():
+                self.commits[xid] = Commit(end, ending.time or 0, top)
+
+    def _multixact(self, data: bytes) -> None:
+        number, _, count = unpack_from("<III", data)
+        members = unpack_from(f"<{2 * min(count, (len(data) - 12) // 8)}I", data, 12)
+        pairs = zip(members[::2], members[1::2], strict=True)
+        updaters = [xid for xid, status in pairs if status >= _UPDATES_FROM]
+        self._updaters[number] = updaters[0] if updaters else 0
+
+    def began_before(self, xid: int) -> bool:
+        """Whether that transaction had begun to write before the WAL, or the backup's part of it:
+        what it did there is not in it. Without a backup only where it is sure."""
+        bounds = (self._begun_below, self._start.below)
+        return any(bound is not None and _precedes(xid, bound) for bound in bounds)
+
+    def updater(self, multixact: int) -> int:
+        """The member that updated or deleted; 0: there is none, or it is not known."""
+        if multixact in self._updaters:
+            return self._updaters[multixact]
+        found = self._base.updater(multixact) if self._base is not None else None
+        return found or 0
+
+    def _set(self, xids: Column, values: Column) -> None:
+        xids = xids.astype(np.int64)
+        for number in np.unique(xids // _CHUNK).tolist():
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                chunk = self._chunks[number] = np.full(_CHUNK, _UNKNOWN, np.int64)
+            own = xids // _CHUNK == number
+            chunk[xids[own] % _CHUNK] = values[own]
+
+    def commit_lsns(self, xids: Column) -> Column:
+        """int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
+        xids = xids.astype(np.int64)
+        # One lookup for all: which chunk, and where in it; the first is of those without any.
+        rows = np.zeros((1 << 32) // _CHUNK, np.int64)
+        rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
+        every = np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
+        found: Column = every[rows[xids // _CHUNK], xids % _CHUNK]
+        found[xids == 0] = NEVER
+        unknown = np.flatnonzero(found == _UNKNOWN)
+        if len(unknown):
+            unique, back = np.unique(xids[unknown], return_inverse=True)
+            answers = np.array([self._older(xid) for xid in unique.tolist()], np.int64)
+            found[unknown] = answers[back]
+        return found
+
+    def _older(self, xid: int) -> int:
+        """Of a transaction that no record ends."""
+        if xid in (FROZEN, BOOTSTRAP):
+            return BEFORE
+        if xid < FIRST_NORMAL:
+            return int(NEVER)
+        if self._base is not None:
+            committed = self._base.is_committed(xid)
+            if committed is not None:
+                return BEFORE if committed else int(NEVER)
+        if self._first is not None and not _precedes(xid, self._first):
+            return int(NEVER)
+        return ASSUMED
+
+
+def _main(batch: Batch, row: int) -> bytes:
+    record = batch.records[row]
+    begin = int(record["main_offset"])
+    return batch.payload[begin : begin + int(record["main_length"])].tobytes()
+
+
+def _precedes(a: int, b: int) -> bool:
+    return (a - b) & 0xFFFFFFFF >= 0x80000000

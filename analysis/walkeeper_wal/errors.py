@@ -1,0 +1,26 @@
+"""Errors of archived WAL. The text names the file and the LSN, if there is one."""
+
+from __future__ import annotations
+
+from walkeeper_common.errors import WalkeeperError
+from walkeeper_wal.printable import printable
+
+LOGICAL_LOG = (
+    "this is a logical log: it has decoded changes and no WAL. Read it with `walkeeper history "
+    "changes` or Spark's tables changes and row_history, or name the primary's physical log"
+)
+
+
+class HistoryError(WalkeeperError):
+    """The archive cannot be read as the caller asks. Names in its text are made printable."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class Gone(HistoryError):
+    """A file that was listed is not there any more."""
+
+
+class DamagedWal(HistoryError):
+    """WAL that should be there is missing or is not what PostgreSQL wrote."""

@@ -1,0 +1,318 @@
+"""Plan the reading of an archive in the order of the log, from names, histories and a few headers.
+
+    make_plan(files, timeline=None, start_lsn=None, end_lsn=None) -> Plan
+
+The plan has one file for each segment. It is of the newest timeline on the path to the requested
+one (default: the newest there is). A whole file comes before a partial one. Missing, doubled
+and foreign files become a `Problem`, which the reader raises or reports. A range of LSNs chooses
+segments. The reader cuts off records outside of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from walkeeper_common.lsn import LSN_MAX, Lsn, is_segment_size
+from walkeeper_common.postgres.walpages import LONG_HEADER, LONG_HEADER_BYTES, page_header
+from walkeeper_wal.errors import LOGICAL_LOG, DamagedWal, HistoryError
+from walkeeper_wal.records.versions import MAJORS, unknown_magic
+from walkeeper_wal.records.walk import RECORD_BYTES_MAX
+from walkeeper_wal.sources.archive_names import ArchivedFile, archived_file
+from walkeeper_wal.sources.entry_files import holds_entries
+from walkeeper_wal.sources.timelines import Stretch, guessed_history, parse_history
+from walkeeper_wal.sources.wal_files import WalFiles
+
+Chosen = tuple[int, ArchivedFile, int]
+SAMPLES_MAX = 5  # segments whose headers are compared to find the archive's cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reason why WAL cannot be read. Reading goes on at `end_lsn`, or not at all if it is
+    None."""
+
+    file: str
+    start_lsn: int | None
+    end_lsn: int | None
+    reason: str
+    fatal: bool = True
+    """Whether the WAL before it may not be the whole answer; a torn end of the log is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment. The reader returns records that start in it and in [begin_lsn, end_lsn)."""
+
+    path: str
+    timeline: int
+    first_lsn: int
+    segment_bytes: int
+    system_id: int | None
+    begin_lsn: int
+    end_lsn: int
+    limit_lsn: int
+    """Where the path leaves this file's timeline; nothing at or beyond it is read."""
+    is_partial: bool
+    is_last: bool
+    problems: tuple[Problem, ...] = ()
+    """What is known to be wrong before it is read, such as a gap behind it."""
+
+    @property
+    def name(self) -> str:
+        number, per_log = self.first_lsn // self.segment_bytes, (1 << 32) // self.segment_bytes
+        return f"{self.timeline:08X}{number // per_log:08X}{number % per_log:08X}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    timeline: int
+    segment_bytes: int
+    system_id: int | None
+    segments: tuple[PlannedSegment, ...]
+    behind: tuple[PlannedSegment, ...] = ()
+    """What the rest of the last record can lie in; no record is read that starts there."""
+    before: tuple[PlannedSegment, ...] = ()
+    """Where the record before the first one can lie, of a plan that is a part of another."""
+    path: tuple[Stretch, ...] = ()
+    """The timelines that the log was on."""
+
+    @property
+    def reachable(self) -> tuple[PlannedSegment, ...]:
+        return self.segments + self.behind
+
+    def part(self, begin: int, end: int) -> Plan:
+        """Return segments [begin, end) of this plan, as a plan of its own."""
+        reach = -(-RECORD_BYTES_MAX // self.segment_bytes) + 1
+        behind = self.reachable[end : end + reach]
+        before = (*self.before, *self.segments[:begin])[-reach:]
+        return replace(self, segments=self.segments[begin:end], behind=behind, before=before)
+
+    def within(self, begin_lsn: int, end_lsn: int) -> Plan | None:
+        """Return only records that start in [begin_lsn, end_lsn), or None if no segment can have
+        any.
+
+        The first segment has a gap in which the range begins. A gap after the range is left out.
+        """
+        cut = tuple(
+            replace(s, begin_lsn=max(begin_lsn, s.begin_lsn), end_lsn=min(end_lsn, s.end_lsn))
+            for s in self.segments
+        )
+        wanted = [n for n, segment in enumerate(cut) if segment.begin_lsn < segment.end_lsn]
+        if not wanted:
+            return None
+        part = replace(self, segments=cut).part(wanted[0], wanted[-1] + 1)
+        before = [each for segment in self.segments[: wanted[0]] for each in segment.problems]
+        carried = tuple(each for each in before if each.end_lsn is None or each.end_lsn > begin_lsn)
+        first, *others = part.segments
+        kept = (replace(first, problems=carried + first.problems), *others)
+        return replace(part, segments=tuple(map(_up_to(end_lsn), kept)))
+
+    def gaps(self, begin_lsn: int, end_lsn: int) -> list[Problem]:
+        """Return what is missing of a range."""
+        every = (each for segment in self.segments for each in segment.problems if each.fatal)
+        return [
+            each
+            for each in every
+            if each.start_lsn is not None
+            and each.end_lsn is not None
+            and each.start_lsn < end_lsn
+            and each.end_lsn > begin_lsn
+        ]
+
+
+def _up_to(end_lsn: int) -> Callable[[PlannedSegment], PlannedSegment]:
+    """Return a function that takes the gaps after a range out of a segment."""
+
+    def cut(segment: PlannedSegment) -> PlannedSegment:
+        kept = (p for p in segment.problems if not p.fatal or (p.start_lsn or 0) < end_lsn)
+        return replace(segment, problems=tuple(kept))
+
+    return cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The facts that the long headers of an archive share."""
+
+    segment_bytes: int
+    system_id: int
+    magic: int
+
+
+def list_archive(files: WalFiles) -> list[ArchivedFile]:
+    """Return the files with WAL, all of one log; raise HistoryError if there are none, or several
+    logs."""
+    found = [file for path, size in files.list_files() if (file := archived_file(path, size))]
+    if not any(file.segment for file in found):
+        raise HistoryError(f"{files.shown('')}: no WAL segments in it")
+    archives = sorted({file.archive for file in found if file.segment})
+    if len(archives) > 1:
+        shown = ", ".join(files.shown(archive) for archive in archives[:5])
+        raise HistoryError(f"several WAL archives below; name one of them: {shown}")
+    return [file for file in found if file.archive == archives[0]]
+
+
+def make_plan(
+    files: WalFiles,
+    *,
+    timeline: int | None = None,
+    start_lsn: int | None = None,
+    end_lsn: int | None = None,
+) -> Plan:
+    """See the module. Costs one listing, the history file, and up to five first pages."""
+    archived = list_archive(files)
+    segments = [file for file in archived if file.segment]
+    timelines = {file.timeline for file in segments}
+    target = max(timelines) if timeline is None else timeline
+    problems: list[Problem] = []
+    path = _path_to(files, archived, timelines, target, problems)
+    cluster = _cluster_of(files, segments)
+    chosen = _written(_choose(segments, path, cluster.segment_bytes), files, problems)
+    begin, end = start_lsn or 0, int(LSN_MAX) if end_lsn is None else end_lsn
+    last = chosen[-1][0]
+    planned = tuple(
+        PlannedSegment(
+            file.path, file.timeline, first, cluster.segment_bytes, cluster.system_id,
+            first, min(first + cluster.segment_bytes, limit), limit,
+            file.is_partial, first == last,
+        )
+        for first, file, limit in chosen
+    )  # fmt: skip
+    planned = _with_problems(planned, problems, files)
+    whole = Plan(target, cluster.segment_bytes, cluster.system_id, planned, path=path)
+    part = whole.within(begin, end)
+    if part is None:
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target} in the range asked for")
+    return replace(part, before=())
+
+
+def _path_to(
+    files: WalFiles,
+    archived: Iterable[ArchivedFile],
+    timelines: set[int],
+    target: int,
+    problems: list[Problem],
+) -> tuple[Stretch, ...]:
+    if target not in timelines:
+        known = ", ".join(map(str, sorted(timelines)))
+        raise HistoryError(f"{files.shown('')}: no WAL of timeline {target}; there are: {known}")
+    if target == 1:
+        return (Stretch(1, int(LSN_MAX)),)
+    for file in archived:
+        if file.segment is None and file.timeline == target:
+            text = files.read(file.path).tobytes().decode(errors="replace")
+            return parse_history(text, target, files.shown(file.path))
+    if min(timelines) < target:
+        name = f"{target:08X}.history"
+        problems.append(Problem(files.shown(name), None, None, f"{name} is missing", fatal=False))
+    return guessed_history(timelines, target)
+
+
+def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
+    """Return the cluster of most of a few segments all over the archive: one may be foreign."""
+    step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
+    sampled = [*segments[::step][: SAMPLES_MAX - 1], segments[-1]]
+    broken: list[HistoryError] = []
+    votes = _votes(files, sampled, broken)
+    votes = votes or _votes(files, segments, broken)
+    if not votes and holds_entries(files):
+        raise HistoryError(f"{files.shown('')}: {LOGICAL_LOG}")
+    if not votes and broken:
+        raise broken[0]
+    if not votes:
+        shown = files.shown(segments[0].path)
+        raise DamagedWal(f"{shown}: no segment here starts with the header of a WAL segment")
+    found = votes.most_common(1)[0][0]
+    if found.magic not in MAJORS:
+        raise HistoryError(f"{files.shown('')}: {unknown_magic(found.magic)}")
+    return found
+
+
+def _votes(
+    files: WalFiles, segments: Iterable[ArchivedFile], broken: list[HistoryError]
+) -> Counter[_Cluster]:
+    votes: Counter[_Cluster] = Counter()
+    for file in dict.fromkeys(segments):
+        try:
+            front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+        except HistoryError as error:
+            broken.append(error)
+            continue
+        if len(front) < LONG_HEADER_BYTES:
+            continue
+        header = page_header(front)
+        if header.magic >> 8 != 0xD1 or not header.info & LONG_HEADER:
+            continue
+        if header.system_id is None or not is_segment_size(header.segment_bytes or 0):
+            continue
+        votes[_Cluster(header.segment_bytes or 0, header.system_id, header.magic)] += 1
+    return votes
+
+
+def _choose(
+    segments: list[ArchivedFile], path: tuple[Stretch, ...], segment_bytes: int
+) -> list[Chosen]:
+    """Return (first LSN, file, limit) of each segment on the path."""
+    order = {stretch.timeline: number for number, stretch in enumerate(path)}
+    limits = {stretch.timeline: stretch.end_lsn for stretch in path}
+    best: dict[int, tuple[tuple[int, bool, int, int], ArchivedFile]] = {}
+    for file in segments:
+        if file.timeline not in order:
+            continue
+        assert file.segment is not None, f"{file=}"
+        offset = int(file.segment[16:], 16) * segment_bytes
+        if offset >= 1 << 32:
+            raise DamagedWal(f"{file.path}: not a name of a segment of {segment_bytes} bytes")
+        first = (int(file.segment[8:16], 16) << 32) + offset
+        if first >= limits[file.timeline]:
+            continue  # a former primary wrote it after the log had left its timeline
+        rank = (order[file.timeline], not file.is_partial, file.end_lsn or 0, file.size)
+        if first not in best or rank > best[first][0]:
+            best[first] = rank, file
+    return [(first, best[first][1], limits[best[first][1].timeline]) for first in sorted(best)]
+
+
+def _written(chosen: list[Chosen], files: WalFiles, problems: list[Problem]) -> list[Chosen]:
+    """Return the segments without those at the end that a running server keeps for later.
+
+    They have the names of WAL to come, and are empty or have the earlier content of the file.
+    """
+    count = len(chosen)
+    while count and _is_for_later(files, chosen[count - 1][1], chosen[count - 1][0]):
+        count -= 1
+    if 0 < count < len(chosen):
+        first, last = chosen[count][1], chosen[-1][1]
+        text = f"kept for WAL to come, as are all up to {last.segment}; the log ends before"
+        problems.append(Problem(files.shown(first.path), chosen[count][0], None, text, fatal=False))
+    return chosen[:count] or chosen
+
+
+def _is_for_later(files: WalFiles, file: ArchivedFile, first_lsn: int) -> bool:
+    try:
+        front = files.read_front(file.path, LONG_HEADER_BYTES).tobytes()
+    except HistoryError:
+        return False
+    if len(front) < LONG_HEADER_BYTES:
+        return False
+    header = page_header(front)
+    return not any(front) or (header.magic >> 8 == 0xD1 and header.page_lsn < first_lsn)
+
+
+def _with_problems(
+    segments: tuple[PlannedSegment, ...], problems: list[Problem], files: WalFiles
+) -> tuple[PlannedSegment, ...]:
+    """Return the segments, each gap with the segment before it, every other problem with the
+    first."""
+    found: dict[int, list[Problem]] = {segments[0].first_lsn: problems}
+    for before, after in pairwise(segments):
+        missing = before.first_lsn + before.segment_bytes
+        if after.first_lsn != missing:
+            count = (after.first_lsn - missing) // before.segment_bytes
+            what = "1 segment is" if count == 1 else f"{count} segments are"
+            text = f"{what} missing between {Lsn(missing)} and {Lsn(after.first_lsn)}"
+            gap = Problem(files.shown(before.path), missing, after.first_lsn, text)
+            found.setdefault(before.first_lsn, []).append(gap)
+    return tuple(replace(s, problems=tuple(found.get(s.first_lsn, ()))) for s in segments)

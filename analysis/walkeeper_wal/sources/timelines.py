@@ -1,0 +1,48 @@
+"""Find the timeline whose segment has the log at a place: the path from the first timeline. Pure.
+
+A history file (`00000003.history`) lists the ancestors of its timeline, each with the LSN at which
+it was left. A line is `parent TLI <tab> switch LSN <tab> reason` (readTimeLineHistory in
+timeline.c). The
+segment in which a timeline begins has a copy of its parent's part. If both timelines have this
+segment, the newer is read and the older passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_wal.errors import DamagedWal
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """On the way to a timeline, the log is `timeline`'s up to `end_lsn`."""
+
+    timeline: int
+    end_lsn: int
+
+
+def parse_history(text: str, timeline: int, shown: str) -> tuple[Stretch, ...]:
+    """Return the ancestors of `timeline`, oldest first, and then itself without an end."""
+    found: list[Stretch] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split("#")[0].split()
+        if not fields:
+            continue
+        try:
+            parent, switch = int(fields[0]), Lsn.parse(fields[1])
+        except (ValueError, IndexError):
+            raise DamagedWal(f"{shown}: line {number} is not a timeline and an LSN") from None
+        if not 0 < parent < timeline or (
+            found and (parent <= found[-1].timeline or switch < found[-1].end_lsn)
+        ):
+            raise DamagedWal(f"{shown}: line {number} is out of order")
+        found.append(Stretch(parent, int(switch)))
+    return (*found, Stretch(timeline, int(LSN_MAX)))
+
+
+def guessed_history(timelines: set[int], timeline: int) -> tuple[Stretch, ...]:
+    """Return a path without the history file: every lower timeline may be an ancestor."""
+    ancestors = (Stretch(other, int(LSN_MAX)) for other in sorted(timelines) if other < timeline)
+    return (*ancestors, Stretch(timeline, int(LSN_MAX)))

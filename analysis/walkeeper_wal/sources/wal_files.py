@@ -1,0 +1,249 @@
+"""The places of archived WAL: a directory, an object store, one file, each compressed or not.
+
+    LocalFiles, ObjectFiles      list_files(), read(path), read_front(path, size); see opening.py
+
+The first bytes of a file show its compression, because Barman keeps PostgreSQL's names: gzip, zstd,
+lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. An encrypted file is a clear error.
+Every read blocks. A read returns the part that a truncated file has, and the walk names the gap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from walkeeper_archive.cloud_store import has_plain_endpoint
+from walkeeper_wal.errors import Gone, HistoryError
+from walkeeper_wal.records.segment import Bytes
+
+WAL_BYTES_MAX = 1 << 30  # no segment is longer, so that unpacking stops there
+CHUNK_BYTES = 1 << 20
+MAGIC_BYTES = 8
+_CODECS = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ", "xz"),
+)
+_ENCRYPTED = (
+    (b"Salted__", "pgBackRest's cipher or openssl"),
+    (b"-----BEGIN PGP", "PGP"),
+    (b"\x85\x01", "PGP"), (b"\x85\x02", "PGP"), (b"\x8c\x0d", "PGP"), (b"\xc3\x0d", "PGP"),
+    (b"age-encryption", "age"),
+)  # fmt: skip
+
+_PACKED_NAMES = (".gz", ".lz4", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lzo", ".snappy")
+
+
+class WalFiles(Protocol):
+    """A tree of files. Paths are relative to it, with `/`."""
+
+    def list_files(self) -> list[tuple[str, int]]: ...  # path and size
+    def read(self, path: str) -> Bytes: ...  # unpacked
+    def read_front(self, path: str, size: int) -> Bytes: ...  # at most, and not beyond the end
+    def open_plain(self, path: str) -> int | None: ...  # a descriptor, if it is a plain local file
+    def shown(self, path: str) -> str: ...  # for people
+
+
+def _unlisted(error: OSError) -> None:
+    """Raise for a folder that cannot be listed, since it may have the newest WAL.
+
+    A running server removes folders, so a missing one is no error. Neither is lost+found.
+    """
+    folder = Path(error.filename or "")
+    if not isinstance(error, FileNotFoundError) and folder.name != "lost+found":
+        raise _failed(folder, error) from error
+
+
+def _failed(path: Path, error: OSError) -> HistoryError:
+    kind = Gone if isinstance(error, FileNotFoundError) else HistoryError
+    return kind(f"{path}: {error.strerror or error}")
+
+
+class LocalFiles:
+    """A directory, or one file as if it were alone in its directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._only = path.name if path.is_file() else None
+        self.root = path.parent if self._only else path
+
+    def list_files(self) -> list[tuple[str, int]]:
+        if self._only:
+            return [(self._only, (self.root / self._only).stat().st_size)]
+        found = []
+        for folder, _, names in os.walk(self.root, onerror=_unlisted, followlinks=True):
+            inner = os.path.relpath(folder, self.root)
+            for name in names:
+                path = name if inner == "." else f"{inner}/{name}".replace(os.sep, "/")
+                try:
+                    found.append((path, os.stat(os.path.join(folder, name)).st_size))
+                except FileNotFoundError:
+                    continue  # a running server recycles and removes segments
+                except OSError as error:
+                    raise _failed(Path(folder, name), error) from error
+        return sorted(found)
+
+    def read(self, path: str) -> Bytes:
+        """Read straight into the array, which saves a copy of 16 MiB."""
+        full = self.root / path
+        try:
+            with full.open("rb", buffering=0) as file:
+                size = min(os.fstat(file.fileno()).st_size, WAL_BYTES_MAX)
+                data = np.empty(size, np.uint8)
+                view, done = data.data, 0
+                while done < size and (count := file.readinto(view[done:])):
+                    done += count
+        except OSError as error:
+            raise _failed(full, error) from error
+        return unpack(data[:done], self.shown(path))
+
+    def open_plain(self, path: str) -> int | None:
+        """Return a descriptor that the caller closes, or None if the file is compressed."""
+        full = self.root / path
+        try:
+            descriptor = os.open(full, os.O_RDONLY)
+            mark = os.pread(descriptor, MAGIC_BYTES, 0)
+        except OSError as error:
+            raise _failed(full, error) from error
+        if _codec_of(mark, path) is None:
+            try:
+                _refuse_encrypted(mark, self.shown(path))
+            except HistoryError:
+                os.close(descriptor)
+                raise
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def read_front(self, path: str, size: int) -> Bytes:
+        full = self.root / path
+        try:
+            with full.open("rb") as file:
+                mark = file.read(MAGIC_BYTES)
+                if _codec_of(mark, path) is None:
+                    _refuse_encrypted(mark, self.shown(path))
+                    data = mark + file.read(max(size - len(mark), 0))
+                    return np.frombuffer(data[:size], np.uint8)
+        except OSError as error:
+            raise _failed(full, error) from error
+        return unpack(np.fromfile(full, np.uint8), self.shown(path), size)
+
+    def shown(self, path: str) -> str:
+        return str(self.root / path)
+
+
+class ObjectFiles:
+    """A prefix of an object store. An error of the store is a HistoryError."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore.store
+        except ModuleNotFoundError as error:
+            raise HistoryError(
+                f"{url}: object stores need obstore: pip install 'walkeeper[archive]'"
+            ) from error
+        self._url = url.rstrip("/")
+        self._api: Any = obstore
+        with self._asked(""):
+            self._store: Any = obstore.store.from_url(
+                self._url, client_options={"allow_http": has_plain_endpoint()}
+            )
+
+    @contextmanager
+    def _asked(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (self._api.exceptions.BaseError, OSError) as error:
+            said = str(error).strip().splitlines()[0]
+            gone = isinstance(error, (FileNotFoundError, self._api.exceptions.NotFoundError))
+            raise (Gone if gone else HistoryError)(f"{self.shown(path)}: {said}") from error
+
+    def list_files(self) -> list[tuple[str, int]]:
+        with self._asked(""):
+            parts = list(self._api.list(self._store))
+        return sorted((str(item["path"]), int(item["size"])) for part in parts for item in part)
+
+    def read(self, path: str) -> Bytes:
+        with self._asked(path):
+            data: Any = self._api.get(self._store, path).bytes()
+        return unpack(np.frombuffer(data, np.uint8), self.shown(path))
+
+    def read_front(self, path: str, size: int) -> Bytes:
+        with self._asked(path):
+            length = int(self._api.head(self._store, path)["size"])
+            if not length:
+                return np.empty(0, np.uint8)
+            front = self._api.get_range(self._store, path, start=0, end=min(size, length))
+        data: Bytes = np.frombuffer(front, np.uint8)
+        mark = data[:MAGIC_BYTES].tobytes()
+        if _codec_of(mark, path) is None:
+            _refuse_encrypted(mark, self.shown(path))
+            return data
+        return self.read(path)[:size]
+
+    def open_plain(self, path: str) -> int | None:
+        return None
+
+    def shown(self, path: str) -> str:
+        return f"{self._url}/{path}"
+
+
+def _codec_of(mark: bytes, path: str) -> str | None:
+    for magic, codec in _CODECS:
+        if mark.startswith(magic):
+            return codec
+    if path.endswith(".br"):
+        return "brotli"
+    if path.endswith(".lzma"):
+        return "lzma"
+    return None
+
+
+def _refuse_encrypted(mark: bytes, shown: str) -> None:
+    """Raise HistoryError for an encrypted file; call it if the file is not compressed.
+
+    WAL's first two bytes are its magic, 0xD1xx.
+    """
+    if shown.endswith(_PACKED_NAMES) and mark[1:2] != b"\xd1" and any(mark):
+        raise HistoryError(f"{shown}: neither compressed nor WAL; is it encrypted?")
+    for magic, method in _ENCRYPTED:
+        if mark.startswith(magic):
+            raise HistoryError(f"{shown}: encrypted ({method}); decrypt the archive first")
+
+
+def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
+    """Return at most `size` unpacked bytes of `data`, or those before a broken file's damage."""
+    mark = data[:MAGIC_BYTES].tobytes()
+    codec = _codec_of(mark, shown)
+    if codec is None:
+        _refuse_encrypted(mark, shown)
+        return data[:size]
+    if codec in ("xz", "lzma"):
+        return _unpack_xz(data, shown, size)
+    pieces: list[bytes] = []
+    done = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), codec) as stream:
+            while done < size and (piece := stream.read(min(CHUNK_BYTES, size - done))):
+                pieces.append(piece)
+                done += len(piece)
+    except (OSError, pa.ArrowException) as error:
+        if not pieces:
+            raise HistoryError(f"{shown}: not {codec} after all: {error}") from error
+    return np.frombuffer(b"".join(pieces), np.uint8)
+
+
+def _unpack_xz(data: Bytes, shown: str, size: int) -> Bytes:
+    import lzma
+
+    try:
+        return np.frombuffer(lzma.LZMADecompressor().decompress(data.data, size), np.uint8)
+    except lzma.LZMAError as error:
+        raise HistoryError(f"{shown}: not xz after all: {error}") from error

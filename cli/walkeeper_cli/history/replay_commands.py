@@ -1,0 +1,337 @@
+"""`walkeeper history table-at | changes | undo`: WAL replayed, asked for, and written out."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from walkeeper_cli.history.logical_changes import is_entry_log, logged
+from walkeeper_cli.history.options import Source
+from walkeeper_cli.history.reading import Archive
+from walkeeper_cli.history.server_catalog import catalog_of_server
+from walkeeper_cli.history.terminal import OnTerminal, tell
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.times import CommitTimes
+from walkeeper_history.whole_file import whole_file
+from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.catalogs.table_names import in_quotes
+from walkeeper_replay.changes import SCHEMA, Change, ChangeReader, batches, is_of_row
+from walkeeper_replay.columns.written_rows import csv_line, csv_lines, insert_lines
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.store import Relation
+from walkeeper_replay.table_at import TableAt, coverage_of, has_all, refuse_before
+from walkeeper_replay.text.times_text import timestamp_text
+from walkeeper_replay.tuples.xids import Commit
+from walkeeper_replay.undescribed import Undescribed
+from walkeeper_replay.undo import not_undone, undo_lines
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.printable import json_text
+from walkeeper_wal.sources.plan import Plan, make_plan
+
+FORMATS = ("parquet", "csv", "sql", "json")
+PLACES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all three have: which database, over which backup, written where and how."""
+
+    database: str | None
+    base: str | None
+    output: str | None
+    format: str | None
+    allows_missing: bool = False
+    """Whether changes that the WAL does not describe leave the exit code 0."""
+
+    @property
+    def written_as(self) -> str:
+        """By its name, unless told."""
+        if self.format is not None:
+            return self.format
+        suffix = Path(self.output or "").suffix.lstrip(".").lower()
+        return suffix if suffix in FORMATS else "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCatalogs:
+    """A server whose catalogs, as they are now, may stand for those that the WAL does not have."""
+
+    dsn: str | None
+    comes_first: bool = True
+    """Else the catalogs of then are preferred, where the WAL has what is needed of them."""
+
+    def chosen(
+        self,
+        opened: Callable[[Catalog | None], TableAt],
+        lsn: int,
+        system_id: int | None,
+        database: str | None,
+    ) -> TableAt:
+        """A table by the one or the other. HistoryError: by neither."""
+        if self.dsn is None:
+            return opened(None)
+        if self.comes_first:
+            return opened(self._catalog(self.dsn, lsn, system_id, database))
+        try:
+            return opened(None)
+        except HistoryError as error:
+            try:
+                past = opened(self._catalog(self.dsn, lsn, system_id, database))
+            except HistoryError as without:
+                text = f"walkeeper: nor has the server of WALKEEPER_DSN it: {without}"
+                tell(text)
+                raise error from without
+        text = f"{past.table.shown}: names and columns are those of now, of WALKEEPER_DSN"
+        tell(f"walkeeper: {text}")
+        return past
+
+    def _catalog(self, dsn: str, lsn: int, system_id: int | None, database: str | None) -> Catalog:
+        return catalog_of_server(dsn, lsn, system_id=system_id, database=database)
+
+
+def planned(archive: Archive, base: BaseDirectory | None, *, from_start: bool = False) -> Plan:
+    """All WAL behind the backup: what was before a range decides what is in it. `from_start`: only
+    from --start-lsn on."""
+    start: int | None = archive.source.start_lsn if from_start else None
+    start = start if base is None else base.redo_lsn
+    return make_plan(archive.files, timeline=archive.source.timeline, start_lsn=start)
+
+
+def opened_base(asked: Asked) -> BaseDirectory | None:
+    return None if asked.base is None else BaseDirectory(asked.base)
+
+
+def place_of(
+    archive: Archive,
+    plan: Plan,
+    base: BaseDirectory | None,
+    lsn: int | None,
+    time: datetime | None,
+) -> int | None:
+    """The LSN that a time means: behind the last commit before it."""
+    if time is None:
+        return lsn
+    if lsn is not None:
+        raise click.UsageError("either --lsn or --time")
+    if base is not None:
+        base.refuse_time_before(time)
+    return CommitTimes(archive.files, plan).range(None, time)[1]
+
+
+def table_at(
+    source: Source,
+    asked: Asked,
+    name: str,
+    lsn: int | None,
+    time: datetime | None,
+    server: ServerCatalogs,
+) -> int:
+    """Writes the rows, says on stderr how many and what is not known of them."""
+    archive = Archive(source)
+    base = opened_base(asked)
+    plan = planned(archive, base, from_start=True)
+    at = place_of(archive, plan, base, lsn, time)
+    refuse_before(base, plan, at)
+    history = CatalogHistory.read(
+        archive.files, plan, base=base, until=at, keeps_commits=False,
+        on_problem=archive.on_problem,
+    )  # fmt: skip
+
+    def opened(catalog: Catalog | None) -> TableAt:
+        return TableAt.open(
+            source.path, plan, name, lsn=at, database=asked.database, base=base,
+            history=history, catalog=catalog, is_of_a_time=time is not None,
+        )  # fmt: skip
+
+    past = server.chosen(opened, at or history.end_lsn, plan.system_id, asked.database)
+    if not history.is_whole and (lsn is not None or time is not None):
+        ends = f"the last record of this WAL ends at {Lsn(history.end_lsn)}"
+        until = time if lsn is None else Lsn(lsn)
+        behind = f"what came behind it, up to {until}, is not known"
+        tell(f"walkeeper: warning: {ends}; {behind}")
+    table = past.whole(source.jobs or os.cpu_count() or 1)
+    with written(asked, binary=asked.written_as == "parquet") as file:
+        if asked.written_as == "parquet":
+            parquet.write_table(table, file)
+        else:
+            sql = asked.written_as == "sql"
+            rows = (past.for_sql(table) if sql else table).drop_columns([past.coverage_column])
+            lines = insert_lines(past.table, rows) if sql else csv_lines(rows)
+            file.writelines(line + "\n" for line in lines)
+    text = f"{past.table.shown} at {Lsn(past.lsn)}: {table.num_rows} rows"
+    if virtual := past.table.virtual:
+        text += (
+            f" without {', '.join(virtual)} (virtual generated columns: no WAL has their values)"
+        )
+    tell(f"walkeeper: {text}; {coverage_of(table)}")
+    return archive.exit_code
+
+
+@contextmanager
+def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
+    """A file that appears whole or not at all; stdout without --output."""
+    if asked.output is None:
+        if binary and sys.stdout.isatty():
+            raise click.UsageError("Parquet on a terminal: name a file (--output)")
+        if not sys.stdout.isatty() and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
+        out: Any = OnTerminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
+        yield sys.stdout.buffer if binary else out
+        sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
+        return
+    with whole_file(asked.output, encoding=None if binary else "utf-8") as file:
+        yield file
+
+
+def _changes(
+    archive: Archive,
+    asked: Asked,
+    tables: Sequence[str],
+    base: BaseDirectory | None,
+    xid: int | None,
+) -> tuple[list[Change], Database, int]:
+    """Return the changes of the source's range, and the exit code: 1 if some are missing."""
+    plan, source, is_cut_off = planned(archive, base), archive.source, False
+    start, end = source.start_lsn or 0, source.end_lsn
+    if source.start_time or source.end_time:
+        times = CommitTimes(archive.files, plan)
+        low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
+        start, end = Lsn(low or 0), None if high is None else Lsn(high)
+        is_cut_off = source.start_time is not None and (
+            not times.reaches_back_to(source.start_time)
+            if base is None
+            else source.start_time < base.checkpoint_time
+        )
+    history = CatalogHistory.read(
+        archive.files, plan, base=base, until=end, on_problem=archive.on_problem
+    )
+    database = history.database(history.end_lsn, asked.database)
+    reader = ChangeReader(
+        archive.files, plan, history, database, base, on_problem=archive.on_problem
+    )
+    found = reader.read(tables, start, end)
+    ends = (source.end_lsn, source.end_time)
+    if not history.is_whole and ends != (None, None):
+        place = Lsn(history.end_lsn)
+        tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
+    others = asked.database is None and not tables
+    missing = reader.undescribed(start, end, xid=xid, others=others)
+    if is_cut_off:
+        missing.insert(0, reader.cut_off_range())
+    _tell_of(missing)
+    return found, database, int(bool(missing) and not asked.allows_missing)
+
+
+def _tell_of(missing: Sequence[Undescribed]) -> None:
+    """Name on stderr what the changes lack: a line for each kind and reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in missing:
+        groups.setdefault((each.kind, each.reason), []).append(each.place)
+    for (kind, reason), places in groups.items():
+        shown = ", ".join(places[:PLACES_SHOWN]) + (", …" if places[PLACES_SHOWN:] else "")
+        tell(f"walkeeper: warning: missing: {kind} {shown} ({len(places)} in all): {reason}")
+
+
+def changes(
+    source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
+) -> int:
+    """A row for each change, in the order of commits."""
+    if is_entry_log(source.path):
+        exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
+    else:
+        archive = Archive(source)
+        found, database, missing = _changes(archive, asked, tables, opened_base(asked), xid)
+        exit_code, name = archive.exit_code or missing, database.name
+    wanted = [_condition(text) for text in where]
+    found = [c for c in found if is_of_row(c, wanted) and xid in (None, c.xid, c.commit.top_xid)]
+    made = pa.Table.from_batches(batches(found, name), SCHEMA)
+    with written(asked, binary=asked.written_as == "parquet") as file:
+        if asked.written_as == "parquet":
+            parquet.write_table(made, file)
+        elif asked.written_as == "json":
+            file.writelines(json_text(row) + "\n" for row in documents(found))
+        else:
+            file.writelines(line + "\n" for line in change_lines(found))
+    tell(f"walkeeper: {len(found)} changes")
+    return exit_code
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--where {text}: not COLUMN=VALUE")
+    return column.strip(), value
+
+
+def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, yes: bool) -> int:
+    """The SQL that takes the changes of a range back."""
+    if not tables and xid is None and not yes:
+        raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
+    archive = Archive(source)
+    base = opened_base(asked)
+    found, database, missing = _changes(archive, asked, tables, base, xid)
+    found = [c for c in found if xid in (None, c.xid, c.commit.top_xid)]
+    partly: list[Change] = []
+
+    def rows_before(change: Change) -> Any:
+        # Just before the commit that truncated; what else it did is undone already.
+        past = TableAt.open(
+            source.path, planned(archive, base), _name_of(change.table),
+            lsn=change.commit.end_lsn - 1, database=database.name, base=base,
+            on_problem=archive.on_problem,
+        )  # fmt: skip
+        rows = past.for_sql(past.whole())
+        partly.extend([] if has_all(coverage_of(rows)) else [change])
+        return rows
+
+    with written(asked, binary=False) as file:
+        file.writelines(line + "\n" for line in undo_lines(found, rows_before))
+    lost = not_undone(found) + len(partly)
+    text = f"walkeeper: {len(found) - lost} changes can be undone"
+    tell(text + (f", {lost} cannot: see the comments" if lost else ""))
+    return archive.exit_code or missing or int(lost > 0)
+
+
+def _name_of(table: Table) -> str:
+    return f"{in_quotes(table.schema)}.{in_quotes(table.name)}"
+
+
+def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    """One object for each change; LSNs in PostgreSQL's form."""
+    for c in found:
+        yield {
+            "start_lsn": str(Lsn(c.start_lsn)),
+            "commit_lsn": str(Lsn(c.commit.end_lsn)),
+            "commit_time": timestamp_text(c.commit.time, "+00"),
+            "xid": c.commit.top_xid,
+            "schema": c.table.schema,
+            "table": c.table.name,
+            "operation": c.operation,
+            "old": c.old,
+            "new": c.new,
+            "coverage": c.coverage,
+        }
+
+
+def change_lines(found: Sequence[Change]) -> Iterator[str]:
+    """CSV with a header; old and new as JSON objects."""
+    names = list(next(documents([_ANY]), {}))
+    yield ",".join(names)
+    for document in documents(found):
+        values = (json_text(v) if isinstance(v, dict) else v for v in document.values())
+        yield csv_line(None if v is None else str(v) for v in values)
+
+
+_ANY = Change(0, Commit(0, 0, 0), 0, Table(0, "", "", Relation(0, 0, 0), (), None, ()), "")

@@ -1,1 +1,0 @@
-"""`walkeeper restore`: WAL for restore_command. `entry` is the start, `restoring` the loop."""

@@ -1,0 +1,176 @@
+"""A benchmark's run: it makes a primary and its sides, measures and destroys them. A shell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from walkeeper_common.errors import Refused
+from walkeeper_common.shell.logs import log_to_stderr
+from walkeeper_lab.bench.bench_server import BenchServer
+from walkeeper_lab.bench.disk import Disk, disk_of
+from walkeeper_lab.bench.report import Report, check_outputs
+from walkeeper_lab.bench.rounds import Bench, take_turns
+from walkeeper_lab.bench.sides import Nobody, Receivers, Safekeepers, Side
+from walkeeper_lab.local.postgresql import PostgreSQL
+from walkeeper_lab.local.programs import Programs, find_programs
+from walkeeper_lab.local.running import forget_surroundings, interruptible, prepare
+
+NEEDED = ("pgbench", "pg_receivewal")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """The flags that all benchmarks share."""
+
+    rounds: int = 3
+    scale: int = 20
+    directory: str | None = None
+    bindir: str | None = None
+    json: str | None = None
+    plot: str | None = None
+
+
+MakeSides = Callable[[PostgreSQL, Path], list[Side]]
+
+
+def _all_receivers(server: PostgreSQL, directory: Path) -> list[Side]:
+    return [Nobody(), Receivers(server, directory), Safekeepers(server, directory)]
+
+
+def run(
+    settings: BenchSettings,
+    make: Callable[[BenchServer], Bench],
+    make_sides: MakeSides = _all_receivers,
+    *,
+    ratio: tuple[str, str] = ("walkeeper", "pg_receivewal"),
+    also: tuple[str, ...] = (),
+) -> int:
+    """Run a benchmark and return the exit code.
+
+    Raise Refused if a program is missing or does not start.
+    """
+    check_outputs(settings.json, settings.plot)
+    forget_surroundings()
+    directory = _directory(settings.directory)
+    try:
+        told = (*ratio, *also)
+        return asyncio.run(interruptible(_measure(settings, directory, make, make_sides, told)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _directory(parent: str | None) -> Path:
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="walkeeper_bench_", dir=parent)).absolute()
+    except OSError as error:
+        raise Refused(f"--dir: {error}") from error
+    prepare(directory)
+    return directory
+
+
+def run_puts(settings: BenchSettings, url: str | None, segments: int) -> int:
+    """Run `bench archive-put`, which needs no PostgreSQL, and return the exit code."""
+    log_to_stderr("ERROR")
+    check_outputs(settings.json, settings.plot)
+    directory = _directory(settings.directory)
+    try:
+        return asyncio.run(interruptible(_measure_puts(settings, directory, url, segments)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _measure_puts(
+    settings: BenchSettings, directory: Path, url: str | None, segments: int
+) -> None:
+    from walkeeper_lab.bench.archive_put import measure
+
+    console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    disk = disk_of(directory)
+    place = url or str(directory)
+    puts = await measure(
+        place, directory, segments, settings.rounds, lambda text: progress.print(text, style="dim")
+    )
+    report = Report(
+        title=f"{puts.title}, {segments} in all, to {url or 'the same disk'}",
+        disk=disk,
+        cpus=len(os.sched_getaffinity(0)),
+        postgresql=None,
+        rounds=settings.rounds,
+        sides=puts.sides,
+        ours="walkeeper",
+        theirs=puts.plain,
+        series=[puts.series],
+    )
+    _tell(report, settings, console)
+
+
+async def _measure(
+    settings: BenchSettings,
+    directory: Path,
+    make: Callable[[BenchServer], Bench],
+    make_sides: MakeSides,
+    told: tuple[str, ...],
+) -> None:
+    console, progress = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    disk = disk_of(directory)
+    programs = await asyncio.to_thread(find_programs, settings.bindir, directory)
+    for name in NEEDED:
+        if not os.access(programs.bindir / name, os.X_OK):
+            raise Refused(f"{programs.bindir} has no {name}; name another with --bindir")
+    server = PostgreSQL(programs, directory, "primary", secrets.token_hex(16))
+    primary = BenchServer(server, settings.scale)
+    progress.print(f"making a primary with pgbench's tables, scale {settings.scale}", style="dim")
+    try:
+        await primary.make()
+        sides = make_sides(server, directory)
+        bench = make(primary)
+        try:
+            await take_turns(
+                bench, sides, settings.rounds, lambda text: progress.print(text, style="dim")
+            )
+        finally:
+            for side in sides:
+                for child in side.victims:
+                    await child.kill()
+    finally:
+        await server.kill()
+    _tell(_report(settings, bench, disk, programs, sides, told), settings, console)
+
+
+def _report(
+    settings: BenchSettings,
+    bench: Bench,
+    disk: Disk,
+    programs: Programs,
+    sides: list[Side],
+    told: tuple[str, ...],
+) -> Report:
+    return Report(
+        title=bench.title,
+        disk=disk,
+        cpus=len(os.sched_getaffinity(0)),
+        postgresql=programs.version,
+        rounds=settings.rounds,
+        sides=[side.name for side in sides],
+        ours=told[0],
+        theirs=told[1],
+        series=bench.series,
+        also=told[2:],
+    )
+
+
+def _tell(report: Report, settings: BenchSettings, console: Console) -> None:
+    console.print(report.table())
+    if settings.json:
+        report.save_json(settings.json)
+    if settings.plot:
+        report.save_plot(settings.plot)

@@ -1,0 +1,76 @@
+"""The primary of a benchmark, made once for all sides, and pgbench on it. A shell.
+
+fsync and full_page_writes are on. The settings are those of a small production server rather than a
+tuned one. Checkpoints happen at set moments, so that no side pays for another side's checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from walkeeper_common.errors import Refused
+from walkeeper_lab.local.ports import HOST
+from walkeeper_lab.local.postgresql import USER, PostgreSQL
+
+SETTINGS = {
+    "shared_buffers": "256MB",
+    "max_wal_size": "8GB",
+    "min_wal_size": "1GB",
+    "checkpoint_timeout": "1h",
+    "autovacuum": "off",
+    "wal_keep_size": "256MB",
+    "max_wal_senders": "12",
+    "max_connections": "60",
+}
+LATENCY = re.compile(r"latency average = ([\d.]+) ms")
+TPS = re.compile(r"^tps = ([\d.]+)", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The figures of pgbench, without the time of its connections."""
+
+    tps: float
+    latency_ms: float
+
+
+class BenchServer:
+    """A primary; call `make` first, which also creates pgbench's tables."""
+
+    def __init__(self, server: PostgreSQL, scale: int) -> None:
+        self.server, self._scale = server, scale
+
+    async def make(self) -> None:
+        await self.server.make()
+        self.server.configure(SETTINGS)
+        await self.server.start()
+        await self._pgbench("-i", "-q", "-s", str(self._scale), seconds=600)
+
+    async def transactions(self, clients: int, seconds: int) -> Throughput:
+        """Run pgbench -N: each commit holds an UPDATE of a random account, a SELECT and an INSERT.
+
+        Run it again, for longer, if it completed no transaction, as may happen on a busy machine.
+        Raise Refused if it still completes none.
+        """
+        await self.server.value("CHECKPOINT")
+        threads = str(min(clients, 2))
+        for tried_s in (seconds, 5 * seconds):
+            said = await self._pgbench(
+                *("-N", "-n", "-c", str(clients), "-j", threads, "-T", str(tried_s)),
+                *("-M", "prepared"),
+                seconds=tried_s + 60,
+            )
+            tps, latency = TPS.search(said), LATENCY.search(said)
+            if tps and latency:
+                return Throughput(float(tps.group(1)), float(latency.group(1)))
+        raise Refused(f"no transaction was completed in {5 * seconds} s; pgbench says:\n{said}")
+
+    async def _pgbench(self, *arguments: str, seconds: float) -> str:
+        return await self.server.programs.run(
+            "pgbench",
+            *("-h", HOST, "-p", str(self.server.port), "-U", USER, *arguments, "postgres"),
+            directory=self.server.data.parent,
+            timeout_s=seconds,
+            PGPASSWORD=self.server.password,
+        )

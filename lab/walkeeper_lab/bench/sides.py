@@ -1,0 +1,172 @@
+"""The receivers that commits wait for: none, three pg_receivewal, or three safekeepers. A shell.
+
+    async with side.attached():      its processes run, have caught up, and commits wait for them
+
+One primary serves all sides in turn, and only one side's processes run at a time. All sides are on
+the same disk, with a directory for each receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from walkeeper_admin.create import CreateSettings, create
+from walkeeper_admin.primary.attach import AttachSettings, attach
+from walkeeper_common.errors import Refused
+from walkeeper_lab.local import daemons
+from walkeeper_lab.local.child_process import ChildProcess
+from walkeeper_lab.local.ports import HOST, free_port
+from walkeeper_lab.local.postgresql import USER, PostgreSQL
+
+RECEIVERS = 3
+QUORUM = 2
+NAME = "walkeeper"
+READY_S = 60.0
+POLL_S = 0.05
+SLOTS_IN_USE = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = ANY ($1) AND active"
+CAUGHT_UP = """
+    SELECT count(*) FROM pg_stat_replication
+    WHERE application_name = ANY ($1) AND state = 'streaming'
+      AND flush_lsn >= pg_current_wal_flush_lsn() - 1048576"""
+
+
+class Side(Protocol):
+    """A kind of replication; `bench failover` kills one of its `victims`, which are processes."""
+
+    name: str
+    victims: list[ChildProcess]
+
+    def attached(self) -> contextlib.AbstractAsyncContextManager[None]: ...
+
+
+class Nobody:
+    """No replication: commits wait only for the primary's own disk."""
+
+    name = "no replication"
+
+    def __init__(self) -> None:
+        self.victims: list[ChildProcess] = []
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        yield
+
+
+class Receivers:
+    """Three `pg_receivewal --synchronous`, any two of which acknowledge."""
+
+    name = "pg_receivewal"
+
+    def __init__(self, server: PostgreSQL, directory: Path) -> None:
+        self._server = server
+        self._names = [f"receiver{number}" for number in range(1, RECEIVERS + 1)]
+        self._directories = [directory / name for name in self._names]
+        self.victims = [self._receiver(directory, name) for name in self._names]
+
+    def _receiver(self, directory: Path, name: str) -> ChildProcess:
+        programs, target = self._server.programs, directory / name
+        target.mkdir(mode=0o700)
+        programs.own(target)
+        connection = f"host={HOST} port={self._server.port} user={USER} application_name={name}"
+        return ChildProcess(
+            name,
+            (
+                *(str(programs.bindir / "pg_receivewal"), "-d", connection, "-D", str(target)),
+                *("--synchronous", "--no-password", "--slot", name),
+            ),
+            directory / "logs" / f"{name}.log",
+            environment={"PGPASSWORD": self._server.password, "LC_ALL": "C"},
+            user=programs.user,
+            cwd=str(directory),
+        )
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        server = self._server
+        for name in self._names:
+            await server.value("SELECT pg_create_physical_replication_slot($1, true)", name)
+        try:
+            for victim in self.victims:
+                await victim.launch()
+            await _caught_up(server, self._names)
+            await _wait_for(server, f"ANY {QUORUM} ({', '.join(self._names)})")
+            yield
+        finally:
+            await _wait_for(server, "")
+            for victim in self.victims:
+                await victim.stop()
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """Drop the slots and files of the receivers, so that they begin anew the next time.
+
+        The other sides may write gigabytes meanwhile. To fetch these would measure nothing.
+        """
+        while await self._server.value(SLOTS_IN_USE, self._names):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        for name, directory in zip(self._names, self._directories, strict=True):
+            await self._server.value("SELECT pg_drop_replication_slot($1)", name)
+            for segment in directory.iterdir():
+                segment.unlink()
+
+
+class Safekeepers:
+    """Three safekeepers and a proposer."""
+
+    def __init__(
+        self,
+        server: PostgreSQL,
+        directory: Path,
+        *,
+        name: str = "walkeeper",
+        cluster: str = "main",
+        beside: Safekeepers | None = None,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the safekeepers of the side `beside`, with other options, unless it is None."""
+        self.name, self._server, self.cluster = name, server, cluster
+        self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
+        if beside is not None:
+            self.addresses = beside.addresses
+        daemons_of = daemons.safekeepers(directory, self.addresses, options, environment)
+        self.victims = list(daemons_of.values())
+        named = ("--cluster", cluster, "--slot", NAME, "--application-name", NAME)
+        self._proposer = daemons.proposer(directory, self.addresses, server.dsn, named)
+
+    @contextlib.asynccontextmanager
+    async def attached(self) -> AsyncIterator[None]:
+        server = self._server
+        await asyncio.gather(*(child.start(READY_S) for child in self.victims))
+        try:
+            log = CreateSettings(self.addresses, server.dsn, self.cluster, NAME, if_not_exists=True)
+            await create(log)
+            await self._proposer.start(READY_S)
+            await _caught_up(server, [NAME])
+            await attach(AttachSettings(server.dsn, NAME), lambda _: None)
+            yield
+        finally:
+            await _wait_for(server, "")
+            for child in (self._proposer, *self.victims):
+                await child.stop()
+
+
+async def _wait_for(server: PostgreSQL, names: str) -> None:
+    """Set synchronous_standby_names, and wait until a session sees it after the reload."""
+    await server.value(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    await server.value("SELECT pg_reload_conf()")
+    while await server.value("SHOW synchronous_standby_names") != names:  # noqa: ASYNC110
+        await asyncio.sleep(POLL_S)
+
+
+async def _caught_up(server: PostgreSQL, names: list[str]) -> None:
+    try:
+        async with asyncio.timeout(READY_S):
+            while await server.value(CAUGHT_UP, names) != len(names):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise Refused(f"{', '.join(names)} did not catch up within {READY_S:g} s") from None

@@ -1,0 +1,85 @@
+"""Read single pages of a base backup, and the LSN from which on the backup is consistent."""
+
+from __future__ import annotations
+
+import os
+from struct import pack, unpack_from
+
+import numpy as np
+
+from walkeeper_pager.page_names import FORKS, Place
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.page import PAGE_BYTES
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.records.segment import Bytes
+
+_FILE_BLOCKS = 131072  # blocks of 8 kB in each of a relation's files
+_FILES_OPEN_MAX = 64
+_FORK_NAMES = {number: name for name, number in FORKS.items()}
+# pg_control.h has the state and checkPointCopy, followed by fields that differ between versions.
+# The sizes follow this float: blcksz, relseg_size, xlog_blcksz, xlog_seg_size.
+_FLOAT_FORMAT, _SEGMENT_BYTES = pack("<d", 1234567.0), 8 + 12
+
+
+class BasePages:
+    """Read blocks by number; the files used last stay open."""
+
+    def __init__(self, path: str) -> None:
+        self.directory = BaseDirectory(path)
+        self.shown = path
+        self._files: dict[tuple[Place, int], int] = {}
+        control = (self.directory.root / "global" / "pg_control").read_bytes()
+        self.system_id = int(unpack_from("<Q", control)[0])
+        sizes = control.find(_FLOAT_FORMAT)
+        if sizes < 0:
+            raise HistoryError(
+                f"{path}/global/pg_control is not that of PostgreSQL on this kind of machine"
+            )
+        self.segment_bytes = int(unpack_from("<I", control, sizes + _SEGMENT_BYTES)[0])
+        self.redo_lsn = self.directory.redo_lsn
+        self.ends_in_wal = self.directory.ends_in_wal
+        """Whether it is consistent only from its BACKUP_END record on."""
+        self.consistent_lsn = self.directory.consistent_lsn
+
+    def read(self, place: Place, block: int) -> Bytes | None:
+        """Return a copy of the page, or None if the backup has no such block."""
+        number, within = divmod(block, _FILE_BLOCKS)
+        descriptor = self._descriptor(place, number)
+        if descriptor is None:
+            return None
+        data = os.pread(descriptor, PAGE_BYTES, within * PAGE_BYTES)
+        return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
+
+    def places_of(self, tablespace: int, database: int) -> list[tuple[Place, int]]:
+        """Return (place, number of its blocks) of the main and init forks of a database."""
+        found = []
+        folder = self.directory.directory(tablespace, database)
+        for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            node, _, fork = name.partition("_")
+            if node.isdigit() and fork in ("", "init"):
+                place = Place(tablespace, database, int(node), FORKS[fork or "main"])
+                found.append((place, self._blocks(place)))
+        return found
+
+    def _blocks(self, place: Place) -> int:
+        total, number = 0, 0
+        while (descriptor := self._descriptor(place, number)) is not None:
+            total += os.fstat(descriptor).st_size // PAGE_BYTES
+            number += 1
+        return total
+
+    def _descriptor(self, place: Place, number: int) -> int | None:
+        key = (place, number)
+        found = self._files.pop(key, None)
+        if found is None:
+            folder = self.directory.directory(place.tablespace, place.database)
+            fork = f"_{_FORK_NAMES[place.fork]}" if place.fork else ""
+            name = f"{place.relfilenode}{fork}" + (f".{number}" if number else "")
+            try:
+                found = os.open(folder / name, os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            while len(self._files) >= _FILES_OPEN_MAX:
+                os.close(self._files.pop(next(iter(self._files))))
+        self._files[key] = found
+        return found

@@ -1,0 +1,211 @@
+"""The archive as a source of `walkeeper restore`: beside the safekeepers, or when they are lost.
+
+`WalSource` is what restoring needs of it. `ArchivedWal` opens the archive when it is first asked,
+since most files come from the safekeepers. `ArchiveAlone` is for the day on which no
+quorum of safekeepers is left: what was archived is found, up to the end of the last tail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from walkeeper_common.errors import Refused, WalkeeperError
+from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
+from walkeeper_restore import restored_server, spool
+from walkeeper_restore.file_placement import Orphaned, placing, remove_leftovers
+from walkeeper_restore.guard import say
+from walkeeper_restore.missing import missing
+from walkeeper_restore.repeated_requests import until_known
+from walkeeper_restore.standby_check import placeholders, proof
+from walkeeper_restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
+
+if TYPE_CHECKING:
+    from walkeeper_archive.archive import Archive
+
+OTHER_SOURCE = "--safekeepers"
+HISTORY_NAME = re.compile(r"[0-9A-F]{8}\.history")
+
+
+class WalSource(Protocol):
+    """An archive of one log."""
+
+    def fetch(self, name: str, path: str) -> bool:
+        """A whole segment or a .history file, verified, decompressed, written to `path`.
+
+        False only if the archive was asked and does not have it. Whatever it raises means that
+        this is not known. `path` is a temporary file: it need be neither atomic nor synced.
+        """
+        ...
+
+
+class ArchivedWal:
+    """`system_id` None: the only one that is there under this cluster's name."""
+
+    def __init__(self, url: str, cluster: str, system_id: int | None) -> None:
+        self._url, self.cluster, self._system_id = url, cluster, system_id
+        self._archive: Archive | None = None
+
+    @property
+    def archive(self) -> Archive:
+        if self._archive is None:
+            from walkeeper_archive.archive import open_archive
+
+            self._archive = open_archive(self._url, self.cluster, self._system_id)
+        return self._archive
+
+    def fetch(self, name: str, path: str) -> bool:
+        found = self.archive.fetch(name, path)
+        if found:
+            self._refuse_entries(path)
+        return found
+
+    def fetch_tail(self, segment: str, path: str, segment_bytes: int) -> Lsn | None:
+        end_lsn = self.archive.fetch_tail(segment, path, segment_bytes)
+        if end_lsn is not None:
+            self._refuse_entries(path)
+        return end_lsn
+
+    def _refuse_entries(self, path: str) -> None:
+        from walkeeper_common.entries import SEGMENT_MAGIC, is_of_entries
+
+        with open(path, "rb") as file:
+            if is_of_entries(file.read(len(SEGMENT_MAGIC))):
+                self._refuse_logical()
+
+    def check_has_wal(self) -> None:
+        """Misconfigured if nothing can be found here because it is no archive of WAL.
+
+        Costs one file's reading, so it is for the answer that ends a recovery.
+        """
+        from walkeeper_archive.log_kind import holds_entries
+
+        if holds_entries(self.archive):
+            self._refuse_logical()
+
+    def _refuse_logical(self) -> NoReturn:
+        raise Misconfigured(f"{self.archive.url}: {LOGICAL_LOG}")
+
+
+class _NotThere(Exception):
+    """Leaves `placing` without a file."""
+
+
+class ArchiveAlone:
+    """One request to an archive without safekeepers."""
+
+    def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
+        """`key`: the spool's, of the command line."""
+        self._source, self._partial, self._min_lsn = source, partial, min_lsn
+        self._key = key
+
+    def run(self, name: str, path: str, wait_s: float) -> str:
+        """`found` or `absent`; blocks until the archive has answered."""
+        if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
+            raise Misconfigured(f"{name!r} is not the name of a WAL file")
+        remove_leftovers(path)
+        if placeholders.remove_stale(name):
+            say(f"removed the placeholder {name}: this server was not promoted")
+        if proof.is_owed(self._key):
+            from walkeeper_restore.standby_check import checking
+            from walkeeper_restore.standby_check.restored_standby import prove
+
+            where = checking.ArchiveAlone(self._source, self._source.cluster)
+            prove(where, self._key, name=name, wait_s=wait_s)
+        return until_known(name, wait_s, lambda: self._ask(name, path))
+
+    def _ask(self, name: str, path: str) -> str | Unknown:
+        try:
+            return self._asked(name, path)
+        except (Refused, Orphaned, Misconfigured):
+            raise
+        except WalkeeperError as error:
+            return Unknown(f"the archive: {error}")
+
+    def _asked(self, name: str, path: str) -> str | Unknown:
+        try:
+            with placing(path) as temporary:
+                if not self._source.fetch(name, temporary):
+                    raise _NotThere
+            return "found"
+        except _NotThere:
+            return self._no_history(name) if name.endswith(".history") else self._tail(name, path)
+
+    def _no_history(self, name: str) -> str | Unknown:
+        from walkeeper_archive.timeline_extent import lacks_history
+
+        if not lacks_history(self._source.archive, int(name.partition(".")[0], 16)):
+            return "absent"
+        return missing(name, "the archive goes on behind that promotion", OTHER_SOURCE)
+
+    def _tail(self, name: str, path: str) -> str | Unknown:
+        end_lsn = _place_tail(self._source, name, path) if self._partial else None
+        refusal: str | Unknown | None = "not known yet"
+        try:
+            refusal = self._refusal(name, end_lsn)
+        finally:
+            if refusal is not None and end_lsn is not None:
+                os.unlink(path)
+        if refusal is not None:
+            return refusal
+        if end_lsn is None:
+            if not restored_server.is_standby():  # which asks again every few seconds
+                self._source.check_has_wal()
+            return "absent"
+        say(f"the archive ends at {end_lsn}; what was committed later is not in it")
+        return "found"
+
+    def _refusal(self, name: str, tail_lsn: Lsn | None) -> str | Unknown | None:
+        """None if the log may end with this tail, or, if there is none, before this segment."""
+        from walkeeper_archive.layout import WalFile
+        from walkeeper_archive.timeline_extent import extent_of
+
+        archive, segment_bytes = self._source.archive, _segment_bytes()
+        timeline, begin_lsn = parse_segment_name(name, segment_bytes)
+        reached_lsn, end_lsn = tail_lsn or begin_lsn, begin_lsn + segment_bytes
+        extent = extent_of(archive, timeline, name, segment_bytes)
+        wanted_lsn = min(extent.end_lsn, end_lsn)
+        if not self._partial and wanted_lsn < end_lsn:
+            wanted_lsn = begin_lsn
+        if max(reached_lsn, extent.begin_lsn) < wanted_lsn:
+            file, newest = WalFile(timeline, name), archive.newest_partial(name)
+            if archive.receipt(file) or (newest and newest.end_lsn > reached_lsn and self._partial):
+                return Unknown(f"{name} was archived meanwhile")
+            why = f"the archive goes on to {extent.end_lsn} on timeline {timeline}: pruned, or lost"
+            return missing(name, why, OTHER_SOURCE)
+        if reached_lsn < self._min_lsn:
+            return Unknown(f"the archive ends at {reached_lsn}, below --min-lsn {self._min_lsn}")
+        return None
+
+
+def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
+    """Its end; None: there is no tail of this segment."""
+    try:
+        with placing(path) as temporary:
+            end_lsn = source.fetch_tail(name, temporary, _segment_bytes())
+            if end_lsn is None:
+                raise _NotThere
+            if restored_server.setting("archive_mode") == "always":
+                raise Misconfigured(
+                    f"{name} is archived up to {end_lsn} only, and this server has archive_mode = "
+                    "always: it would archive the padded part as a whole segment. Set "
+                    "archive_mode = on, or add --no-partial"
+                )
+        return end_lsn
+    except _NotThere:
+        return None
+
+
+def _segment_bytes() -> int:
+    """Of the segments that are there already: every backup has one, or has restored one."""
+    with os.scandir("pg_wal") as entries:
+        for entry in entries:
+            if SEGMENT_NAME.fullmatch(entry.name):
+                return entry.stat().st_size
+    raise Refused("pg_wal has no segment that shows how large segments are")
+
+
+def archived(url: str, cluster: str) -> ArchivedWal:
+    """Of the server whose data directory this is."""
+    return ArchivedWal(url, cluster, spool.system_id())

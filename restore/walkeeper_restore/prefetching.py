@@ -1,0 +1,122 @@
+"""The prefetcher: a process that fetches the segments that PostgreSQL needs next. A shell.
+
+    start(folder, name, source, log, ahead)     returns at once; `name` is the segment just placed
+
+At most `ahead` segments wait in the spool. The process ends after the log's last committed whole
+segment, when no segment was taken for a while, or at the first error. It also ends when its
+directory or the server is gone. `restore` itself then fetches the other segments on request. The
+process is a fork, so that it imports nothing, and it keeps its parent's connection.
+
+The process always ends with 0. Where the postmaster is process 1, as in a container, it inherits
+this process. It would take any other end for the crash of a server process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
+from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_common.wire.messages import AcceptorGreeting
+from walkeeper_restore.file_placement import STARTED_BY
+from walkeeper_restore.safekeeper import Safekeeper, fetch
+from walkeeper_restore.spool import PART, is_alive, remove_folder
+from walkeeper_restore.verdict import holds
+
+IDLE_S = 30.0
+POLL_S = 0.01
+DESCRIPTORS_MAX = 65536
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
+def start(folder: str, name: str, source: Safekeeper, log: AcceptorGreeting, ahead: int) -> None:
+    """Start a prefetcher, unless the log has no committed whole segment after `name`."""
+    wanted = _Segments(name, log)
+    if not wanted.advance() or os.fork():
+        return
+    try:
+        _leave_the_server(source)
+        owned = f"{folder}.{os.getpid()}"
+        os.makedirs(owned, 0o700)
+        try:
+            _fetch_ahead(owned, wanted, source, ahead)
+        except BaseException:
+            remove_folder(owned)
+    finally:
+        os._exit(0)
+
+
+class _Segments:
+    """The segments that follow, as far as they are whole and committed."""
+
+    def __init__(self, name: str, log: AcceptorGreeting) -> None:
+        assert log.configuration is not None, f"{log=}"
+        self._log, self.segment_bytes = log, log.configuration.segment_bytes
+        self._timeline, self.begin_lsn = parse_segment_name(name, self.segment_bytes)
+
+    @property
+    def name(self) -> str:
+        return segment_name(self._timeline, self.begin_lsn, self.segment_bytes)
+
+    @property
+    def end_lsn(self) -> Lsn:
+        return self.begin_lsn + self.segment_bytes
+
+    def advance(self) -> bool:
+        """Advance to the next segment; return False if it is not whole and committed."""
+        self.begin_lsn = self.end_lsn
+        return holds(self._log, self._timeline, self.begin_lsn, self.end_lsn)
+
+
+def _leave_the_server(source: Safekeeper) -> None:
+    """Leave the server's session, and close its descriptors: its listening sockets and its log."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: os._exit(0))
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    kept = source.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, DESCRIPTORS_MAX)
+    os.chdir("/")
+
+
+def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int) -> None:
+    path = os.path.join(folder, wanted.name)
+    _create(path + PART)
+    while _wait_for_room(folder, ahead):
+        fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
+        sync_path(path + PART)
+        # The next segment is announced before this one is in place, so that its request waits.
+        done, has_more = path, wanted.advance()
+        path = os.path.join(folder, wanted.name)
+        if has_more:
+            _create(path + PART)
+        os.rename(done + PART, done)
+        if not has_more:
+            sync_path(folder)
+            return
+    remove_folder(folder)
+
+
+def _wait_for_room(folder: str, ahead: int) -> bool:
+    """Wait until fewer than `ahead` segments are in the spool, and return True.
+
+    Return False if no segment is taken for a while, or if the server is gone. Raise
+    FileNotFoundError when the directory is gone.
+    """
+    before, since_s = -1, time.monotonic()
+    while (waiting := sum(not name.endswith(PART) for name in os.listdir(folder))) >= ahead:
+        if waiting != before:
+            before, since_s = waiting, time.monotonic()
+        if time.monotonic() - since_s > IDLE_S or not all(map(is_alive, STARTED_BY[1:2])):
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _create(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,0 +1,220 @@
+"""Tables of the source that need replay: table_at, changes, row_history, and of changes problems.
+No logic of its own.
+
+    table        table_at: a relation's rows as of an LSN; changes: who changed which row when;
+                 row_history: the changes of rows with one value; problems: with the option `of`,
+                 which places were changed that the WAL does not describe
+    of           of problems: changes
+    path         the WAL (required)
+    relation     schema.table; of table_at one, of changes any number, separated by commas (all)
+    lsn, time    of table_at: as of then (the end of the WAL)
+    where        of row_history: COLUMN=VALUE
+    startLsn, endLsn    of changes: of transactions whose commits end in (startLsn, endLsn]
+    database     its name or OID, where there are several
+    base         a base backup's directory, at the same place on every executor
+    timeline     the newest, unless told otherwise
+    allowMissing true: rows also if the WAL does not describe all that was changed; an error else
+    onError      fail (default) or skip
+    parts        tasks, by default one a CPU; blocks of a table, or tables, are shared among them
+
+Contract: as of the other tables: an option that a table has not is an error. The catalogs are
+replayed once, on the driver, when the schema is asked for; each task walks over the WAL for itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_pgwal.options import (
+    known_options,
+    lsn_option,
+    number_option,
+    one_of,
+    time_option,
+)
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
+from walkeeper_history.times import CommitTimes
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.changes import SCHEMA, ChangeReader, batches, is_of_row
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.table_at import TableAt
+from walkeeper_replay.undescribed import Undescribed
+from walkeeper_wal.errors import HistoryError
+from walkeeper_wal.sources.opening import open_files
+from walkeeper_wal.sources.plan import Plan, Problem, make_plan
+from walkeeper_wal.sources.threaded_reading import raise_fatal
+
+_OF_ALL = ("path", "table", "relation", "database", "base", "timeline", "onError", "parts")
+_OF_CHANGES = ("startLsn", "endLsn", "allowMissing")
+_OPTIONS = {
+    "table_at": (*_OF_ALL, "lsn", "time"),
+    "changes": (*_OF_ALL, *_OF_CHANGES),
+    "row_history": (*_OF_ALL, *_OF_CHANGES, "where"),
+    "problems": (*_OF_ALL, *_OF_CHANGES, "of"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PastOptions:
+    """The options, checked. Travels to the workers."""
+
+    values: dict[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> PastOptions:
+        table = given["table"]
+        made = cls(known_options(given, _OPTIONS[table], f"pgwal's table {table}"))
+        if not made.values.get("path"):
+            raise HistoryError("pgwal needs the option path: a directory or URL with WAL")
+        if made.table == "table_at" and not made.values.get("relation"):
+            raise HistoryError("table_at needs the option relation, such as public.accounts")
+        if made.table == "row_history" and "=" not in made.values.get("where", ""):
+            raise HistoryError("row_history needs the option where, such as id=4711")
+        if made.values.get("of", "changes") != "changes":
+            raise HistoryError("problems of changes are known: option of is changes, or absent")
+        return made
+
+    @property
+    def allows_missing(self) -> bool:
+        return one_of(self.values, "allowMissing", "false", "true") == "true"
+
+    @property
+    def table(self) -> str:
+        return self.values["table"]
+
+    @property
+    def path(self) -> str:
+        return self.values["path"]
+
+    @property
+    def base(self) -> BaseDirectory | None:
+        return BaseDirectory(self.values["base"]) if self.values.get("base") else None
+
+    @property
+    def parts(self) -> int:
+        return number_option(self.values, "parts") or os.cpu_count() or 1
+
+    def on_problem(self, problem: Problem) -> None:
+        if self.values.get("onError", "fail") == "fail":
+            raise_fatal(problem)
+
+    def lsn(self, name: str) -> int | None:
+        return lsn_option(self.values, name)
+
+    def plan(self) -> Plan:
+        base = self.base
+        return make_plan(
+            open_files(self.path),
+            timeline=number_option(self.values, "timeline"),
+            start_lsn=None if base is None else base.redo_lsn,
+        )
+
+    def table_at(self) -> TableAt:
+        plan, lsn = self.plan(), self.lsn("lsn")
+        if "time" in self.values:
+            moment = time_option(self.values, "time")
+            if self.base is not None and moment is not None:
+                self.base.refuse_time_before(moment)
+            lsn = CommitTimes(open_files(self.path), plan).range(None, moment, (None, lsn))[1]
+        return TableAt.open(
+            self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
+            database=self.values.get("database"), on_problem=self.on_problem,
+            is_of_a_time="time" in self.values,
+        )  # fmt: skip
+
+
+@dataclass
+class Share(InputPartition):
+    """One task's blocks, or tables."""
+
+    part: int
+    parts: int
+
+    def __init__(self, part: int, parts: int) -> None:
+        self.part, self.parts = part, parts
+
+
+class TableAtReader(DataSourceReader):
+    def __init__(self, past: TableAt, parts: int) -> None:
+        self._past, self._parts = past, parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Share(part, self._parts) for part in range(self._parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Share), f"{partition=}"
+        yield from self._past.read(partition.part, partition.parts)
+
+
+class ChangesReader(DataSourceReader):
+    def __init__(self, options: PastOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        parts = 1 if self._options.table == "problems" else self._options.parts
+        return [Share(part, parts) for part in range(parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Share), f"{partition=}"
+        options = self._options
+        files, plan, end = open_files(options.path), options.plan(), options.lsn("endLsn")
+        met: list[Problem] = []
+        on_problem = met.append if options.table == "problems" else options.on_problem
+        history = CatalogHistory.read(
+            files, plan, base=options.base, until=end, on_problem=on_problem
+        )
+        database = history.database(history.end_lsn, options.values.get("database"))
+        reader = ChangeReader(files, plan, history, database, options.base, on_problem=on_problem)
+        names = [n.strip() for n in options.values.get("relation", "").split(",") if n.strip()]
+        share = partition.part, partition.parts
+        start = options.lsn("startLsn") or 0
+        found = reader.read(names, start, end, share=share)
+        others = "database" not in options.values and not names
+        missing = reader.undescribed(start, end, others=others)
+        if options.table == "problems":
+            places = (Problem(m.place, None, None, f"{m.kind}: {m.reason}") for m in missing)
+            if end is not None and not history.is_whole:
+                text = f"the WAL ends at {Lsn(history.end_lsn)}, before endLsn"
+                met.append(Problem(files.shown(""), history.end_lsn, end, text, fatal=False))
+            yield problem_rows([*dict.fromkeys(met), *places])
+            return
+        if missing and not options.allows_missing:
+            raise HistoryError(_text_of(missing))
+        if options.table == "row_history":
+            column, _, value = options.values["where"].partition("=")
+            found = [c for c in found if is_of_row(c, [(column.strip(), value)])]
+        yield from batches(found, database.name)
+
+
+def _text_of(missing: Sequence[Undescribed]) -> str:
+    first, more = missing[0], len(missing) - 1
+    return (
+        f"changes are missing: {first.kind} {first.place}: {first.reason}"
+        + (f"; {more} more" if more else "")
+        + "; table problems with option of = changes names all, option allowMissing accepts it"
+    )
+
+
+def past_schema(given: Mapping[str, str]) -> tuple[Any, TableAt | None]:
+    """The Arrow schema, and what finding it out has cost."""
+    options = PastOptions.parse(given)
+    if options.table == "problems":
+        return PROBLEM_SCHEMA, None
+    if options.table != "table_at":
+        return SCHEMA, None
+    past = options.table_at()
+    return past.schema, past
+
+
+def past_reader(given: Mapping[str, str], past: object) -> DataSourceReader:
+    options = PastOptions.parse(given)
+    if options.table != "table_at":
+        return ChangesReader(options)
+    assert past is None or isinstance(past, TableAt), f"{past=}"
+    return TableAtReader(past or options.table_at(), options.parts)

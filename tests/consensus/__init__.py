@@ -1,0 +1,1 @@
+"""The consensus cores by scenarios in words (scenarios/), and by plain calls."""

@@ -1,0 +1,1 @@
+"""The project's own order: style, language, documents, rules and their references."""

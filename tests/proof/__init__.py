@@ -1,0 +1,8 @@
+"""The long proofs, each a program: `python -m tests.proof.sim`, `.explore`, `.mutants` and others.
+
+sim, explore         random and exhaustive runs of the shipping consensus on a simulated world
+mutants              each rule taken out of the source once
+fuzz                 random bytes for whatever reads bytes
+chaos, recoveries    real processes: faults, and recoveries compared with replayed history
+soak                 all of them with fresh seeds
+"""

@@ -1,0 +1,105 @@
+"""The worlds that are explored, by name: small ones in every test, large ones by `make prove`.
+
+What the worlds have in common: a leader's WAL starts where an election put it, every connection
+is in order, and every answer may be lost. In worlds with one proposer, a new one begins when the
+last has ended. That loses nothing as long as acceptors keep their promises: whatever a smaller
+ballot does at an acceptor, it does before a greater one does anything there, so each story can be
+told in the order of its ballots. That they do keep them is what two proposers at once try to break.
+"""
+
+from __future__ import annotations
+
+from tests.proof.explore.bounds import Bounds
+
+# Each within some seconds.
+SMALL = {
+    "two-proposers": Bounds(
+        terms=2, campaigns=2, records=1, crashes=0, breaks=0, takes_halves=False
+    ),
+    "two-proposers-half-records": Bounds(
+        terms=2, campaigns=2, records=1, crashes=0, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "three-terms": Bounds(
+        proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0,
+        votes_at_once=True, takes_halves=False,
+    ),
+    "four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "aborted-records": Bounds(
+        proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=0,
+        votes_at_once=True, aborts=True,
+    ),
+    "slow-disks": Bounds(
+        proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=0,
+        votes_at_once=True, slow_disks=True,
+    ),
+    "late-connections": Bounds(
+        proposers=1, terms=2, campaigns=2, records=1, crashes=0, breaks=1, lates=1,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "five-acceptors": Bounds(
+        acceptors=5, ack_quorum=3, proposers=1, terms=2, campaigns=2, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+}  # fmt: skip
+
+# Together under an hour on two cores; the longest first.
+LARGE = {
+    "two-proposers-halves": Bounds(
+        terms=2, campaigns=2, records=2, crashes=0, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "two-proposers-halves-three-terms": Bounds(
+        terms=3, campaigns=3, records=1, crashes=0, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "two-proposers-three-terms": Bounds(
+        terms=3, campaigns=3, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "two-proposers-crashes": Bounds(
+        terms=2, campaigns=2, records=2, crashes=1, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "two-proposers-crashes-halves": Bounds(
+        terms=2, campaigns=2, records=1, crashes=1, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "two-proposers-losses": Bounds(
+        terms=2, campaigns=2, records=1, crashes=0, breaks=1, lates=1,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "restarts-four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=1, breaks=0,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "restarts-and-losses": Bounds(
+        proposers=1, terms=3, campaigns=3, records=2, crashes=1, breaks=1,
+        votes_at_once=True, shows_commits=False,
+    ),
+    "aborted-records-three-terms": Bounds(
+        proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0,
+        votes_at_once=True, aborts=True, shows_commits=False,
+    ),
+    "readers-and-marks": Bounds(
+        proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=1,
+        votes_at_once=True, lazy_marks=True, slow_disks=True,
+    ),
+    "five-acceptors-ack-3": Bounds(
+        acceptors=5, ack_quorum=3, proposers=1, terms=3, campaigns=3, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "five-acceptors-ack-2": Bounds(
+        acceptors=5, ack_quorum=2, proposers=1, terms=2, campaigns=2, records=1, crashes=1,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "five-acceptors-ack-4": Bounds(
+        acceptors=5, ack_quorum=4, proposers=2, terms=2, campaigns=2, records=1, crashes=0,
+        breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+}  # fmt: skip
+
+ALL = SMALL | LARGE

@@ -1,0 +1,119 @@
+"""Runs targets as child processes, follows what libFuzzer says, and keeps what it found.
+
+A run collects what it finds new in build/fuzz/TARGET, where the next one goes on from; what is kept
+in the repository stands in corpus.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from hashlib import sha1
+from pathlib import Path
+
+from tests.proof.fuzz.catalog import load
+from tests.proof.fuzz.corpus import CRASHES, pack, unpack
+from tests.proof.fuzz.statistics import Run
+from tests.support.folders import ROOT
+
+COLLECTED = ROOT / "build" / "fuzz"
+INPUT_TIMEOUT_S = 10
+RSS_MB_MAX = 2048
+GRACE_S = 60.0
+PROGRESS_S = 10.0
+
+
+def write_seeds(target: str) -> Path:
+    """Where a run of this target collects; what is kept and what code makes are in it."""
+    folder = COLLECTED / target
+    folder.mkdir(parents=True, exist_ok=True)
+    unpack(target, folder)
+    loaded = load(target)
+    for data in loaded.seeds():
+        if len(data) <= loaded.bytes_max:
+            (folder / sha1(data).hexdigest()).write_bytes(data)
+    return folder
+
+
+def run(
+    target: str,
+    *,
+    runs: int | None,
+    minutes: float | None,
+    seed: int,
+    say: Callable[[str], None],
+) -> Run:
+    """One target until its bound, its first failing input, or GRACE_S more than it was given."""
+    seconds_max = None if minutes is None else max(1, round(minutes * 60))
+    CRASHES.mkdir(exist_ok=True)
+    folder = write_seeds(target)
+    command = [
+        sys.executable, "-m", "tests.proof.fuzz.child", target,
+        f"-seed={seed}", f"-timeout={INPUT_TIMEOUT_S}", f"-rss_limit_mb={RSS_MB_MAX}",
+        f"-artifact_prefix={CRASHES}/{target}-", "-print_final_stats=1",
+        "-use_value_profile=0", "-report_slow_units=5",
+        *([] if runs is None else [f"-runs={runs}"]),
+        *([] if seconds_max is None else [f"-max_total_time={seconds_max}"]),
+        str(folder),
+    ]  # fmt: skip
+    found, started = Run(target), time.monotonic()
+    said_at, tail = started, list[str]()
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env={**os.environ, "PYTHONHASHSEED": "0"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            tail = [*tail[-80:], line.rstrip()]
+            now = time.monotonic()
+            found.seconds = now - started
+            if found.read(line) and now - said_at >= PROGRESS_S:
+                said_at = now
+                say(
+                    f"{target}: {found.inputs:,} inputs, {found.edges} edges, "
+                    f"{found.features} features, corpus {found.corpus}"
+                )
+            if seconds_max is not None and found.seconds > seconds_max + GRACE_S:
+                break
+    finally:
+        process.kill()
+        code = process.wait()
+    found.seconds = time.monotonic() - started
+    if found.crashes or code not in (0, -9):
+        say("\n".join(line for line in tail if not line.startswith(("#", "stat::", "INFO:"))))
+    if code not in (0, -9) and not found.crashes:
+        found.failed = f"exit {code}"
+    for path in found.crashes:
+        say(f"failing input: {path}\nrepeat it: {repetition(target, path)}")
+    return found
+
+
+def repetition(target: str, path: str) -> str:
+    """The command that runs one input again, without atheris."""
+    shown = os.path.relpath(path, ROOT)
+    return f".venv/bin/python -m tests.proof.fuzz {target} --input {shown}"
+
+
+def keep(target: str, say: Callable[[str], None]) -> None:
+    """Makes the corpus the smallest set of what was collected that has the same coverage."""
+    folder = write_seeds(target)
+    merged = COLLECTED / f"{target}.merged"
+    shutil.rmtree(merged, ignore_errors=True)
+    merged.mkdir(parents=True)
+    itself = COLLECTED / f"{target}.sh"
+    itself.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.proof.fuzz.child {target} "$@"\n')
+    itself.chmod(0o755)
+    subprocess.run(
+        [str(itself), "-merge=1", str(merged), str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "WALKEEPER_FUZZ_SELF": str(itself)},
+    )
+    count, total = pack(target, (path.read_bytes() for path in merged.iterdir()))
+    say(f"{target}: {count} inputs kept, {total} bytes")

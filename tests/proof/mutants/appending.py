@@ -1,0 +1,305 @@
+"""R8 to R12: appends, acknowledgements, commits, and reports to PostgreSQL."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.electing import STARTS_AT_C
+from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, WHOLE_FRAMES, Edit, Mutant
+
+APPENDING = (
+    Mutant(
+        "gap-is-written",
+        "R8",
+        "an append starts exactly at the write position",
+        (Edit("Acceptor.on_append", "append.begin_lsn != self.write_lsn", "False"),),
+    ),
+    Mutant(
+        "anybody-appends",
+        "R8",
+        "an append comes behind ProposerElected on its own connection",
+        (
+            Edit(
+                "Acceptor.on_append",
+                "connection != self.appender or append.ballot != self.durable.ballot",
+                "self.appender is None",
+            ),
+        ),
+    ),
+    Mutant(
+        "ack-before-the-fsync",
+        "R9",
+        "an acknowledgement comes behind the fdatasync that covers it",
+        (
+            Edit(
+                "Driver._write_group",
+                "self._is_writing = True",
+                "self._is_writing, last = True, self._queued[-1]\n"
+                "self.post(WalFlushed(last.begin_lsn + len(last.payload)))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "ack-of-what-is-written",
+        "R9",
+        "flush_lsn is what a finished fdatasync covers, not what was written",
+        (Edit("ack_of", "acceptor.flush_lsn", "acceptor.write_lsn"),),
+    ),
+    Mutant(
+        "no-reached-mark",
+        "R9",
+        "the start of a term is marked as reached before the first ack there (with S = C)",
+        (
+            STARTS_AT_C,
+            Edit("due_marks", "log.flush_lsn >= log.unreached_lsn", "False"),
+            Edit(
+                "Acceptor.become_follower", "reached_lsn=cut(elected.history, start)[-1].start_lsn"
+            ),
+        ),
+        worlds=("restarts-four-terms",),
+    ),
+    Mutant(
+        "below-the-terms-start-counts",
+        "R10",
+        "an acknowledgement below the term's start counts with 0",
+        (Edit("Leader.advance_commit", "lsn if lsn >= start_lsn else ZERO_LSN", "lsn"),),
+    ),
+    Mutant(
+        "feedback-is-vcl",
+        "seed flaw 1",
+        "`else 0`: the seed counts who is in an older epoch with VCL",
+        (Edit("Leader.advance_commit", "ZERO_LSN", "start_lsn"),),
+    ),
+    Mutant(
+        "vote-counts-as-ack",
+        "R10",
+        "a safekeeper counts with 0 until it has answered in this term",
+        (
+            Edit(
+                "Leader.counted",
+                "{m.name: m for m in self.members if m.attached}",
+                "{m.name: m for m in self.members}",
+            ),
+            Edit(
+                "Member.start_streaming",
+                "ZERO_LSN, self.vote.first_lsn",
+                "self.vote.flush_lsn, self.vote.first_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "greatest-ack-counts",
+        "R10",
+        "an acknowledged value is replaced, not maxed, when a safekeeper attaches again",
+        (
+            Edit(
+                "Member.start_streaming",
+                "self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn",
+                "self.first_lsn = self.vote.first_lsn",
+            ),
+            Edit(
+                "Member.lose",
+                "self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0",
+                "self.attached, self.silent_ticks = False, 0",
+            ),
+            Edit(
+                "Leader.on_append_response",
+                "member.flush_lsn, member.silent_ticks = response.flush_lsn, 0",
+                "member.flush_lsn = max(member.flush_lsn, response.flush_lsn)",
+            ),
+        ),
+    ),
+    Mutant(
+        "steady-gap",
+        "R8",
+        "the short way of an append is for WAL at the write position only",
+        (Edit("Steady.take", "begin != end_lsn", "False"),),
+        searched_by=(SIM, BUSY),
+    ),
+    Mutant(
+        "steady-of-another-term",
+        "R8",
+        "the short way of an append is for the elected leader's own frames only",
+        (Edit("Steady.take", "term != self._append_term", "False"),),
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[1]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-damaged",
+        "R8",
+        "WAL that was damaged on its way is not written on the short way either",
+        (Edit("Steady.take", "crc_of(piece) != crc", "False"),),
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+        searched_by=(SIM, BUSY),
+        why_named=WHOLE_FRAMES,
+    ),
+    Mutant(
+        "steady-heartbeat-unanswered",
+        "R10",
+        "a heartbeat that says nothing new is answered: silence means that nobody is there",
+        (Edit("Steady.take", "is_news", "at"),),
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[4]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-outlives-an-event",
+        "R3",
+        "what the short way knows is void with the next event, a deposing election for one",
+        (Edit("walkeeper_safekeeper.driver.Driver.post", "self._void_steady()"),),
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_the_short_way_ends_with_the_leaders_term",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-unmarked",
+        "R9",
+        "the short way of an append ends before a mark that must be durable first",
+        (
+            Edit(
+                "walkeeper_safekeeper.consensus.steady.steady_state",
+                "min(acceptor.unreached_lsn, segment_end_lsn)",
+                "segment_end_lsn",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_steady_append.py::test_a_mark_is_made_before_the_ack",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-unsynced",
+        "R9",
+        "an acknowledgement on the short way comes behind the fdatasync that covers it",
+        (Edit("Tail.append", "self._sync()"),),
+    ),
+    Mutant(
+        "steady-over-an-unfinished-record",
+        "R9",
+        "what is below a page that cuts off a record is durable before that page is written",
+        (
+            Edit(
+                "Tail.append",
+                "usual_s >= BRIEF_S or overwriting_pages(offset, wal)",
+                "usual_s >= BRIEF_S",
+            ),
+        ),
+        turns_red="tests/safekeeper/test_steady_append.py"
+        "::test_a_page_that_cuts_off_a_record_is_no_small_append",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-ack-of-another-term",
+        "R10",
+        "the short way of an ack is for acks of this term only",
+        (
+            Edit(
+                "Steady.on_frames",
+                "head != self._ack_head or flush < flush_lsn",
+                "flush < flush_lsn",
+            ),
+        ),
+        turns_red="tests/proposer/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-ack-beyond-what-was-sent",
+        "R10",
+        "an ack of more than was sent does not count on the short way either",
+        (Edit("Steady.on_frames", "flush_lsn > member.next_lsn", "False"),),
+        turns_red="tests/proposer/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-acks-outlive-an-event",
+        "R10",
+        "what the short way of an ack knows is void with the next event, a lost link for one",
+        (Edit("Driver._step", "self._steady = None", "pass"),),
+        turns_red="tests/proposer/test_steady_leader.py"
+        "::test_both_ways_end_in_the_same_state_and_say_the_same[2]",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "steady-append-over-a-fork",
+        "R8",
+        "no append of the short way crosses the fork of two timelines",
+        (
+            Edit(
+                "walkeeper_proposer.consensus.steady.Steady.__init__",
+                "is_alike and end_lsn >= timelines.last_start_lsn",
+                "is_alike",
+            ),
+        ),
+        turns_red="tests/proposer/test_steady_leader.py"
+        "::test_no_append_crosses_a_fork_that_lies_ahead",
+        searched_by=(SIM, BUSY),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "commit-beyond-the-flush",
+        "R11",
+        "an acceptor's commit_lsn is at most its flush_lsn",
+        (
+            Edit(
+                "Acceptor.commit_moves",
+                "min(self.told_commit_lsn, self.flush_lsn)",
+                "self.told_commit_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "received-is-reported",
+        "R12",
+        "PostgreSQL is told of commit_lsn, not of what was received",
+        (
+            Edit(
+                "Leader.told_lsn",
+                "min(self.commit_lsn, self.window.end_lsn)",
+                "self.window.end_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "applied-is-not-clamped",
+        "R12",
+        "what standbys have applied is reported up to commit_lsn only",
+        (
+            Edit(
+                "applied_lsn",
+                "min(commit_lsn, min(applied, default=ZERO_LSN))",
+                "min(applied, default=ZERO_LSN)",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-standby-is-enough",
+        "R12",
+        "the least that all standbys have applied is reported",
+        (Edit("applied_lsn", "min(applied, default=ZERO_LSN)", "max(applied, default=ZERO_LSN)"),),
+    ),
+    Mutant(
+        "sent-is-counted",
+        "R10, R12",
+        "what was sent to a safekeeper is not acknowledged by it",
+        (Edit("Leader.advance_commit", "member.flush_lsn", "member.next_lsn"),),
+    ),
+    Mutant(
+        "no-heartbeats",
+        "R10",
+        "a heartbeat goes out when commit_lsn moves, and every second",
+        (
+            Edit("Leader.go_on", "self._announce_soon() if moves else []", "list[Effect]()"),
+            Edit(
+                "Proposer.on_tick", "effects.append(self.leader.feeder.heartbeat(member))", "pass"
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,37 @@
+"""All mutants, in the order of the rules."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.ancestry import ANCESTRY
+from tests.proof.mutants.appending import APPENDING
+from tests.proof.mutants.bounds import BOUNDS
+from tests.proof.mutants.electing import ELECTING
+from tests.proof.mutants.failing import FAILING
+from tests.proof.mutants.leading import LEADING
+from tests.proof.mutants.logical import LOGICAL
+from tests.proof.mutants.own_wal import OWN_WAL
+from tests.proof.mutants.quorums import QUORUMS
+from tests.proof.mutants.reading import READING
+from tests.proof.mutants.replacing import REPLACEMENTS
+from tests.proof.mutants.slow_links import SLOW_LINKS
+from tests.proof.mutants.storing import STORING
+from tests.proof.mutants.telling import TELLING
+from tests.proof.mutants.voting import VOTING
+
+MUTANTS = (
+    *VOTING,
+    *ELECTING,
+    *APPENDING,
+    *READING,
+    *FAILING,
+    *QUORUMS,
+    *STORING,
+    *SLOW_LINKS,
+    *BOUNDS,
+    *OWN_WAL,
+    *TELLING,
+    *LEADING,
+    *REPLACEMENTS,
+    *LOGICAL,
+    *ANCESTRY,
+)

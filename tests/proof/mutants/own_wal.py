@@ -1,0 +1,67 @@
+"""R24: a vote with one's own ballot is evidence only with content."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import Edit, Mutant
+
+IMAGE = "tests/proposer/test_memory_image.py::test_a_leader_from_an_older_image_is_not_followed"
+BYTES = (
+    "tests/consensus/test_scenarios.py::test_scenario[leader_from_a_memory_image_compares_bytes]"
+)
+NO_IMAGE = "no simulated machine goes back to an image of its memory"
+
+OWN_WAL = (
+    Mutant(
+        "voters-wait-for-each-other",
+        "R24",
+        "voters that nobody can be compared with need an election",
+        (Edit("Leader.lost_by_all", "m.attached or m.comparison is not None", "m.attached"),),
+        turns_red="tests/proposer/test_memory_image.py::"
+        "test_voters_that_nobody_can_be_compared_with_need_an_election",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "own-ballot-without-content",
+        "R24",
+        "WAL of our own term that was not acknowledged to us is compared",
+        (
+            Edit(
+                "Leader.elect",
+                "vote.history[-1].ballot != self.ballot or vote.flush_lsn <= known_lsn",
+                "True",
+            ),
+        ),
+        turns_red=IMAGE + "[1-XY]",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "other-bytes-of-our-term",
+        "R24",
+        "a leader whose bytes are not what a voter has starts anew",
+        (Edit("Comparison.take", "bytes(self.theirs[:size]) != bytes(ours[:size])", "False"),),
+        turns_red=IMAGE + "[1-XY]",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "what-was-sent-is-known",
+        "R24",
+        "only what was acknowledged to us is known to be ours",
+        (Edit("Member.lose", "self.flush_lsn", "self.next_lsn"),),
+        turns_red=IMAGE + "[1-XY]",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "a-lost-donor-is-waited-for",
+        "R24",
+        "ours are read from another donor when the one that was asked is gone",
+        (
+            Edit(
+                "Leader.on_tick",
+                "effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)",
+                "comparison.ask_donor(self.members, self.ballot, self.held_wal)",
+            ),
+        ),
+        turns_red=BYTES,
+        why_named=NO_IMAGE,
+    ),
+)

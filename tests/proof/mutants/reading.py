@@ -1,0 +1,113 @@
+"""R13 and R14: readers and retention."""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import ARCHIVE, REPLACE, SEARCHED, SIM, Edit, Mutant
+
+READING = (
+    Mutant(
+        "readers-see-the-uncommitted",
+        "R13",
+        "a reader without a ballot sees committed WAL only",
+        (Edit("readable_end", "log.commit_lsn", "log.flush_lsn"),),
+    ),
+    Mutant(
+        "readers-get-half-a-record",
+        "R13",
+        "a client is sent whole records only, so that nothing is taken back from it",
+        (
+            Edit(
+                "whole_records.whole_records",
+                "store.record_end(commit_lsn, known.end_lsn).next_lsn",
+                "commit_lsn",
+            ),
+        ),
+    ),
+    Mutant(
+        "whole-records-of-truncated-wal",
+        "R13",
+        "where whole records end is forgotten if the log was truncated meanwhile",
+        (Edit("find_whole.found", "at[1] == self.acceptor.truncations", "True"),),
+        turns_red="tests/safekeeper/test_safekeeper_driver.py::"
+        "test_where_whole_records_end_is_not_learned_from_wal_that_came_after_a_truncation",
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "messages-end-within-a-page",
+        "R21",
+        "a message to a PostgreSQL client ends at a record's end or at a page boundary",
+        (Edit("message_end", "longest_end.round_down(WAL_PAGE_BYTES)", "longest_end"),),
+        turns_red="tests/safekeeper/test_wal_stream.py::"
+        "test_what_is_sent_from_within_a_page_is_rounded_down_to_a_page",
+        why_named="the simulated readers ask the store, not the replication stream",
+    ),
+    Mutant(
+        "any-ballot-reads",
+        "R13",
+        "a pinned reader reads only while its ballot is the acceptor's",
+        (Edit("readable_end", "if ballot != log.durable.ballot:\n    return None\n"),),
+    ),
+    Mutant(
+        "read-before-the-election",
+        "R13",
+        "a pinned reader sees flush_lsn only when ProposerElected was processed",
+        (Edit("readable_end", "log.flush_lsn if log.elected else log.voted_lsn", "log.flush_lsn"),),
+    ),
+    Mutant(
+        "read-is-not-checked-again",
+        "R13",
+        "a pinned read is checked again when the bytes are there",
+        (
+            Edit(
+                "answer_wal_read", "limit is None or limit < begin_lsn + len(read.payload)", "False"
+            ),
+            Edit("answer_wal_read", "read.truncations != log.truncations", "False"),
+        ),
+    ),
+    Mutant(
+        "retention-forgets-restart-lsn",
+        "R14",
+        "no segment goes that a member lacks",
+        (
+            Edit(
+                "Driver.remove_below",
+                "min(horizon_lsn, durable.commit_lsn, members_lsn, kept_lsn)",
+                "min(horizon_lsn, durable.commit_lsn, kept_lsn)",
+            ),
+            Edit(
+                "remove_below.remove", "min(durable.commit_lsn, members_lsn)", "durable.commit_lsn"
+            ),
+        ),
+    ),
+    Mutant(
+        "retention-of-the-volatile",
+        "R14",
+        "retention goes by the durable commit_lsn and restart_lsn",
+        (
+            Edit(
+                "Driver.remove_below",
+                "self.acceptor.durable",
+                "replace(self.acceptor.durable, commit_lsn=self.acceptor.commit_lsn, "
+                "restart_lsn=self.acceptor.restart_lsn)",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-segment-before-is-kept",
+        "R14",
+        "the segment before that record is kept, for a primary to be compared with",
+        (Edit("remove_below.remove", "earlier_lsn", "record.start_lsn"),),
+        turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "no-record-start-is-kept",
+        "R14",
+        "the start of the record at the durable commit_lsn is kept",
+        (Edit("remove_below.remove", "min(limit_lsn, earlier_lsn)", "limit_lsn"),),
+        turns_red="tests/consensus/test_scenarios.py::test_scenario[retention_waits_for_a_member]",
+        searched_by=(SIM, REPLACE, ARCHIVE),
+        why_named=SEARCHED,
+    ),
+)

@@ -1,0 +1,303 @@
+"""Members change: two sets of quorums, generations, the register that decides, and the newcomer.
+
+The killers are seeds of worlds with a replacement and of rival commands, and tests of what two
+guards or more keep from happening there.
+"""
+
+from __future__ import annotations
+
+from tests.proof.mutants.mutant import REPLACE, RIVALS, SEARCHED, Edit, Mutant
+
+REPLACE_TEST = "tests/consensus/test_pure_replacing.py::test_"
+GENERATIONS = "tests/consensus/test_pure_generations.py::test_"
+
+SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
+FORGOT = f"{SCENARIO}[newcomer_knows_of_commits_that_the_old_forgot]"
+
+
+def _seed(seed: int) -> str:
+    test = "test_nothing_is_lost_when_members_are_replaced"
+    return f"tests/proof/test_simulator.py::{test}[{seed}]"
+
+
+REPLACEMENTS = (
+    Mutant(
+        "old-members-commit-alone",
+        "members change",
+        "with joint members a commit needs an ack quorum of the new ones, too",
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[:1]"),),
+        searched_by=(REPLACE,),
+    ),
+    Mutant(
+        "new-members-commit-alone",
+        "members change",
+        "with joint members a commit needs an ack quorum of the old ones, too",
+        (Edit("Leader.__init__", "configuration.member_sets", "configuration.member_sets[-1:]"),),
+        searched_by=(REPLACE,),
+    ),
+    Mutant(
+        "old-members-elect-alone",
+        "members change",
+        "with joint members an election needs a vote quorum of the new ones, too",
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[:1]"),),
+        turns_red=REPLACE_TEST + "with_joint_members_both_sets_decide",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "new-members-elect-alone",
+        "members change",
+        "with joint members an election needs a vote quorum of the old ones, too",
+        (Edit("Configuration._has", "self.member_sets", "self.member_sets[-1:]"),),
+        searched_by=(REPLACE,),
+    ),
+    Mutant(
+        "any-generation-is-served",
+        "members change",
+        "a safekeeper serves proposers of its own generation only",
+        (
+            Edit("refusal_of", "generation != configuration.generation", "False"),
+            Edit(
+                "Proposer.on_vote",
+                "(vote.ballot, vote.generation) == (self.ballot, self.configuration.generation)",
+                "vote.ballot == self.ballot",
+            ),
+        ),
+        turns_red=GENERATIONS + "who_has_left_a_generation_does_nothing_that_is_asked_in_it",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "generation-is-not-left",
+        "members change",
+        "what an older generation's leader has committed is no proof for the newer one",
+        (
+            Edit(
+                "Acceptor._leave_generation",
+                "self.elected, self.heard_commit_lsn = False, ZERO_LSN",
+            ),
+        ),
+        turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "final-before-the-joint-commit",
+        "members change",
+        "the final members are proposed when a leader with the joint ones has committed",
+        (
+            Edit(
+                "_filling",
+                "newcomer.has_committed and known_lsn > ZERO_LSN and newcomer.commit_lsn >= "
+                "known_lsn",
+                "True",
+            ),
+        ),
+        searched_by=(REPLACE,),
+    ),
+    Mutant(
+        "what-was-accepted-is-passed-over",
+        "members change",
+        "a later round takes over what an earlier one may have decided",
+        (Edit("_decide", "last.accepted or wanted", "wanted"),),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "older-rounds-are-accepted",
+        "members change",
+        "who promised a greater round accepts nothing of a smaller one",
+        (Edit("_accepted", "ask.round < durable.change_round", "False"),),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "decided-by-one",
+        "members change",
+        "only what a quorum has accepted is installed",
+        (
+            Edit(
+                "_decide",
+                "following if old.commits([state.member for state in accepted]) else None",
+                "following",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "older-members-are-installed",
+        "members change",
+        "a safekeeper's generation never decreases",
+        (
+            Edit(
+                "_installed",
+                "if configuration.generation <= ours.generation:\n"
+                "    return durable if configuration == ours else None\n",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "newcomer-is-not-waited-for",
+        "members change",
+        "restart_lsn stands still until the newcomer has been filled",
+        (
+            Edit(
+                "Leader.advance_commit",
+                "min(restart_lsn, flushed[0])",
+                "min(restart_lsn, flushed[0]) if members is counted[0] else restart_lsn",
+            ),
+        ),
+        turns_red=GENERATIONS + "neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "newcomer-claims-who-writes-next",
+        "members change",
+        "a newcomer's history ends where its log begins",
+        (
+            Edit("replacing._join", "_below(donor.history, base_lsn)", "donor.history"),
+            Edit("joined", "any(e.start_lsn >= base_lsn for e in history[1:])", "False"),
+        ),
+        searched_by=(REPLACE,),
+    ),
+    Mutant(
+        "newcomer-has-nothing-to-compare",
+        "members change",
+        "a newcomer's log begins a segment before the last that all have",
+        (
+            Edit(
+                "_oldest_kept",
+                "min(latest_lsn, max(Lsn(record - segment_bytes), creation_lsn, first_lsn))",
+                "latest_lsn",
+            ),
+        ),
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "newcomer-begins-below-what-anybody-has",
+        "members change",
+        "a newcomer's log begins with WAL that all old members have",
+        (
+            Edit(
+                "_oldest_kept",
+                "max(Lsn(record - segment_bytes), creation_lsn, first_lsn)",
+                "max(Lsn(record - segment_bytes), creation_lsn)",
+            ),
+        ),
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_a_segment_before_the_last_that_all_have",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "newcomer-begins-inside-a-record",
+        "M3",
+        "a newcomer's log begins before a record that is not finished",
+        (
+            Edit(
+                "_oldest_kept",
+                "known_lsn = whole_lsn or restart_lsn",
+                "known_lsn = whole_lsn = restart_lsn",
+            ),
+        ),
+        turns_red=REPLACE_TEST + "the_newcomers_log_begins_before_a_record_that_is_being_written",
+        why_named="no simulated record is as long as a segment",
+    ),
+    Mutant(
+        "where-records-end-is-not-told",
+        "M3",
+        "a member tells where the last whole record ends that all have",
+        (Edit("Acceptor._answer_question", "replace(state, whole_lsn=record_lsn)", "state"),),
+        turns_red="tests/consensus/test_scenarios.py::"
+        "test_scenario[newcomer_begins_before_an_unfinished_record]",
+        why_named="no simulated record is as long as a segment",
+    ),
+    Mutant(
+        "nobody-is-asked-for-older-wal",
+        "members change",
+        "what the donor does not keep of the log is compared all the same",
+        (Edit("with_older", "if not able:\n    return scope\n", "return scope"),),
+        turns_red=f"{SCENARIO}[newcomer_alone_shows_no_primary]",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "newcomer-is-all-that-is-compared",
+        "members change",
+        "what a newcomer knows of commits keeps nobody from an election",
+        (
+            Edit(
+                "scope_of_greetings", "scope.is_empty and best.first_lsn < scope.first_lsn", "False"
+            ),
+        ),
+        turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "forgotten-commits-are-not-compared",
+        "check of the primary",
+        "before an election a primary is compared as far as the old members know",
+        (
+            Edit(
+                "scope_of_greetings", "_committed(best, holding) if holding else nothing", "nothing"
+            ),
+        ),
+        turns_red=FORGOT,
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+    Mutant(
+        "decided-by-a-vote-quorum",
+        "members change",
+        "an ack quorum decides what follows: a vote quorum may be smaller, and two of them apart",
+        (
+            Edit(
+                "replacing._decide",
+                "old.commits([state.member for state in accepted])",
+                "old.elects([state.member for state in accepted])",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-persisted",
+        "members change",
+        "what a member promises or accepts for the next members is durable before it says so",
+        (
+            Edit(
+                "Acceptor.on_members",
+                "[Persist(durable), *(self._leave_generation() if leaves else [])]",
+                "self._leave_generation() if leaves else []",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "register-is-not-reset",
+        "members change",
+        "what was promised and accepted in a generation does not count in the next",
+        (
+            Edit("_installed", "change_round=NO_BALLOT"),
+            Edit("_installed", "accepted_round=NO_BALLOT"),
+            Edit("_installed", "accepted=None"),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "known-commits-are-proof",
+        "members change",
+        "commits that a member knew of before this leader are no proof that this leader committed",
+        (
+            Edit(
+                "members_state",
+                "acceptor.heard_commit_lsn >= acceptor.term_start_lsn",
+                "acceptor.commit_lsn >= acceptor.term_start_lsn",
+            ),
+        ),
+        turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
+        searched_by=(REPLACE,),
+        why_named=SEARCHED,
+    ),
+)

@@ -1,0 +1,454 @@
+"""A proposer process on a simulated machine: the shipping core and driver, born and killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from tests.proof.sim.clock import Clock
+from tests.proof.sim.network import Connection, Network, Way
+from tests.proof.sim.oracle import Oracles
+from tests.proof.sim.primary import RETENTION_SLOT, Primary
+from tests.proof.sim.safekeeper_node import SafekeeperNode
+from tests.support.frames import message_in
+from walkeeper_common.history import Ballot, History, cut
+from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.postgres.nonce_message import lacks_nonce
+from walkeeper_common.timelines import Timelines
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_proposer.consensus.admission import Waivers
+from walkeeper_proposer.consensus.campaign import Campaign, Purpose
+from walkeeper_proposer.consensus.leadership import Leader
+from walkeeper_proposer.consensus.progress import Member
+from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.consensus.proposer_events import (
+    Event,
+    LinkLost,
+    LinkUp,
+    NonceWritten,
+    PrimaryIdentified,
+    PrimaryLost,
+    PrimaryRead,
+    PrimaryReadFailed,
+    Received,
+    Settled,
+    Stop,
+    Tick,
+    WalArrived,
+)
+from walkeeper_proposer.driver import Driver
+from walkeeper_proposer.postgres.standby_feedback import applied_lsn
+
+RECONNECT_MS = (100, 1000)
+TICK_MS = (800, 1200)
+PROBE_BYTES = 200_000
+LINGER_TICKS = 2
+WINDOW_BYTES = (1 << 15, 1 << 18, 48 << 20)
+
+
+class Supervisor(Protocol):
+    """The observer of a proposer's fate."""
+
+    def stopped(self, proposer: ProposerNode, stop: Stop) -> None: ...
+    def ambushed(self, proposer: ProposerNode) -> None: ...
+
+
+class ProposerNode:
+    """One life of a proposer process: the driver's Links, PrimaryPort and Surroundings."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        safekeepers: Sequence[SafekeeperNode],
+        primary: Primary,
+        oracles: Oracles,
+        supervisor: Supervisor,
+        *,
+        purpose: Purpose,
+        take_over: bool,
+        resumes: bool,
+    ) -> None:
+        self.network, self.world, self.name = network, network.world, name
+        self.safekeepers, self.primary = safekeepers, primary
+        self.oracles, self.supervisor = oracles, supervisor
+        self.purpose, self.resumes = purpose, resumes
+        self.is_alive = True
+        self.has_led = False
+        self.reported_lsn = Lsn(0)
+        self.stop: Stop | None = None
+        self._connections: dict[int, Connection] = {}
+        self._has_primary = self._is_paused = False
+        self._arrived: list[tuple[Lsn, bytes]] = []
+        self._stream_serial = 0
+        self._held_over: Callable[[], None] | None = None  # while paused
+        self._clock = Clock(self.world, self.name)
+        campaign = Campaign(
+            cluster="main",
+            proposer_id=self.world.random.randbytes(16),
+            links=len(safekeepers),
+            purpose=purpose,
+            application_name=name,
+            waivers=Waivers(resume=resumes),
+            take_over=take_over,
+            terms_max=self.world.options.terms_max,
+            window_bytes_max=self.world.random.choice(WINDOW_BYTES),
+            linger_ticks=LINGER_TICKS if purpose is Purpose.SEAL else 0,
+            writes_nonces=self.world.options.is_bulk,
+            **self.campaign_options(),
+        )
+        self.core = Proposer(campaign)
+        self.driver = Driver(self.core, links=self, primary=self, around=self)
+        flags = f"take_over={take_over} resume={resumes}"
+        self.world.say(name, f"START {purpose.value} at {primary.name} {flags}")
+        for link in range(len(safekeepers)):
+            self._later(self.world.delay_ms(), partial(self._connect, link))
+        if purpose is Purpose.ATTACH:
+            self._later(self.world.delay_ms(), self._connect_primary)
+        self._tick()
+
+    def is_gone(self) -> bool:
+        return not self.is_alive
+
+    def campaign_options(self) -> dict[str, Any]:
+        """Return the options for another kind of log (logical.py)."""
+        return {}
+
+    def _later(self, delay_ms: float, what: Callable[[], None]) -> None:
+        self.world.later(delay_ms, lambda: what() if self.is_alive else None)
+
+    def post(self, event: Event) -> None:
+        if not self.is_alive:
+            return
+        self.driver.post(event)
+
+    @property
+    def ballot(self) -> Ballot:
+        return self.core.ballot
+
+    def _tick(self) -> None:
+        if not self._clock.stands:
+            self.post(Tick())
+        self._later(self.world.random.uniform(*TICK_MS), self._tick)
+
+    def jump_clock(self) -> None:
+        self._clock.jump(lambda: self.post(Tick()))
+
+    def kill(self) -> None:
+        """Kill the process, as SIGKILL does."""
+        if self.is_alive:
+            self.world.trouble("proposers killed", self.name, "KILL")
+            self._end()
+
+    def _end(self) -> None:
+        self.is_alive = False
+        self.primary.leave(self)
+        for connection in self._connections.values():
+            connection.close()
+
+    # Links
+
+    def ways(self, nodes: Sequence[SafekeeperNode]) -> list[Way]:
+        """Return both directions between this proposer and these safekeepers."""
+        there = [(self.name, node.name) for node in nodes]
+        return there + [(node.name, self.name) for node in nodes]
+
+    def add_link(self) -> None:
+        """Add a link to a newcomer: the shell knows its address, but no process answered so far."""
+        link = len(self.core.members)
+        self.core.members.append(Member(link))
+        self._later(self.world.delay_ms(), lambda: self._connect(link))
+
+    def _connect(self, link: int) -> None:
+        node = self.safekeepers[link]
+        connection = Connection(self.network, self.name, node.name)
+        is_cut = any(self.network.is_cut(*way) for way in self.ways([node]))
+        if is_cut or not node.accept(connection):
+            self._later(self.world.random.uniform(*RECONNECT_MS), lambda: self._connect(link))
+            return
+
+        def received(message: Message) -> None:
+            if self._connections.get(link) is connection and self.is_alive:
+                self.post(Received(link, message))
+
+        def take(memory: bytearray, size: int) -> int:
+            if self._connections.get(link) is not connection or not self.is_alive:
+                return 0
+            return self.driver.acknowledge_at_once(link, memory, size)
+
+        def closed() -> None:
+            if self._connections.get(link) is connection:
+                del self._connections[link]
+                self.post(LinkLost(link))
+                self._later(self.world.random.uniform(*RECONNECT_MS), lambda: self._connect(link))
+
+        connection.client.on_message, connection.client.on_closed = received, closed
+        connection.client.on_frames = take
+        self._connections[link] = connection
+        self.post(LinkUp(link))
+
+    def send(self, link: int, message: Message) -> None:
+        if link in self._connections:
+            self._connections[link].client.send(message)
+
+    def send_all(self, links: Sequence[int], frame: list[Buffer], size: int) -> None:
+        for link in links:
+            self.send(link, message_in(frame, size))
+
+    def drop(self, link: int, text: str) -> None:
+        self.world.say(self.name, f"drop sk{link + 1}: {text}")
+        if link in self._connections:
+            self._connections[link].close()
+
+    def break_one(self) -> None:
+        """Break one connection."""
+        if self._connections:
+            link = self.world.random.choice(sorted(self._connections))
+            self.world.trouble("broken connections")
+            if self.world.chance(self.world.options.half_open):
+                self._connections[link].half_close()
+            else:
+                self._connections[link].close()
+
+    # The primary
+
+    def _connect_primary(self) -> None:
+        if not self.primary.is_up:
+            self._later(500, self._connect_primary)
+            return
+        self._has_primary = True
+        self.post(PrimaryIdentified(self.primary.identity()))
+
+    def identify(self) -> None:
+        def answer() -> None:
+            if self._has_primary:
+                self.post(PrimaryIdentified(self.primary.identity()))
+
+        self._later(self.world.delay_ms(), answer)
+
+    def read(self, begin_lsn: Lsn, end_lsn: Lsn, timeline: int) -> None:
+        def answer() -> None:
+            if not self.primary.is_up or end_lsn > self.primary.flush_lsn:
+                self.post(PrimaryReadFailed("the primary is down", False))
+            elif end_lsn > self.primary.ends(timeline):
+                self.post(PrimaryReadFailed("not in this server's history", False))
+            elif begin_lsn < max(self.primary.kept_lsn, self.primary.begins(timeline)):
+                self.world.trouble("WAL recycled by the primary")
+                text = "requested WAL segment has already been removed"
+                self.post(PrimaryReadFailed(text, True))
+            else:
+                self.post(PrimaryRead(begin_lsn, self.primary.maker.read(begin_lsn, end_lsn)))
+
+        self._later(self.world.delay_ms(), answer)
+
+    def stream(self, start_lsn: Lsn, timeline: int) -> None:
+        self._is_paused = False
+        self._held_over = None
+        self._arrived.clear()
+        self._stream_serial += 1
+        serial = self._stream_serial
+        self._judge_leader(start_lsn)
+
+        def start() -> None:
+            if self._reaches_primary(serial):
+                self.primary.stream(self, start_lsn, timeline)
+                if self.core.campaign.writes_nonces:
+                    self.primary.keep_from_now(RETENTION_SLOT)
+                    self._look_for_nonce(serial, None)
+
+        self._later(self.world.delay_ms(), start)
+
+    def _look_for_nonce(self, serial: int, last_lsn: Lsn | None) -> None:
+        """Write a nonce if the WAL lacks one, as the shell's SQL connection does (retention.py).
+
+        Look again once a second.
+        """
+        if not self._reaches_primary(serial):
+            return
+        maker = self.primary.maker
+        if lacks_nonce(maker.end_lsn, last_lsn, segment_bytes=maker.segment_bytes):
+            end_lsn = last_lsn = self.primary.write_nonce()
+            self._later(self.world.delay_ms(), lambda: self.post(NonceWritten(end_lsn)))
+        self._later(1000, lambda: self._look_for_nonce(serial, last_lsn))
+
+    def retain(self, begin_lsn: Lsn) -> None:
+        def move() -> None:
+            if self._has_primary and self.primary.is_up:
+                self.primary.advance(RETENTION_SLOT, begin_lsn)
+
+        self._later(self.world.delay_ms(), move)
+
+    def _reaches_primary(self, serial: int) -> bool:
+        """Return True if START_REPLICATION reaches the server, which may have crashed since."""
+        if not self._has_primary or serial != self._stream_serial:
+            return False
+        if not self.primary.is_up:
+            self.primary_lost("the server is gone")
+        return self._has_primary
+
+    def wal_arrived(self, begin_lsn: Lsn, wal: bytes) -> None:
+        """Take WAL of the walsender; the core sees it a little later, in order."""
+        self._arrived.append((begin_lsn, wal))
+        self._later(self.world.delay_ms(), self._take_arrived)
+
+    def _take_arrived(self) -> None:
+        while self._arrived and not self._is_paused and self._has_primary:
+            begin_lsn, wal = self._arrived.pop(0)
+            self.oracles.authorship.wrote(self.ballot, begin_lsn, wal)
+            self.post(WalArrived(begin_lsn, memoryview(wal)))
+
+    def timeline_over(self, end_lsn: Lsn) -> None:
+        """End the stream: the walsender has sent all of a timeline."""
+        serial = self._stream_serial
+
+        def over() -> None:
+            if serial == self._stream_serial and self._has_primary:
+                if self._arrived and self._is_paused:
+                    self._held_over = over
+                elif self._arrived:
+                    self._later(self.world.delay_ms(), over)
+                else:
+                    self.primary_lost(f"the timeline ended at {end_lsn}")
+
+        self._later(self.world.delay_ms(), over)
+
+    def primary_lost(self, text: str) -> None:
+        """Break the connection and try another one."""
+        self._arrived.clear()
+        self._stream_serial += 1
+        if self._has_primary:
+            self._has_primary = False
+            self._later(self.world.delay_ms(), lambda: self.post(PrimaryLost(text)))
+            self._later(600 + self.world.delay_ms(), self._connect_primary)
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._later(0, self._take_arrived)
+        if self._held_over is not None:
+            self._later(self.world.delay_ms(), self._held_over)
+            self._held_over = None
+
+    def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
+        self._judge_report(commit_lsn)
+        applied, said = applied_lsn(commit_lsn, feedback), [f.apply_lsn for f in feedback]
+        self.oracles.durability.check_applied(
+            self.name, commit_lsn, applied, [lsn for lsn in said if lsn]
+        )
+        self.reported_lsn = max(self.reported_lsn, commit_lsn)
+        self.primary.report(self, commit_lsn)
+
+    # The driver's Surroundings
+
+    def after(self, delay_s: float, what: Callable[[], None]) -> None:
+        self._later(delay_s * 1000, what)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self.world.random.uniform(low, high)
+
+    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+        shown = " ".join(f"{name}={value}" for name, value in facts)
+        self.world.say(self.name, f"{text} {shown}")
+        if text == "elected":
+            self._on_elected()
+            if self.world.chance(self.world.options.half_open):
+                self._later(self.world.delay_ms(), self.break_one)
+            if self.world.chance(self.world.options.ambushes):
+                ambush_ms = self.world.random.uniform(0, 300)
+                self._later(ambush_ms, lambda: self.supervisor.ambushed(self))
+
+    def stopped(self, stop: Stop) -> None:
+        self.world.say(self.name, f"STOP {stop.outcome.value}: {stop.text}")
+        self.world.facts[f"proposers that ended: {stop.outcome.value}"] += 1
+        self.stop = stop
+        if stop.settled is not None:
+            self._judge_settled(stop.settled)
+        self._end()
+        self.supervisor.stopped(self, stop)
+
+    # The judges' view
+
+    @property
+    def leader(self) -> Leader:
+        assert self.core.leader is not None
+        return self.core.leader
+
+    def _on_elected(self) -> None:
+        """Check that the log from which the new leader goes on has every acknowledged byte."""
+        leader, oracles, vote = self.leader, self.oracles, self.core.donor_vote
+        assert vote is not None
+        self.has_led = True
+        self.world.facts["elections"] += 1
+        oracles.leaders.elected(leader.ballot, self.name)
+        oracles.authorship.folds(self.name, vote.history, leader.history[0].folded_lsn)
+        oracles.authorship.begins(leader.ballot, leader.start_lsn)
+        oracles.acknowledged.elected(leader.ballot, leader.start_lsn)
+        if self.purpose is Purpose.ATTACH:
+            last = cut(vote.history, leader.start_lsn)[-1]
+            self._judge_timeline(cut(vote.history, leader.start_lsn))
+            is_promoted = self.primary.timeline > last.timeline
+            oracles.admission.check_seal(self.name, last, resumes=self.resumes or is_promoted)
+        for node in self.safekeepers:
+            if node.driver is None:
+                continue
+            acceptor = node.driver.acceptor
+            is_voter = acceptor.durable.ballot == leader.ballot and not acceptor.elected
+            if is_voter and node.rank == (vote.history[-1].ballot, vote.flush_lsn):
+                begin_lsn = node.driver.store.first_lsn
+                wal = node.driver.store.read(begin_lsn, leader.start_lsn)
+                needed_lsn = oracles.acknowledged.end_below(leader.ballot)
+                who = f"{self.name} elected with {node.name}"
+                oracles.acknowledged.hold_against(who, wal, begin_lsn, needed_lsn)
+
+    def _judge_settled(self, settled: Settled) -> None:
+        """Check that every commit that ever was lies below the LSN that `settle` prints."""
+        acknowledged = self.oracles.acknowledged
+        if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
+            end_lsn = acknowledged.end_below(settled.ballot)
+            acknowledged.fail(f"{self.name} settled at {settled}, acknowledged was {end_lsn}")
+        for node in self.safekeepers:
+            if node.driver is not None and node.rank >= (settled.ballot, settled.consensus_lsn):
+                # From here on it is a promise like any other: a standby is promoted there.
+                store = node.driver.store
+                begin_lsn = Lsn(max(store.first_lsn, acknowledged.start_lsn))
+                if begin_lsn > acknowledged.end_lsn:
+                    continue  # retention has passed every acknowledgement so far
+                wal = store.read(begin_lsn, settled.consensus_lsn)
+                acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
+                return
+
+    def _judge_leader(self, start_lsn: Lsn) -> None:
+        """Check that its server has the bytes of the log that the leader goes on from."""
+        maker, authorship = self.primary.maker, self.oracles.authorship
+        first_lsn = self.oracles.acknowledged.start_lsn
+        self._judge_timeline(cut(self.leader.history, start_lsn))
+        if start_lsn <= maker.end_lsn:
+            wal = maker.read(first_lsn, start_lsn)
+            who = f"{self.primary.name}, whom {self.name} streams from,"
+            authorship.check(who, self.leader.history, first_lsn, wal)
+
+    def _judge_timeline(self, history: History) -> None:
+        """Check that the server descends from the log's timelines and left none before its end."""
+        forks = [*Timelines(history).ends(), (history[-1].timeline, self.leader.start_lsn)]
+        known = {**dict(self.primary.timeline_ends), self.primary.timeline: LSN_MAX}
+        self.oracles.admission.check_timelines(self.name, forks, known)
+
+    def _judge_report(self, commit_lsn: Lsn) -> None:
+        """Check that an ack quorum holds the reported WAL, and keeps it in any power cut now."""
+        configuration, primary = self.core.configuration, self.primary
+        assert configuration is not None
+        end_lsn = primary.record_end(commit_lsn)
+        start_lsn = self.oracles.acknowledged.start_lsn
+        probed_lsn = Lsn(max(start_lsn, int(end_lsn) - PROBE_BYTES))
+        begin_lsn = max(probed_lsn, primary.record_end(self.reported_lsn))
+        if end_lsn > begin_lsn:
+            wal = primary.maker.read(begin_lsn, end_lsn)
+            holding = [n.member for n in self.safekeepers if n.disks.held(begin_lsn, wal)]
+            quorum = configuration.ack_quorum
+            for names in configuration.member_sets:
+                has_it = [name for name in holding if name in names]
+                self.oracles.durability.check_quorum(self.name, commit_lsn, has_it, quorum)

@@ -1,0 +1,100 @@
+"""The exhaustive exploration as a test: small worlds, and what makes its answer worth something."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+
+import pytest
+
+from tests.proof.explore.acceptor_node import AcceptorNode
+from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.runs import SMALL
+from tests.proof.explore.search import explore
+from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
+from tests.proof.explore.world import NOBODY, Draft, State, World
+from tests.proof.sim.oracle import Violation
+
+TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_state_of_a_small_world_holds(name: str) -> None:
+    result = explore(SMALL[name])
+    assert result.violation is None, result.story
+    assert not result.broken and result.is_exhausted
+    assert result.states > 1000
+
+
+def test_states_that_differ_only_in_who_is_who_are_one() -> None:
+    world = World(Bounds(terms=2, campaigns=2, records=1, votes_at_once=True, lates=1))
+    random = Random(5)
+    for state in some_states(world, random, count=300):
+        order = random.choice(list(permutations(range(3))))
+        assert world._state(renamed(world, world.draft(state), order)) == state
+
+
+def some_states(world: World, random: Random, *, count: int) -> list[State]:
+    """Random walks from the beginning."""
+    states: list[State] = []
+    while len(states) < count:
+        state = world.initial
+        for _ in range(25):
+            nexts = [after for _, after in world.successors(state)]
+            states.append(state)
+            if not nexts:
+                break
+            after = random.choice(nexts)
+            assert not isinstance(after, Violation), f"{after}"
+            state = after
+    return states
+
+
+def renamed(world: World, draft: Draft, order: tuple[int, ...]) -> Draft:
+    """Acceptor `order[i]` is called i."""
+    return Draft(
+        acceptors=[draft.acceptors[old] for old in order],
+        proposers=[p if p == NOBODY else world.table.permuted(p, order) for p in draft.proposers],
+        queues=[[row[old] for old in order] for row in draft.queues],
+        late_at=NOBODY if draft.late_at == NOBODY else order.index(draft.late_at),
+        late=draft.late,
+        chain=draft.chain,
+        used=draft.used,
+    )
+
+
+def test_an_acceptor_that_forgets_a_written_record_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that loses what it had synced: the oracle sees it, with the shortest story."""
+    honest = AcceptorNode._crash
+
+    def crash(node: AcceptorNode, kept_bytes: int) -> None:
+        node.wal = node.wal[:-2]
+        honest(node, kept_bytes)
+
+    monkeypatch.setattr(AcceptorNode, "_crash", crash)
+    result = explore(TINY)
+    assert result.violation is not None
+    assert result.story[-1][0] in ("crash", "start")
+    assert len(result.story) < 12
+
+
+def test_a_core_that_breaks_is_told_and_does_not_end_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where = "walkeeper_proposer.consensus.leadership.Leader.on_wal"
+    monkeypatch.setattr(where, lambda *_: [].pop())
+    result = explore(TINY)
+    assert result.is_exhausted
+    assert list(result.broken) == ["proposer: IndexError: pop from empty list"]
+
+
+def test_a_record_ends_with_its_last_byte_or_not_at_all() -> None:
+    first, last, again = byte(FIRST, 1), byte(LAST, 1), byte(OVERWRITE, 2)
+    whole = first + last
+    assert record_end(whole + first) == 2
+    assert record_end(whole + first + again) == 2  # an aborted record ends nothing by itself
+    assert record_end(whole + first + again + byte(LAST, 2)) == 5
+    with pytest.raises(Mixture):
+        record_end(first + byte(LAST, 3))

@@ -1,0 +1,153 @@
+"""The simulator's judges: each passes what is right and fails what it is there for.
+
+An oracle that cannot fail proves nothing. Mutants show that they can in real runs; here each one
+is shown its own kind of wrong.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.proof.sim.oracle import (
+    Acknowledged,
+    Admission,
+    Authorship,
+    Committed,
+    Durability,
+    Leaders,
+    Promises,
+    Reading,
+    Violation,
+)
+from tests.support.faulty_disk import SECTOR, FaultyDisk
+from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
+from walkeeper_common.lsn import LSN_MAX, Lsn
+
+START = Lsn(0x10000)
+FIRST, SECOND = Ballot(1, b"a" * 16), Ballot(2, b"b" * 16)
+
+
+def entry(ballot: Ballot, start_lsn: Lsn, *, sealed: bool = False) -> Fragment:
+    return Fragment(ballot, start_lsn, 1, sealed, ("1#00",), 1)
+
+
+def test_acknowledged_bytes_may_be_told_again_and_never_others() -> None:
+    acknowledged = Acknowledged(START)
+    acknowledged.acknowledge("pg1", START, b"abcd", FIRST)
+    acknowledged.acknowledge("pg2", START + 2, b"cdef", SECOND)
+    assert bytes(acknowledged.wal) == b"abcdef"
+    with pytest.raises(Violation, match=r"Acknowledged: pg3 was told of other bytes at 0/10003"):
+        acknowledged.acknowledge("pg3", START + 2, b"cX", SECOND)
+
+
+def test_a_log_must_have_what_was_acknowledged_under_smaller_ballots() -> None:
+    acknowledged = Acknowledged(START)
+    acknowledged.acknowledge("pg1", START, b"abcd", FIRST)
+    acknowledged.acknowledge("pg1", START + 4, b"efgh", SECOND)
+    assert acknowledged.end_below(FIRST) == START
+    assert acknowledged.end_below(SECOND) == START + 4
+    acknowledged.hold_against("p2", b"abcd", START, acknowledged.end_below(SECOND))
+    with pytest.raises(Violation, match="lacks acknowledged bytes from 0/10004"):
+        acknowledged.hold_against("p3", b"abcd", START)
+    with pytest.raises(Violation, match="lacks acknowledged bytes from 0/10002"):
+        acknowledged.hold_against("p3", b"abXd", START, START + 4)
+
+
+def test_committed_bytes_are_the_same_for_everybody() -> None:
+    committed = Committed(START)
+    committed.check("sk1", START, b"abcd")
+    committed.check("sk2", START + 2, b"cdef")
+    with pytest.raises(Violation, match="sk3 committed other bytes"):
+        committed.check("sk3", START + 4, b"eX")
+
+
+def test_a_log_is_what_its_history_says() -> None:
+    authorship = Authorship()
+    authorship.begins(FIRST, START)
+    authorship.wrote(FIRST, START, b"abcdef")
+    authorship.begins(SECOND, START + 4)
+    authorship.wrote(SECOND, START + 4, b"EFGH")
+    history = (entry(NO_BALLOT, START), entry(FIRST, START), entry(SECOND, START + 4))
+    authorship.check("sk1", history, START, b"abcdEF")
+    authorship.check("sk1", history[:2], START + 2, b"cdef")
+    with pytest.raises(Violation, match="sk2 has bytes at 0/10004"):
+        authorship.check("sk2", history, START, b"abcdef")
+    with pytest.raises(Violation, match="sk2 has bytes at 0/10008"):
+        authorship.check("sk2", history, START + 4, b"EFGHi")  # nobody ever wrote it
+    with pytest.raises(Violation, match="took WAL at 0/10009"):
+        authorship.wrote(SECOND, START + 9, b"I")
+
+
+def test_a_promise_is_kept_and_a_vote_is_final() -> None:
+    promises = Promises()
+    promises.granted("sk1", SECOND, START + 8)
+    promises.granted("sk1", SECOND, START + 8)
+    promises.log_ends("sk1", FIRST, START + 8)
+    promises.log_ends("sk1", SECOND, START + 20)  # its own leader made it longer
+    with pytest.raises(Violation, match="sk1 voted 2:"):
+        promises.log_ends("sk1", FIRST, START + 9)
+    with pytest.raises(Violation, match="sk1 forgot its promise"):
+        promises.speaks_as("sk1", FIRST)
+    with pytest.raises(Violation, match="sk1 forgot its promise"):
+        promises.granted("sk1", FIRST, START)
+
+
+def test_one_leader_a_ballot_and_one_ballot_a_leader() -> None:
+    leaders = Leaders()
+    leaders.elected(FIRST, "p1")
+    leaders.elected(FIRST, "p1")
+    with pytest.raises(Violation, match="was won by p1 and by p2"):
+        leaders.elected(FIRST, "p2")
+    with pytest.raises(Violation, match="p1 was elected with"):
+        leaders.elected(SECOND, "p1")
+
+
+def test_what_is_said_to_be_durable_is_on_disk() -> None:
+    durability = Durability()
+    durability.check("sk1", "acknowledged", START, b"ab", b"ab")
+    durability.check_quorum("p1", START, ["sk1", "sk2"], 2)
+    with pytest.raises(Violation, match="a power cut would lose some"):
+        durability.check("sk1", "acknowledged", START, b"a", b"ab")
+    with pytest.raises(Violation, match=r"only \['sk1'\] have it on disk"):
+        durability.check_quorum("p1", START, ["sk1"], 2)
+
+
+def test_who_must_be_refused_never_leads() -> None:
+    admission = Admission()
+    admission.check_timelines("p1", [(1, START)], {1: LSN_MAX})
+    ends = {1: START, 2: START + 8, 3: LSN_MAX}
+    admission.check_timelines("p1", [(1, START), (2, START + 8)], ends)
+    admission.check_seal("p1", entry(FIRST, START, sealed=True), resumes=True)
+    admission.check_seal("p1", entry(FIRST, START), resumes=False)
+    admission.check_member("sk1", is_lost=False)
+    with pytest.raises(Violation, match="the log on timeline 1 ends"):
+        admission.check_timelines("p1", [(1, START + 1)], {1: START, 2: LSN_MAX})
+    with pytest.raises(Violation, match="the log on timeline 2 ends"):
+        admission.check_timelines("p1", [(1, START), (2, START)], {1: START, 3: LSN_MAX})
+    with pytest.raises(Violation, match="left timeline 1"):
+        admission.check_timelines("p1", [(1, START), (2, START + 8)], {1: START + 8, 2: LSN_MAX})
+    with pytest.raises(Violation, match="behind the seal"):
+        admission.check_seal("p1", entry(FIRST, START, sealed=True), resumes=False)
+    with pytest.raises(Violation, match="has lost its promises"):
+        admission.check_member("sk1", is_lost=True)
+    with pytest.raises(Violation, match="its vote ended at"):
+        Reading().check_voter("sk1", START + 9, START + 8)
+
+
+def test_a_power_cut_garbles_only_what_was_not_synced() -> None:
+    for seed in range(200):
+        disk = FaultyDisk(Random(seed))
+        disk.allocate("wal", 4 * SECTOR)
+        disk.sync_directory()
+        disk.write_at("wal", 0, [b"s" * 700])
+        disk.sync_data("wal")
+        disk.write_at("wal", 700, [b"n" * 700])
+        survivor = disk.crash(garbles=True)
+        data = survivor.read_at("wal", 0, 4 * SECTOR)
+        assert data[:700] == b"s" * 700
+        assert data[1400:] == bytes(4 * SECTOR - 1400)
+        wrong = [byte for byte in data[700:1400] if byte not in b"n\0"]
+        assert len(wrong) <= 2, f"{seed=} more than a bit a sector"
+    assert survivor.size("wal") == 4 * SECTOR

@@ -1,0 +1,60 @@
+"""The simulator as a test: fixed seeds, kept seeds, and the same seed again in another process.
+
+The mutants (test_mutants.py) show that these seeds find what they should.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import cast
+
+import pytest
+
+from tests.proof.sim.options import AskedOptions
+from tests.proof.sim.search import ASKED, PASSED, run
+from tests.support.folders import ROOT
+
+KEPT = ROOT / "tests/proof/sim/kept_seeds.txt"
+# How many seeds of each world, from 0 on.
+WORLDS = {"": 30, "--archive": 20, "--switch": 12, "--replace": 10, "--busy": 12, "--bulk": 8}
+
+
+def kept_seeds() -> list[tuple[str, int]]:
+    """Return (flags, seed) of each line: the simulator's flags, a seed, and the find in words."""
+    found = []
+    for line in KEPT.read_text().splitlines():
+        words = line.split("#")[0].split()
+        flags = [word for word in words if word.startswith("--")]
+        if words:
+            found.append((" ".join(flags), int(words[len(flags)])))
+    return found
+
+
+FIXED_SEEDS = [(flags, seed) for flags, count in WORLDS.items() for seed in range(count)]
+
+
+@pytest.mark.parametrize(("flags", "seed"), sorted({*FIXED_SEEDS, *kept_seeds()}))
+def test_nothing_is_lost_and_all_moves_on(flags: str, seed: int) -> None:
+    asked = cast(AskedOptions, {ASKED[flag].option: True for flag in flags.split()})
+    done = run(seed, **asked)
+    assert done.code == PASSED == 0, f"{done.text}\npython -m tests.proof.sim {flags} --seed {seed}"
+
+
+def simulate(seed: int, *, hash_seed: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.proof.sim", "--seed", str(seed)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_the_same_seed_is_the_same_story_in_another_process() -> None:
+    one, two = (simulate(3, hash_seed=salt) for salt in "12")
+    assert one.returncode == 0, one.stdout[-2000:] + one.stderr
+    assert one.stdout == two.stdout
+    assert len(one.stdout.splitlines()) > 100

@@ -1,0 +1,1 @@
+"""Parts that many tests use: servers, disks that fail, stages, clocks and makers of WAL."""

@@ -1,0 +1,155 @@
+"""Which worker runs which file of tests: decided before the first one runs.
+
+pytest-xdist gives the next file to the worker that is free first, so the clock decides which tests
+share a process. Here the files' usual times decide. One tree runs in one way, on each machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+# All files that use Spark share one worker, and so one Java machine: its start takes seconds.
+WITH_SPARK = (
+    "tests/history/test_live_cluster.py",
+    "tests/history/test_pushdown.py",
+    "tests/history/test_pyspark.py",
+    "tests/replay/test_logged_changes.py",
+    "tests/replay/test_pyspark_past.py",
+)
+# Seconds on two cores, of files that take 10 s and more (pytest --durations=0 shows them).
+SECONDS: Mapping[str, float] = {
+    "tests/archive/test_offload_postgres.py": 25,
+    "tests/archive/test_offload_s3.py": 10,
+    "tests/archive/test_restore_postgres.py": 10,
+    "tests/archive/test_timelines_postgres.py": 15,
+    "tests/cli/test_attach.py": 20,
+    "tests/cli/test_audience.py": 10,
+    "tests/history/test_find_postgres.py": 20,
+    "tests/history/test_live_cluster.py": 15,
+    "tests/history/test_pushdown.py": 15,
+    "tests/history/test_pyspark.py": 65,
+    "tests/history/test_report_postgres.py": 10,
+    "tests/pager/test_pager_postgres.py": 50,
+    "tests/pager/test_pages_postgres.py": 10,
+    "tests/proposer/test_full_history.py": 15,
+    "tests/proposer/test_primary.py": 35,
+    "tests/replay/test_bases_postgres.py": 10,
+    "tests/replay/test_catalogs_postgres.py": 15,
+    "tests/replay/test_every_type_postgres.py": 10,
+    "tests/replay/test_logged_changes.py": 40,
+    "tests/replay/test_pyspark_past.py": 10,
+    "tests/replay/test_redo_postgres.py": 20,
+    "tests/replay/test_table_at_postgres.py": 10,
+    "tests/safekeeper/test_open_files.py": 15,
+    "tests/proof/test_chaos.py": 15,
+    "tests/proof/test_explore.py": 35,
+    "tests/house/test_language.py": 10,
+    "tests/proof/test_logical_simulator.py": 10,
+    "tests/proof/test_simulator.py": 50,
+    "tests/with_postgres/test_bench.py": 15,
+    "tests/with_postgres/test_crafted_wal_end.py": 15,
+    "tests/with_postgres/test_demo.py": 35,
+    "tests/with_postgres/test_died_in_switch.py": 15,
+    "tests/with_postgres/test_docker.py": 25,
+    "tests/with_postgres/test_kills.py": 30,
+    "tests/with_postgres/test_laggard.py": 45,
+    "tests/with_postgres/test_logical.py": 70,
+    "tests/with_postgres/test_logical_beginning.py": 10,
+    "tests/with_postgres/test_logical_branches.py": 25,
+    "tests/with_postgres/test_logical_large.py": 20,
+    "tests/with_postgres/test_logical_replace.py": 10,
+    "tests/with_postgres/test_logical_streaming.py": 30,
+    "tests/with_postgres/test_logical_versions.py": 45,
+    "tests/with_postgres/test_lost_members.py": 20,
+    "tests/with_postgres/test_other_versions.py": 30,
+    "tests/with_postgres/test_primary_is_lost.py": 25,
+    "tests/with_postgres/test_promotions.py": 40,
+    "tests/with_postgres/test_refusals.py": 20,
+    "tests/with_postgres/test_replace.py": 30,
+    "tests/with_postgres/test_restore.py": 75,
+    "tests/with_postgres/test_same_bytes.py": 15,
+    "tests/with_postgres/test_scan_versions.py": 25,
+    "tests/with_postgres/test_several_proposers.py": 30,
+    "tests/with_postgres/test_shutdown.py": 10,
+    "tests/with_postgres/test_slow_links.py": 10,
+    "tests/with_postgres/test_snapshot.py": 15,
+    "tests/with_postgres/test_standby_feedback.py": 30,
+    "tests/with_postgres/test_standby_under_load.py": 10,
+    "tests/with_postgres/test_sync_state.py": 25,
+    "tests/with_postgres/test_timeline_collision.py": 45,
+    "tests/with_postgres/test_unfinished_record.py": 10,
+    "tests/with_postgres/test_up.py": 25,
+}
+SECONDS_OF_A_TEST = 0.05
+
+
+def scope_of(file: str) -> str:
+    """Return the name of what runs in one piece: a file, or all files that use Spark."""
+    return WITH_SPARK[0] if file in WITH_SPARK else file
+
+
+def seconds_of(scope: str, tests: int) -> float:
+    """Return how long the tests of a scope usually take."""
+    files = WITH_SPARK if scope == WITH_SPARK[0] else (scope,)
+    return sum(SECONDS.get(file, 0.0) for file in files) or tests * SECONDS_OF_A_TEST
+
+
+def planned(seconds: Mapping[str, float], workers: int) -> dict[str, int]:
+    """Return the worker of each scope: the longest first, each to the worker with the least."""
+    plan, loads = dict[str, int](), [0.0] * workers
+    for scope in sorted(seconds, key=lambda scope: (-seconds[scope], scope)):
+        plan[scope] = loads.index(min(loads))
+        loads[plan[scope]] += seconds[scope]
+    return plan
+
+
+class PlannedScheduling(LoadFileScheduling):  # type: ignore[misc]  # it ships no types
+    """Give each worker the files of its plan, in the order of the collection."""
+
+    _plan: dict[str, int] | None = None
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(super()._split_scope(nodeid))
+
+    def _next_of(self, node: WorkerController) -> str | None:
+        """Return the next scope of this worker, or of one that has crashed."""
+        if self._plan is None:
+            seconds = {name: seconds_of(name, len(unit)) for name, unit in self.workqueue.items()}
+            self._plan = planned(seconds, len(self.nodes))
+        alive = {_number(one) for one in self.nodes}
+        for scope in map(str, self.workqueue):
+            worker = self._plan[scope]
+            if worker == _number(node) or worker not in alive:
+                return scope
+        return None
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        scope = self._next_of(node)
+        # A worker in place of one that crashed may have collected nothing yet.
+        if scope is not None and node in self.registered_collections:
+            self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if self.workqueue and self._next_of(node) is None:
+            if not node.shutting_down:
+                node.shutdown()
+        else:
+            super()._reschedule(node)
+
+
+def _number(node: WorkerController) -> int:
+    return int(node.gateway.id.removeprefix("gw"))
+
+
+def in_order(files: Iterable[str]) -> dict[str, int]:
+    """Return the place of each file that takes long; these begin first."""
+    longest = sorted(SECONDS, key=lambda file: -SECONDS[file])
+    places = {file: place for place, file in enumerate(longest)}
+    return {file: places.get(file, len(places)) for file in files}

@@ -1,0 +1,34 @@
+"""A server that was killed and deleted leaves nothing in the kernel, which has room for 4096."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgres_server import PostgresServer
+from tests.support.waiting import wait_until
+from walkeeper_lab.local.shared_memory import segment_of
+
+pytestmark = pytest.mark.postgres
+
+
+def segments() -> set[int]:
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    return {int(line.split()[1]) for line in lines}
+
+
+def test_the_segment_of_a_killed_server_is_removed() -> None:
+    with PostgresServer.create(initdb_options=["--wal-segsize=1"]) as server:
+        first = segment_of(server.data)
+        assert first in segments()
+        server.kill()
+        assert first not in segments()
+        server.start()
+        second = segment_of(server.data)
+        assert second in segments()
+        server.signal_all(signal.SIGKILL)
+        wait_until(lambda: not server.is_running)
+        assert second in segments()
+    assert second not in segments()

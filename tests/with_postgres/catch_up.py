@@ -1,0 +1,155 @@
+"""How fast a standby catches up: from a safekeeper against the primary, by restore against cp.
+
+    python -m tests.with_postgres.catch_up                          one pair of each
+    python -m tests.with_postgres.catch_up --megabytes 1024 --rounds 5
+
+Pairs, one after the other on the same WAL and the same base backup, so that what the machine does
+beside it meets both. The WAL is made of messages that replay does not look into: what is measured
+is how it gets there. The primary, three safekeepers and the standby share this machine.
+
+    streaming    from START_REPLICATION on, until the standby has flushed all of it; MB/s
+    restore      until a standby without a primary_conninfo has replayed all whole segments, of
+                 16 MB each; segments/s. cp copies them from a directory on the same disk
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from tests.support.cluster import Cluster, lsn_of
+from tests.support.postgres_server import PostgresServer, make_directory, own, run_as_server_user
+from tests.support.restore_installation import installed
+from tests.support.waiting import wait_until
+
+MB = 1 << 20
+SEGMENT_BYTES = 16 * MB
+MESSAGE_BYTES = 256 << 10
+PATIENCE_S = 300.0
+FILL = """
+SELECT pg_logical_emit_message(false, 'catch_up', repeat('x', %s)) FROM generate_series(1, %s)
+"""
+RECEIVED = "SELECT coalesce(pg_last_wal_receive_lsn(), '0/0')::text"
+REPLAYED = "SELECT coalesce(pg_last_wal_replay_lsn(), '0/0')::text"
+
+
+@contextlib.contextmanager
+def standby(backup: PostgresServer, settings: dict[str, str]) -> Iterator[PostgresServer]:
+    """Started and in its recovery; a copy of `backup`."""
+    directory = make_directory("walkeeper_catch_up_")
+    run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
+    quick = {"synchronous_standby_names": "", "wal_retrieve_retry_interval": "100ms"}
+    server = PostgresServer(directory, {**quick, **settings})
+    (server.data / "standby.signal").touch()
+    own(server.data)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.delete()
+
+
+def seconds_until(server: PostgresServer, what: str, end_lsn: int) -> float:
+    """From now on; the server's start is not in it."""
+    began_s = time.monotonic()
+    wait_until(lambda: lsn_of(server.sql(what)) >= end_lsn, PATIENCE_S)
+    return time.monotonic() - began_s
+
+
+def streaming(backup: PostgresServer, port: int, end_lsn: int) -> float:
+    """MB/s of a standby that is told its upstream when it is up."""
+    with standby(backup, {}) as server:
+        begin_lsn = lsn_of(server.sql(REPLAYED))
+        server.configure({"primary_conninfo": f"host=127.0.0.1 port={port} user=postgres"})
+        server.reload()
+        return (end_lsn - begin_lsn) / MB / seconds_until(server, RECEIVED, end_lsn)
+
+
+def restoring(backup: PostgresServer, command: str, end_lsn: int) -> float:
+    """Segments/s of a standby that is given its restore_command when it is up."""
+    with standby(backup, {"restore_command": "false"}) as server:
+        begin_lsn = lsn_of(server.sql(REPLAYED))
+        server.configure({"restore_command": command})
+        server.reload()
+        segments = (end_lsn - begin_lsn) / SEGMENT_BYTES
+        return segments / seconds_until(server, REPLAYED, end_lsn)
+
+
+def copied_segments(primary: PostgresServer) -> Path:
+    """What `cp` takes them from."""
+    directory = make_directory("walkeeper_catch_up_wal_")
+    for path in (primary.data / "pg_wal").iterdir():
+        if len(path.name) == 24:
+            shutil.copy(path, directory / path.name)
+    own(directory)
+    return directory
+
+
+def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
+    """Every figure of every round, by what was measured."""
+    found: dict[str, list[float]] = {}
+    keep = {"wal_keep_size": f"{megabytes + 512}MB", "max_wal_size": "20GB"}
+    with PostgresServer.create(keep) as primary, Cluster.create(primary) as cluster:
+        backup = primary.base_backup()
+        with installed() as walkeeper, primary.connect(options="") as connection:
+            connection.execute(FILL, (MESSAGE_BYTES, megabytes * MB // MESSAGE_BYTES))
+            primary.sql("SELECT pg_switch_wal()", "SELECT txid_current()")
+            end = lsn_of(cluster.wait_all_equal(PATIENCE_S))
+            whole = end - end % SEGMENT_BYTES - 1
+            wal = copied_segments(primary)
+            restore = f"{walkeeper.script} restore --safekeepers {cluster.addresses}"
+            for number in range(rounds):
+                safekeeper = cluster.ports[number % 3]
+                runs: dict[str, Callable[[], float]] = {
+                    "streaming from the primary, MB/s": partial(
+                        streaming, backup, primary.port, end
+                    ),
+                    "streaming from a safekeeper, MB/s": partial(
+                        streaming, backup, safekeeper, end
+                    ),
+                    "cp, segments/s": partial(restoring, backup, f"cp {wal}/%f %p", whole),
+                    "restore, segments/s": partial(restoring, backup, f"{restore} %f %p", whole),
+                    "restore --prefetch 0, segments/s": partial(
+                        restoring, backup, f"{restore} --prefetch 0 %f %p", whole
+                    ),
+                }  # fmt: skip
+                for name, measured in runs.items():
+                    found.setdefault(name, []).append(round(measured(), 2))
+                    say(f"round {number + 1}: {name}: {found[name][-1]}")
+            shutil.rmtree(wal)
+        backup.delete()
+    return found
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.with_postgres.catch_up",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--megabytes", type=int, default=512, help="of WAL to catch up with")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write all figures there as well")
+    options = parser.parse_args()
+    found = measure(options.megabytes, options.rounds)
+    for name, values in found.items():
+        say(f"{median(values):10.1f}  {name}  (median of {values})")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
