@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -30,17 +30,26 @@ class SlowProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sides: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def _begin(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self._sides.append(near)
                 self.connections += 1
                 far = socket.create_connection(("127.0.0.1", self._target_port))
+                self._sides.append(far)
                 far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
                 for pair in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+                    self._begin(self._carry, *pair)
 
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -48,12 +57,24 @@ class SlowProxy:
                 target.sendall(data)
                 if self.is_slow.is_set():
                     time.sleep(len(data) / BYTES_A_SECOND)
-        for side in (source, target):
-            with contextlib.suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
+        _end(source, target)
 
     def close(self) -> None:
-        self._listener.close()
+        """Close all sockets, after the threads that use them have ended."""
+        self.is_slow.clear()
+        _end(self._listener)  # wakes the thread in accept()
+        self._threads[0].join()
+        _end(*self._sides)
+        for thread in self._threads:
+            thread.join()
+        for side in (self._listener, *self._sides):
+            side.close()
+
+
+def _end(*sides: socket.socket) -> None:
+    for side in sides:
+        with contextlib.suppress(OSError):  # it is not connected any more
+            side.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager
