@@ -25,7 +25,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres import pgwire, replication_commands, walformat
 from walkeeper_common.wire import fields, framing
 from walkeeper_common.wire.messages import AppendResponse
-from walkeeper_pager import block_index, places
+from walkeeper_pager import block_index, page_names
 from walkeeper_proposer.consensus import leadership
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Report
@@ -248,7 +248,7 @@ def reads_lsns_without_a_net(patch: pytest.MonkeyPatch) -> None:
 
 def takes_numbers_of_any_length(patch: pytest.MonkeyPatch) -> None:
     numbers = re.compile(r"(\d+)/(\d+)/(\d+)")
-    patch.setattr(places, "_NUMBERS", numbers)
+    patch.setattr(page_names, "_NUMBERS", numbers)
 
 
 def sorts_blocks_in_no_order(patch: pytest.MonkeyPatch) -> None:
