@@ -279,6 +279,7 @@ def test_another_base_or_a_second_pager_is_refused(pages: Pages) -> None:
     pages.daemon.start()
 
 
+@pytest.mark.soak
 def test_the_pager_follows_a_promoted_standby_onto_its_timeline() -> None:
     rows = "SELECT i, repeat('t', 90) FROM generate_series(%d, %d) i"
     with PostgresServer.create() as primary, Cluster.create(primary) as cluster:

@@ -18,7 +18,13 @@ from tests.proof.sim.oracle import Violation
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
 
-@pytest.mark.parametrize("name", SMALL)
+# Each of these takes 10 s and more. `make prove` explores all worlds, and the soak does it, too.
+LONG = ("four-terms", "aborted-records", "slow-disks")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.soak] if n in LONG else []) for n in SMALL]
+)
 def test_every_state_of_a_small_world_holds(name: str) -> None:
     result = explore(SMALL[name])
     assert result.violation is None, result.story

@@ -51,6 +51,7 @@ def test_a_seed_is_compared_with_recoveries(capsys: pytest.CaptureFixture[str]) 
     assert "no difference" in capsys.readouterr().out.splitlines()[-1]
 
 
+@pytest.mark.soak
 @pytest.mark.postgres
 def test_rows_that_are_not_the_servers_are_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

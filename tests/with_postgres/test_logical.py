@@ -351,6 +351,7 @@ def test_a_stock_subscription_follows_the_log_and_survives_its_safekeeper(
         wait_until(lambda: not cluster.slot_lsns("feed"))  # the other one hears of it later
 
 
+@pytest.mark.soak
 def test_a_large_transaction_that_is_cut_off_is_in_the_stream_once(
     cluster: LogicalCluster, primary: PostgresServer
 ) -> None:

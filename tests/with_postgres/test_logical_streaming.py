@@ -190,6 +190,7 @@ class LargeTransactions(Journal):
         connection.execute(b"COMMIT")
 
 
+@pytest.mark.soak
 def test_large_transactions_are_in_the_stream_once_while_parts_are_killed(
     primary: PostgresServer, figure: Figure
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_standby_far_behind_gets_every_acknowledged_row(
             primary.kill()
 
 
+@pytest.mark.soak
 def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresServer) -> None:
     """Two promotions; pg_receivewal and a standby behind a standby stay attached throughout."""
     with contextlib.ExitStack() as stack:

@@ -64,8 +64,15 @@ def two_standbys(
         yield Pair(cluster, *servers)
 
 
-@pytest.mark.parametrize("with_restore", [False, True], ids=["stream", "restore"])
-@pytest.mark.parametrize("how", ["immediate", "fast"])
+@pytest.mark.parametrize(
+    ("with_restore", "how"),
+    [
+        pytest.param(False, "immediate", id="stream-immediate"),
+        pytest.param(False, "fast", id="stream-fast", marks=pytest.mark.soak),
+        pytest.param(True, "immediate", id="restore-immediate", marks=pytest.mark.soak),
+        pytest.param(True, "fast", id="restore-fast", marks=pytest.mark.soak),
+    ],
+)
 def test_two_promotions_take_two_numbers(
     primary: PostgresServer, installation: Installation, with_restore: bool, how: str
 ) -> None:
