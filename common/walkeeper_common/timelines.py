@@ -1,10 +1,11 @@
-"""PostgreSQL's timelines along one log: whose the bytes are, and their `.history` files. Pure.
+"""PostgreSQL's timelines along one log: the owner of each byte, and their `.history` files. Pure.
 
-The log is one sequence of bytes: up to a fork a timeline's, from there on its successor's. The
-forks are the fragments of the history where the timeline changes (docs/protocol.md#one-list), so
-they are adopted, cut and elected with it. A fragment that begins a timeline carries PostgreSQL's
-own `0000000N.history`, verbatim; those of its ancestors are the beginning of it (timeline.c:
-writeTimeLineHistory copies the parent's file and adds a line), so older ones need not be kept.
+The log is one sequence of bytes. Up to a fork they belong to a timeline, and from there on to its
+successor. The forks are the fragments of the history where the timeline changes
+(docs/protocol.md#one-list), so they are adopted, cut and elected with the history. A fragment that
+begins a timeline carries PostgreSQL's own `0000000N.history`, verbatim. Its beginning is the file
+of each ancestor (timeline.c: writeTimeLineHistory copies the parent's file and adds a line). So no
+safekeeper needs to keep older files.
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ Ends: TypeAlias = Sequence[tuple[int, Lsn]]
 
 
 def timeline_file_name(timeline: int) -> str:
-    """`00000002.history`."""
+    """Return a name such as `00000002.history`."""
     return f"{timeline:08X}.history"
 
 
 def parse_timeline_file(content: bytes) -> list[tuple[int, Lsn]]:
-    """(timeline, LSN where it ended) of each ancestor, oldest first."""
+    """Return (timeline, LSN where it ended) of each ancestor, the oldest first."""
     found = (TIMELINE_FILE_LINE.match(line) for line in content.splitlines())
     return [(int(m[1]), Lsn(int(m[2], 16) << 32 | int(m[3], 16))) for m in found if m]
 
 
 def ancestor_file(content: bytes, timeline: int) -> bytes | None:
-    """The file of an ancestor, which is the beginning of its descendant's; None if it is none."""
+    """Return the file of an ancestor, or None if `timeline` is none.
+
+    It is the beginning of its descendant's file.
+    """
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines):
         match = TIMELINE_FILE_LINE.match(line)
@@ -52,7 +56,7 @@ def ancestor_file(content: bytes, timeline: int) -> bytes | None:
 
 
 class Timelines:
-    """Of one history. A zero-length timeline owns nothing and is passed over."""
+    """The timelines of one history. A timeline of length zero owns no byte and is left out."""
 
     def __init__(self, history: Sequence[Fragment]) -> None:
         begins: list[tuple[Lsn, int]] = []
@@ -69,13 +73,13 @@ class Timelines:
         return timeline in self._numbers
 
     def at(self, lsn: Lsn) -> int:
-        """Whose the byte at `lsn` is, or would be; a fork's LSN belongs to the new one."""
+        """Return the timeline of the byte at `lsn`; a fork's LSN belongs to the new timeline."""
         if lsn >= self._starts[-1]:  # nearly always
             return self._numbers[-1]
         return self._numbers[max(0, bisect_right(self._starts, lsn) - 1)]
 
     def flaw(self, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> str | None:
-        """Why WAL [begin_lsn, end_lsn) cannot be this timeline's, or None."""
+        """Return why WAL [begin_lsn, end_lsn) cannot be of this timeline, or None."""
         if timeline != self.at(begin_lsn):
             return f"append on timeline {timeline} at {begin_lsn}, not {self.at(begin_lsn)}"
         if end_lsn > self.next_fork(begin_lsn):
@@ -83,44 +87,44 @@ class Timelines:
         return None
 
     def before(self, lsn: Lsn) -> int:
-        """Whose the last byte below `lsn` is."""
+        """Return the timeline of the last byte below `lsn`."""
         return self.at(Lsn(max(0, lsn - 1)))
 
     def next_fork(self, lsn: Lsn) -> Lsn:
-        """Where the timeline of the byte at `lsn` ends; LSN_MAX for the last one."""
+        """Return the end of the timeline of the byte at `lsn`, or LSN_MAX for the last timeline."""
         at = max(1, bisect_right(self._starts, lsn))
         return self._starts[at] if at < len(self._starts) else LSN_MAX
 
     def forks_between(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[Lsn]:
-        """The forks in [begin_lsn, end_lsn], oldest first."""
+        """Return the forks in [begin_lsn, end_lsn], the oldest first."""
         return sorted({s for s in self._starts[1:] if begin_lsn <= s <= end_lsn})
 
     def begin_of(self, timeline: int) -> Lsn:
-        """Where this one of them begins: at its fork."""
+        """Return the LSN at which this timeline begins, which is its fork."""
         return self._starts[self._numbers.index(timeline)]
 
     def end_of(self, timeline: int) -> Lsn:
-        """The fork at which this one of them ends; LSN_MAX for the last one."""
+        """Return the fork at which this timeline ends, or LSN_MAX for the last one."""
         return self.next_fork(self.begin_of(timeline))
 
     def owners(self, begin_lsn: Lsn, end_lsn: Lsn) -> list[int]:
-        """Whose bytes lie in [begin_lsn, end_lsn), oldest first."""
+        """Return the timelines of the bytes in [begin_lsn, end_lsn), the oldest first."""
         forks = (lsn for lsn in self._starts[1:] if begin_lsn < lsn < end_lsn)
         return sorted({self.at(begin_lsn), *(self.at(lsn) for lsn in forks)})
 
     def ends(self) -> list[tuple[int, Lsn]]:
-        """(timeline, LSN where it ended), as a `.history` file lists them."""
+        """Return (timeline, LSN where it ended) of each, as a `.history` file lists them."""
         return list(zip(self._numbers, self._starts[1:], strict=False))
 
     def shown_by(self, lsn: Lsn, segment_bytes: int) -> int:
-        """In whose segment files the byte at `lsn` can be read: the newest that has the segment.
+        """Return the newest timeline that has a segment file with the byte at `lsn`.
 
         A timeline's first segment repeats its parent's bytes from the segment's start.
         """
         return self.at(_last_of(lsn, segment_bytes))
 
     def shown_until(self, lsn: Lsn, segment_bytes: int) -> Lsn:
-        """Where the segment files of that timeline end, or those of the next one begin."""
+        """Return the LSN at which the segment files of that timeline end."""
         return self.next_fork(_last_of(lsn, segment_bytes)).round_down(segment_bytes)
 
 
@@ -133,10 +137,10 @@ def extended_over(
 ) -> History:
     """Return the new leader's history (R5), for a primary that may have been promoted meanwhile.
 
-    `first` is the entry at S on the log's own timeline; `successors` are (timeline, LSN where it
-    ends) of that timeline and those behind it up to the primary's, `last_timeline`; `content` is
-    the primary's history file. The new entries share the ballot, one a timeline; one that would
-    own nothing is left out.
+    `first` is the entry at S on the log's own timeline. `successors` are (timeline, LSN where it
+    ends) of that timeline and of those that follow it up to the primary's, `last_timeline`.
+    `content` is the primary's history file. The new entries share the ballot, one entry a timeline.
+    An entry that would own no byte is left out.
     """
     known = timeline_files(donor)
     for timeline in (*(t for t, _ in successors), last_timeline):
@@ -153,12 +157,12 @@ def extended_over(
         replace(first, start_lsn=lsn, timeline=timeline, sealed=first.sealed and not at)
         for at, (lsn, timeline) in enumerate(begins)
     ]
-    if entries[0].timeline != first.timeline:  # the log goes on at a fork: what was sealed is over
+    if entries[0].timeline != first.timeline:  # the log goes on at a fork: the sealed part is over
         entries[0] = replace(entries[0], sealed=False)
     told = (*extended(donor, entries[0]), *entries[1:])
     seen: set[int] = set()
     history: list[Fragment] = []
-    for entry in told:  # once a timeline; of those before the log's own, the own one tells
+    for entry in told:  # a file once a timeline; the log's own has the files of its ancestors
         needed = entry.timeline >= first.timeline and entry.timeline not in seen
         seen.add(entry.timeline)
         text = known.get(entry.timeline, b"") if needed else b""
@@ -167,7 +171,7 @@ def extended_over(
 
 
 def timeline_files(history: Sequence[Fragment]) -> dict[int, bytes]:
-    """The `.history` files that a history carries, by timeline, ancestors' included."""
+    """Return the `.history` files of a history by timeline, those of ancestors as well."""
     files: dict[int, bytes] = {}
     for entry in history:
         if not entry.timeline_file:
@@ -185,8 +189,8 @@ def served_file(files: Mapping[int, bytes], timeline: int, first: int) -> bytes 
 
     `files` are those of the log's timelines, which begin with `first`. A promotion may pass over a
     number. PostgreSQL looks for timelines one number after the other, and a walreceiver requests
-    the file of each. So a number without a timeline has a file without an ancestor: PostgreSQL
-    takes it for nobody's child, and goes on with the next number.
+    the file of each. So a number without a timeline has a file without an ancestor. PostgreSQL
+    takes it for a timeline without a parent, and goes on with the next number.
     """
     found = files.get(timeline)
     if found is None and first < timeline < max(files, default=0):

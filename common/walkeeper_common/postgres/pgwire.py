@@ -6,12 +6,13 @@
     XLogData, Keepalive      CopyData from a walsender; WAL is never copied: header and payload
     StandbyStatus, …         are packed apart, and unpacking gives a slice of the buffer
 
-Bytes that break the protocol raise RemoteProtocolError and nothing else. What a client may not do
-but may ask is SqlRefused, which carries an SQLSTATE and goes out as an ErrorResponse.
+Bytes that break the protocol raise RemoteProtocolError and no other error. SqlRefused is for
+requests that a client may send and that are not granted. It carries an SQLSTATE and goes out as an
+ErrorResponse.
 
-Sources: PostgreSQL's manual, "Frontend/Backend Protocol" and "Streaming Replication Protocol";
-backend_startup.c for the startup packet, walsender.c and walreceiver.c for the payloads. Times on
-the wire are microseconds since 2000-01-01 UTC, as PostgreSQL's are.
+The sources are the chapters "Frontend/Backend Protocol" and "Streaming Replication Protocol" of
+PostgreSQL's manual. backend_startup.c has the startup packet, walsender.c and walreceiver.c have
+the payloads. Times on the wire are microseconds since 2000-01-01 UTC, as PostgreSQL's are.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _FIELD = Struct("!IhIhih")
 
 
 class SqlRefused(Refused):
-    """A command that is understood and turned down; the session goes on after the answer."""
+    """A valid command that is refused; the session goes on after the answer."""
 
     def __init__(self, sqlstate: str, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -56,29 +57,29 @@ class SqlRefused(Refused):
 
 @dataclass(frozen=True, slots=True)
 class SslRequest:
-    """May the client start TLS? One byte answers: S or N."""
+    """A request to start TLS. One byte answers it: S or N."""
 
 
 @dataclass(frozen=True, slots=True)
 class GssEncRequest:
-    """May the client start GSSAPI encryption? One byte answers: G or N."""
+    """A request to start GSSAPI encryption. One byte answers it: G or N."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Cancel what another connection does. Never answered."""
+    """A request to cancel another connection's command. It gets no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """A login. `parameters` has user, database, replication, options and whatever else was sent."""
+    """A login. `parameters` has user, database, replication, options and all others that came."""
 
     minor: int
     parameters: Mapping[str, str]
 
     @property
     def protocol_options(self) -> tuple[str, ...]:
-        """`_pq_.` options: known to no server of protocol 3.0, refused by naming them."""
+        """Return the `_pq_.` options: no server of protocol 3.0 knows them, and a refusal names them."""
         return tuple(name for name in self.parameters if name.startswith("_pq_."))
 
 
@@ -86,7 +87,7 @@ StartupPacket: TypeAlias = SslRequest | GssEncRequest | CancelRequest | Startup
 
 
 def parse_startup(body: bytes) -> StartupPacket:
-    """A startup packet without its length."""
+    """Return the packet of these bytes, which lack its length. Raise RemoteProtocolError."""
     if not STARTUP_BYTES_MIN - 4 <= len(body) <= STARTUP_BYTES_MAX - 4:
         raise RemoteProtocolError("invalid length of startup packet")
     code: int = _INT32.unpack_from(body)[0]
@@ -115,13 +116,13 @@ def _parse_parameters(body: bytes) -> dict[str, str]:
 
 
 def startup_packet(parameters: Mapping[str, str], *, minor: int = 0) -> bytes:
-    """What a client opens with."""
+    """Return the packet that a client sends first."""
     words = "".join(f"{name}\0{value}\0" for name, value in parameters.items()) + "\0"
     return _untagged(_INT32.pack(PROTOCOL_3_0 + minor) + words.encode())
 
 
 def request_packet(code: int) -> bytes:
-    """SSLRequest or GSSENCRequest."""
+    """Return the SSLRequest or GSSENCRequest with this code."""
     return _untagged(_INT32.pack(code))
 
 
@@ -140,7 +141,7 @@ class Message:
     body: bytes
 
     def text(self) -> str:
-        """The one string of a Query, Terminate-like or CopyFail message."""
+        """Return the only string of a Query, Terminate-like or CopyFail message."""
         return self.string().decode("utf-8", "replace")
 
     def string(self) -> bytes:
@@ -151,21 +152,21 @@ class Message:
 
 
 class MessageBuffer:
-    """Received bytes, cut into messages. Holds one message and one read of the socket at most."""
+    """Received bytes, cut into messages: at most one message and one read of the socket."""
 
     def __init__(self, body_bytes_max: int = QUERY_BYTES_MAX) -> None:
         self._data = bytearray()
         self.body_bytes_max = body_bytes_max
 
     def feed(self, data: bytes) -> None:
-        """Add what the socket gave."""
+        """Add bytes that the socket gave."""
         self._data += data
 
     def __len__(self) -> int:
         return len(self._data)
 
     def next_startup(self) -> StartupPacket | None:
-        """The next packet of the startup phase, or None until more bytes come."""
+        """Return the next packet of the startup phase, or None until more bytes come."""
         if len(self._data) < 4:
             return None
         size: int = _INT32.unpack_from(self._data)[0]
@@ -178,7 +179,7 @@ class MessageBuffer:
         return parse_startup(body)
 
     def next_message(self) -> Message | None:
-        """The next tagged message, or None until more bytes come."""
+        """Return the next tagged message, or None until more bytes come."""
         if len(self._data) < _FRAME.size:
             return None
         tag, size = _FRAME.unpack_from(self._data)
@@ -194,60 +195,60 @@ class MessageBuffer:
 
 
 def message(tag: bytes, *parts: bytes) -> bytes:
-    """One tagged message."""
+    """Return one tagged message."""
     body = b"".join(parts)
     return _FRAME.pack(tag, len(body) + 4) + body
 
 
 def _text(text: str) -> bytes:
-    """Ends at the first NUL, if a client managed to smuggle one in."""
+    """Return the text up to the first NUL, which a client may have put into it."""
     return text.partition("\0")[0].encode("utf-8", "replace") + b"\0"
 
 
-# What a server answers.
+# The answers of a server.
 
 
 def authentication_ok() -> bytes:
-    """The login is accepted."""
+    """Accept the login."""
     return message(b"R", _INT32.pack(0))
 
 
 def negotiate_protocol_version(unknown_options: Sequence[str]) -> bytes:
-    """`3.0, and I do not know these options`: the answer to a client that asks for more."""
+    """Offer protocol 3.0, and name the options that the server does not know."""
     names = b"".join(_text(name) for name in unknown_options)
     return message(b"v", _INT32.pack(PROTOCOL_3_0), _INT32.pack(len(unknown_options)), names)
 
 
 def parameter_status(name: str, value: str) -> bytes:
-    """A setting that clients keep track of."""
+    """Report a setting that clients keep track of."""
     return message(b"S", _text(name), _text(value))
 
 
 def backend_key_data(pid: int, key: int) -> bytes:
-    """Names the connection; walreceiver names its temporary slot after the pid."""
+    """Name the connection; walreceiver names its temporary slot after the pid."""
     return message(b"K", _INT32.pack(pid), _INT32.pack(key))
 
 
 def ready_for_query() -> bytes:
-    """Outside any transaction, always."""
+    """Report that the server is ready, and outside any transaction."""
     return message(b"Z", b"I")
 
 
 def empty_query_response() -> bytes:
-    """A query string without a command in it."""
+    """Answer a query string without a command."""
     return message(b"I")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A result's column; values travel as text."""
+    """A column of a result; values travel as text."""
 
     name: str
     type_oid: int = TEXT_OID
 
 
 def row_description(columns: Sequence[Column]) -> bytes:
-    """Opens a result set."""
+    """Open a result set."""
     fields = (
         _text(c.name) + _FIELD.pack(0, 0, c.type_oid, TYPE_BYTES[c.type_oid], -1, 0)
         for c in columns
@@ -256,7 +257,7 @@ def row_description(columns: Sequence[Column]) -> bytes:
 
 
 def data_row(values: Sequence[str | bytes | None]) -> bytes:
-    """One row; None is NULL."""
+    """Return one row; None is NULL."""
     parts = [_INT16.pack(len(values))]
     for column in values:
         data = column.encode() if isinstance(column, str) else column
@@ -265,24 +266,24 @@ def data_row(values: Sequence[str | bytes | None]) -> bytes:
 
 
 def command_complete(tag: str) -> bytes:
-    """A command has ended."""
+    """End a command."""
     return message(b"C", _text(tag))
 
 
 def result(
     columns: Sequence[Column], rows: Iterable[Sequence[str | bytes | None]], tag: str
 ) -> bytes:
-    """A whole answer but for ReadyForQuery."""
+    """Return a whole answer without ReadyForQuery."""
     return row_description(columns) + b"".join(map(data_row, rows)) + command_complete(tag)
 
 
 def error_response(error: SqlRefused, severity: str = "ERROR") -> bytes:
-    """ERROR ends the command, FATAL the connection."""
+    """Return an error: ERROR ends the command, FATAL the connection."""
     return message(b"E", _error_fields(error, severity))
 
 
 def notice_response(notice: SqlRefused, severity: str = "WARNING") -> bytes:
-    """Something to show to the user, without effect on the command."""
+    """Return a notice for the user, without effect on the command."""
     return message(b"N", _error_fields(notice, severity))
 
 
@@ -299,7 +300,7 @@ def _error_fields(error: SqlRefused, severity: str) -> bytes:
 
 
 def parse_error_fields(body: bytes) -> dict[str, str]:
-    """The fields of an ErrorResponse or NoticeResponse by their one-letter codes."""
+    """Return the fields of an ErrorResponse or NoticeResponse by their one-letter codes."""
     if body[-1:] != b"\0":
         raise RemoteProtocolError("an ErrorResponse without its terminator")
     words = body[:-1].split(b"\0")
@@ -309,17 +310,17 @@ def parse_error_fields(body: bytes) -> dict[str, str]:
 
 
 def copy_both_response() -> bytes:
-    """From here on both sides send CopyData."""
+    """Begin the phase in which both sides send CopyData."""
     return message(b"W", b"\0", _INT16.pack(0))
 
 
 def copy_data(payload: bytes) -> bytes:
-    """A small payload; WAL goes out as `XLogData.pack_header` and the bytes themselves."""
+    """Return a small payload. WAL goes out as `XLogData.pack_header` and then its bytes."""
     return message(b"d", payload)
 
 
 def copy_done() -> bytes:
-    """This side sends no more CopyData."""
+    """End the CopyData of this side."""
     return message(b"c")
 
 
@@ -344,7 +345,7 @@ class XLogData:
     LAYOUT: ClassVar[Struct] = Struct("!cQQq")
     FRAMED: ClassVar[Struct] = Struct("!cIcQQq")
     start_lsn: Lsn
-    wal_end_lsn: Lsn  # how far the sender could send now
+    wal_end_lsn: Lsn  # the end of the WAL that the sender could send now
     sent_at_us: int
     payload: memoryview
 
@@ -352,20 +353,20 @@ class XLogData:
     def pack_header(
         cls, *, start_lsn: Lsn, wal_end_lsn: Lsn, sent_at_us: int, payload_bytes: int
     ) -> bytes:
-        """All of the CopyData message but the WAL, which goes out as a second buffer."""
+        """Return the CopyData message without the WAL, which goes out as a second buffer."""
         size = 4 + cls.LAYOUT.size + payload_bytes
         return cls.FRAMED.pack(b"d", size, cls.TAG, start_lsn, wal_end_lsn, sent_at_us)
 
     @classmethod
     def unpack(cls, payload: Buffer) -> XLogData:
-        """Copies nothing."""
+        """Unpack without a copy of the WAL. Raise RemoteProtocolError."""
         start, end, sent_at_us = _unpack(cls.LAYOUT, payload, exactly=False)
         return cls(Lsn(start), Lsn(end), sent_at_us, memoryview(payload)[cls.LAYOUT.size :])
 
 
 @value
 class Keepalive:
-    """The sender is alive; `reply_requested` wants a StandbyStatus at once."""
+    """The sign that the sender is alive; `reply_requested` asks for a StandbyStatus at once."""
 
     TAG: ClassVar[bytes] = b"k"
     LAYOUT: ClassVar[Struct] = Struct("!cQqB")
@@ -374,19 +375,19 @@ class Keepalive:
     reply_requested: bool
 
     def pack(self) -> bytes:
-        """The payload of a CopyData."""
+        """Return the payload of a CopyData."""
         return self.LAYOUT.pack(self.TAG, self.wal_end_lsn, self.sent_at_us, self.reply_requested)
 
     @classmethod
     def unpack(cls, payload: Buffer) -> Keepalive:
-        """Of exactly one message."""
+        """Unpack exactly one message. Raise RemoteProtocolError."""
         end, sent_at_us, reply = _unpack(cls.LAYOUT, payload, exactly=True)
         return cls(Lsn(end), sent_at_us, bool(reply))
 
 
 @value
 class StandbyStatus:
-    """How far the receiver is; `reply_requested` wants a Keepalive at once."""
+    """The positions of the receiver; `reply_requested` asks for a Keepalive at once."""
 
     TAG: ClassVar[bytes] = b"r"
     LAYOUT: ClassVar[Struct] = Struct("!cQQQqB")
@@ -397,20 +398,20 @@ class StandbyStatus:
     reply_requested: bool
 
     def pack(self) -> bytes:
-        """The payload of a CopyData."""
+        """Return the payload of a CopyData."""
         lsns = self.write_lsn, self.flush_lsn, self.replay_lsn
         return self.LAYOUT.pack(self.TAG, *lsns, self.sent_at_us, self.reply_requested)
 
     @classmethod
     def unpack(cls, payload: Buffer) -> StandbyStatus:
-        """Of exactly one message."""
+        """Unpack exactly one message. Raise RemoteProtocolError."""
         write, flush, replay, at_us, reply = _unpack(cls.LAYOUT, payload, exactly=True)
         return cls(Lsn(write), Lsn(flush), Lsn(replay), at_us, bool(reply))
 
 
 @dataclass(frozen=True, slots=True)
 class HotStandbyFeedback:
-    """The oldest transactions that the standby's queries need; zeros when it needs none."""
+    """The oldest transactions that the standby's queries need; zeros if there are none."""
 
     TAG: ClassVar[bytes] = b"h"
     LAYOUT: ClassVar[Struct] = Struct("!cqIIII")
@@ -421,7 +422,7 @@ class HotStandbyFeedback:
     catalog_xmin_epoch: int
 
     def pack(self) -> bytes:
-        """The payload of a CopyData."""
+        """Return the payload of a CopyData."""
         return self.LAYOUT.pack(
             self.TAG,
             self.sent_at_us,
@@ -433,13 +434,15 @@ class HotStandbyFeedback:
 
     @classmethod
     def unpack(cls, payload: Buffer) -> HotStandbyFeedback:
-        """Of exactly one message."""
+        """Unpack exactly one message. Raise RemoteProtocolError."""
         return cls(*_unpack(cls.LAYOUT, payload, exactly=True))
 
 
 def wal_of(payload: memoryview) -> tuple[int, memoryview] | None:
-    """(start LSN, WAL) of an XLogData, without the rest; None if this is none, or not a whole one:
-    `unpack_from_sender` says what it is."""
+    """Return (start LSN, WAL) of an XLogData, or None if the payload is no whole XLogData.
+
+    `unpack_from_sender` takes the other payloads apart.
+    """
     size = XLogData.LAYOUT.size
     if len(payload) < size or payload[0] != XLogData.TAG[0]:
         return None
@@ -447,7 +450,7 @@ def wal_of(payload: memoryview) -> tuple[int, memoryview] | None:
 
 
 def unpack_from_sender(payload: Buffer) -> XLogData | Keepalive:
-    """What a walsender puts into CopyData. WAL is not copied."""
+    """Unpack the payload of a walsender's CopyData without a copy. Raise RemoteProtocolError."""
     match bytes(payload[:1]):
         case XLogData.TAG:
             return XLogData.unpack(payload)
@@ -458,7 +461,7 @@ def unpack_from_sender(payload: Buffer) -> XLogData | Keepalive:
 
 
 def unpack_from_receiver(payload: Buffer) -> StandbyStatus | HotStandbyFeedback:
-    """What a standby or pg_receivewal puts into CopyData."""
+    """Unpack the payload of a standby's or pg_receivewal's CopyData. Raise RemoteProtocolError."""
     match bytes(payload[:1]):
         case StandbyStatus.TAG:
             return StandbyStatus.unpack(payload)
