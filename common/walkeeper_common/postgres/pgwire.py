@@ -79,7 +79,7 @@ class Startup:
 
     @property
     def protocol_options(self) -> tuple[str, ...]:
-        """Return the `_pq_.` options: no server of protocol 3.0 knows them, and a refusal names them."""
+        """Return the `_pq_.` options, which no server of protocol 3.0 knows, for a refusal."""
         return tuple(name for name in self.parameters if name.startswith("_pq_."))
 
 

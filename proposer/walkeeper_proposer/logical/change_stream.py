@@ -1,14 +1,15 @@
 """A primary's logical stream, made into entries, and commits of the log into LSNs. Pure.
 
     on_copy_data(payload)    one XLogData or Keepalive; take() gives the bytes for the log
-    replay(size)             while is_replaying, before the next one: a transaction that was
+    replay(size)             while is_replaying, before the next payload: a transaction that was
                              streamed has committed, and goes into the log piece by piece
-    on_committed(position)   -> the LSN that PostgreSQL may be told, or None: nothing new
+    on_committed(position)   -> the LSN to report to PostgreSQL, or None if it has not moved
 
-What the log has already is dropped by its commit LSN, because PostgreSQL sends transactions again
-whenever a proposer connects; whether they are the same is overlap.py's. A keepalive beyond the last
-entry becomes a progress entry, so that commits that publish nothing are released by the quorum as
-others are; while one is under way, the next waits and takes in what comes (docs/logical.md).
+PostgreSQL sends transactions again whenever a proposer connects. The stream drops those that the
+log has, by their commit LSN. past_comparison.py checks that they are the same. A keepalive beyond
+the last entry becomes a progress entry. So the quorum releases commits that publish nothing as it
+releases others. While one progress entry is under way, the next one takes in later keepalives
+(docs/logical.md).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ ANSWERED_MAX = 1024
 
 
 class ChangeStream:
-    """One log's end in one term; outlives connections to the primary."""
+    """The end of one log in one term; it outlives connections to the primary."""
 
     def __init__(
         self,
@@ -80,30 +81,30 @@ class ChangeStream:
             position, end_lsn=end_lsn, timeline=timeline, segment_bytes=segment_bytes
         )
         self.tail = tail or LoggedTail(since_lsn=end_lsn)
-        self.transactions = 0  # how many have come whole
+        self.transactions = 0  # that have come whole
         self._settings = dict(settings)
-        self._tables = set(tables)  # (schema, name) of what is published, as far as it is known
+        self._tables = set(tables)  # (schema, name) of published tables, as far as they are known
         self._answer: tuple[set[tuple[str, str]], tuple[str, ...]] | None = None  # to be written
         self._answered: deque[str] = deque(maxlen=ANSWERED_MAX)  # tokens of written answers
-        self._slots: dict[str, Lsn] = dict(slots or {})  # of the consumers, as the log has them
+        self._slots: dict[str, Lsn] = dict(slots or {})  # the consumers' slots, as the log has them
         self._unwritten_slots: dict[str, Lsn] | None = None
-        self._slots_position: Lsn | None = None  # of the entry under way that has them
+        self._slots_position: Lsn | None = None  # the entry under way with slots
         self._ends: deque[tuple[Lsn, Lsn]] = deque([(position, end_lsn)])
-        self._arrivals = count()  # of descriptions
+        self._arrivals = count()  # descriptions so far
         self._descriptions = Descriptions(self._arrivals)
         self._open = OpenTransactions(new_spool, self._arrivals, bytes_max=spool_bytes_max)
         self._replaying: tuple[OpenTransaction, Commit, bytes] | None = None
-        self._settled_segment: Lsn | None = None  # whose first entries repeat the settings
+        self._settled_segment: Lsn | None = None  # its first entries repeat the settings
         self._is_dropping = False  # inside a transaction that the log has
         self._is_inside = self._has_rows = False
-        self._overlap: Overlap | None = None  # of this connection
+        self._overlap: Overlap | None = None  # for this connection
         self._is_connected = self._streams = False
-        self._progress_lsn = ZERO_LSN  # the last keepalive's, if it is beyond the log's end
-        self._progress_position: Lsn | None = None  # of the progress entry under way
+        self._progress_lsn = ZERO_LSN  # the last keepalive's LSN, if it is beyond the log's end
+        self._progress_position: Lsn | None = None  # the progress entry under way
 
     @property
     def end_lsn(self) -> Lsn:
-        """All that committed below is in the log, or on its way there."""
+        """The LSN below which every commit is in the log, or on its way there."""
         return self.writer.end_lsn
 
     @property
@@ -112,21 +113,21 @@ class ChangeStream:
 
     @property
     def received_lsn(self) -> Lsn:
-        """No more may be confirmed to the connected primary, whoever has it."""
+        """The highest LSN to confirm to the connected primary, even if a quorum has more."""
         if self._overlap is not None and self.is_comparing:
             return self._overlap.confirmed_lsn
         return self.end_lsn
 
     def overlap(self, confirmed_lsn: Lsn) -> Overlap:
-        """With a primary whose slot has confirmed so much, for its connection."""
+        """Return the comparison for a connection to a primary whose slot has confirmed this LSN."""
         return Overlap(self.tail, self.end_lsn, confirmed_lsn)
 
     def on_connected(self, overlap: Overlap | None = None, *, streams: bool = False) -> None:
-        """A new connection, asked to send from overlap.begin_lsn on: it describes every relation
-        anew. `streams`: and to send transactions while they are open.
+        """Take a new connection, which sends from overlap.begin_lsn on.
 
-        Of a transaction that was cut off by the loss of the one before, frames may be in the log
-        already. They are abandoned: the new connection sends the transaction from its start.
+        It describes every relation anew. With `streams` it sends transactions while they are open.
+        The loss of the connection before may have cut off a transaction of which the log has
+        frames. These are abandoned, because the new connection sends it from its start.
         """
         if self.writer.is_inside:
             self.writer.abandon()
@@ -137,7 +138,7 @@ class ChangeStream:
         self._is_connected, self._streams = True, streams
         self._progress_lsn = ZERO_LSN
         self._settled_segment = None
-        self._settle_segment()  # so that readers know what this is before the first transaction
+        self._settle_segment()  # so that readers know the log before the first transaction
         if self._slots_position is None:
             self._write_slots()
 
@@ -159,8 +160,9 @@ class ChangeStream:
     def on_published(self, tables: Iterable[tuple[str, str]], tokens: tuple[str, ...] = ()) -> None:
         """Take the tables in the catalogs now, and the queries of subscriptions that they answer.
 
-        A name that is gone would stop a new subscription. An older description may add it again,
-        so an answer is an entry of its own with these tables and no others."""
+        A name that is gone would stop a new subscription. An older description may add it again.
+        So an answer is an entry of its own, with these tables and no others.
+        """
         found = set(tables)
         if tokens:
             before = self._answer[1] if self._answer is not None else ()
@@ -183,14 +185,14 @@ class ChangeStream:
         self._write_settings({"tables": sorted(self._tables), "answered": tokens})
 
     def _forget_open(self) -> None:
-        """The next connection sends all of it again."""
+        """Drop open transactions, which the next connection sends again."""
         self._open.clear()
         if self._replaying is not None:
             self._replaying[0].close()
             self._replaying = None
 
     def on_copy_data(self, payload: Buffer) -> bool:
-        """Whether the primary asks for a status now."""
+        """Return True if the primary asks for a status now."""
         assert self._replaying is None, f"{self._replaying=}"
         if self._open.add_plain(payload):
             return False
@@ -208,12 +210,12 @@ class ChangeStream:
                 return reply_requested
 
     def take(self) -> tuple[Lsn, memoryview]:
-        """(position, bytes) for the log, perhaps none."""
+        """Return (position, bytes) for the log; there may be no bytes."""
         position, data = self.writer.take()
         return position, memoryview(data)
 
     def on_committed(self, position: Lsn) -> Lsn | None:
-        """The end of the last whole entry below `position`, if it is another one than before."""
+        """Return the end LSN of the last whole entry below `position`, or None if it is not new."""
         found = None
         while self._ends and self._ends[0][0] <= position:
             found = self._ends.popleft()[1]
@@ -226,7 +228,7 @@ class ChangeStream:
         return found
 
     def _is_plain_change(self, payload: Buffer) -> bool:
-        """Most messages: a row of a relation that is described already."""
+        """Return True for a row of a relation that is described already, as most messages are."""
         return (
             self._is_inside
             and len(payload) > XLOG_DATA_BYTES + 4
@@ -242,8 +244,8 @@ class ChangeStream:
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:20])!r}, which is unknown")
         kind = message[0]
         if kind == ORIGIN and self._streams:
-            # Which transactions have one is not said of each that is streamed: its origin is the
-            # first change's, and one that begins with DDL has none (ReorderBufferProcessTXN).
+            # PostgreSQL takes the origin of a streamed transaction from its first change. So a
+            # transaction that begins with DDL is streamed without it (ReorderBufferProcessTXN).
             raise CannotStream("replication origins are in use at the primary")
         if self._open.is_receiving or kind in STREAM:
             self._on_streamed(payload, message)
@@ -268,7 +270,7 @@ class ChangeStream:
             self.writer.add(copy_data)
         if kind == RELATION and relation_name(message) not in self._tables:
             self._tables.add(relation_name(message))
-            self._settled_segment = None  # to be said at the transaction's end
+            self._settled_segment = None  # written at the transaction's end
         if kind == COMMIT:
             self._on_commit(Commit.unpack(message))
 
@@ -277,7 +279,7 @@ class ChangeStream:
             raise RemoteProtocolError("pgoutput began a transaction inside another one")
         final_lsn = Begin.unpack(message).final_lsn
         self._is_inside, self._has_rows = True, False
-        # final_lsn is where the commit record starts, end_lsn a record's end: below it, we have it.
+        # final_lsn is the start of the commit record, end_lsn the end of a record.
         self._is_dropping = final_lsn < self.end_lsn
         if not self._is_dropping:
             self._reach(final_lsn)
@@ -304,21 +306,21 @@ class ChangeStream:
 
     def _check_order(self, commit: Commit) -> None:
         if commit.end_lsn <= self.end_lsn:
-            self._is_inside = True  # for whoever connects again: it is abandoned
+            self._is_inside = True  # the next connection abandons it
             raise RemoteProtocolError(f"a commit that ends at {commit.end_lsn}: {self.end_lsn} was")
 
     # Transactions that are streamed while they are open
 
     @property
     def spooled_bytes(self) -> int:
-        """On disk and in memory, until they are in the log or rolled back."""
+        """Bytes on disk and in memory, of transactions neither in the log nor rolled back."""
         ending = self._replaying[0].held_bytes if self._replaying is not None else 0
         return self._open.held_bytes + ending
 
     def _on_streamed(self, payload: Buffer, message: memoryview) -> None:
         kind = message[0]
-        # PostgreSQL 18 says also of one that it spilled that it is rolled back, if nobody has asked
-        # for streams: `abort` knows nothing of it then.
+        # Without streams, PostgreSQL 18 reports the rollback of a spilled transaction as well. Then
+        # `abort` does not know the transaction.
         if self._is_inside or not (self._streams or kind == STREAM_ABORT):
             raise RemoteProtocolError(f"pgoutput sent {bytes(message[:1])!r} where none may be")
         if kind == STREAM_STOP:
@@ -333,7 +335,7 @@ class ChangeStream:
             self._on_stream_commit(payload, message)
 
     def _on_stream_commit(self, payload: Buffer, message: memoryview) -> None:
-        """It is an entry as if it were sent now: `replay` makes it."""
+        """Begin the entry of a streamed transaction that has committed; `replay` writes it."""
         one, ended = self._open.commit(message)
         commit = ended.commit
         if commit.commit_lsn < self.end_lsn:  # the log has it
@@ -351,11 +353,11 @@ class ChangeStream:
 
     @property
     def is_replaying(self) -> bool:
-        """Nothing else is taken in before `replay` has come to the transaction's end."""
+        """True until `replay` has come to the transaction's end; no payload may come before."""
         return self._replaying is not None
 
     def replay(self, size: int) -> None:
-        """`size` bytes more of it."""
+        """Write `size` more bytes of the transaction."""
         assert self._replaying is not None
         one, commit, header = self._replaying
         data = one.read(size)
@@ -374,8 +376,11 @@ class ChangeStream:
         self._end_transaction(commit.end_lsn)
 
     def _on_lone_message(self, payload: Buffer, emitted: Emitted) -> None:
-        """Not transactional, so PostgreSQL sends it when it has decoded it, between transactions.
-        It is an entry like theirs: its LSN says whether the log has it."""
+        """Write a message that is not transactional, as an entry of its own.
+
+        PostgreSQL sends it between transactions, when it has decoded it. Its LSN shows whether the
+        log has it.
+        """
         if emitted.is_transactional:
             raise RemoteProtocolError("pgoutput sent a transactional message outside of one")
         if emitted.end_lsn <= self.end_lsn:
@@ -387,7 +392,7 @@ class ChangeStream:
         self._end_transaction(emitted.end_lsn)
 
     def _end_transaction(self, end_lsn: Lsn) -> None:
-        """And what has waited for it."""
+        """End the entry of a transaction, and write the entries that waited for this."""
         self.transactions += 1
         self._end_entry(end_lsn)
         if self._settled_segment is None:
@@ -403,7 +408,7 @@ class ChangeStream:
         self._ends.append((self.writer.position, end_lsn))
 
     def _settle_segment(self) -> None:
-        """The first entry of a segment, and of a connection: what a reader has to know."""
+        """Write the settings that a reader needs first, once for each segment and connection."""
         while self.writer.segment != self._settled_segment:
             self._settled_segment = self.writer.segment
             self._descriptions.forget_valid()
@@ -418,11 +423,11 @@ class ChangeStream:
     # The consumers' slots
 
     def on_consumer_slots(self, news: tuple[SlotNews, ...]) -> None:
-        """Into the log, one entry at a time: what comes meanwhile goes into the next.
+        """Write positions of slots into the log, one entry at a time.
 
-        A new slot begins at the end of the last whole entry. All that was acknowledged before
-        somebody asked for it is below that, in every log that has this slot, and its safekeeper may
-        be far behind; all that comes is above.
+        Positions that come meanwhile go into the next entry. A new slot begins at the end of the
+        last whole entry. Every log with this slot has below that all that was acknowledged before
+        the request, even if the slot's safekeeper is far behind. All later entries are above.
         """
         known = self._slots if self._unwritten_slots is None else self._unwritten_slots
         self._unwritten_slots = after(known, news, end_lsn=self.end_lsn)
@@ -433,11 +438,11 @@ class ChangeStream:
         if self._unwritten_slots in (None, self._slots):
             return
         if self._is_inside or not self._is_connected:
-            return  # but at the end of the transaction, or with the next connection
+            return  # the transaction's end writes it, or the next connection
         assert self._unwritten_slots is not None
         self._slots, self._unwritten_slots = self._unwritten_slots, None
         self._settle_segment()
-        self._write_settings({})  # without the tables, which may be many: they are in the segment
+        self._write_settings({})  # without the tables, which may be many and are in the segment
         self._slots_position = self.writer.position
 
     # Keepalives
@@ -449,7 +454,7 @@ class ChangeStream:
             self._write_progress()
 
     def _write_progress(self) -> None:
-        """All that was published below the keepalive's LSN is in the log, or on its way there."""
+        """Write a progress entry up to the keepalive's LSN, if the log is not that far."""
         if self._progress_lsn <= self.end_lsn or self._is_inside or not self._is_connected:
             return
         self._settle_segment()
