@@ -233,7 +233,7 @@ def test_a_proposer_that_was_started_without_the_newcomer_asks_for_its_link() ->
 
 def test_neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets() -> None:
     members = [Member(link) for link in range(4)]
-    campaign = Campaign("main", b"p" * 16, 4, Purpose.SETTLE)
+    campaign = Campaign("main", b"p" * 16, 4, Purpose.ATTACH)  # a settle moves no restart_lsn
     leader = Leader(BOTH, C, vote(BOTH, C), members, campaign)
     names = (*OLD.members, NEWCOMER)
     for member, name in zip(members, names, strict=True):
