@@ -25,6 +25,8 @@ from walkeeper_common.wire.member_change import (
     JoinLog,
     MembersQuery,
     MembersState,
+    cancelled,
+    replaced_text,
 )
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
@@ -139,6 +141,16 @@ def test_a_member_that_was_replaced_is_told_by_whom() -> None:
     assert isinstance(answer, Send) and isinstance(answer.message, Reject)
     assert answer.message.code is RejectCode.NOT_A_MEMBER
     assert f"was replaced by {NEWCOMER} (generation 3)" in answer.message.text
+
+
+def test_a_newcomer_that_was_given_up_is_told_so() -> None:
+    """It holds WAL and is in no history; the directory goes only when the members are well."""
+    text = replaced_text(NEWCOMER, cancelled(BOTH), (CREATION,))
+    assert text is not None
+    assert "was to become a member, and was given up (generation 3)" in text
+    assert "Once `walkeeper status` shows the members well, stop it and remove" in text
+    assert replaced_text(NEWCOMER, BOTH, (CREATION,)) is None
+    assert replaced_text(NEWCOMER, OLD, (CREATION,)) is None, "nobody was replaced yet"
 
 
 def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:

@@ -19,7 +19,15 @@ from tests.sim.search import ASKED, PASSED, run
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "tests/sim/kept_seeds.txt"
 # How many seeds of each world, from 0 on.
-WORLDS = {"": 40, "--archive": 30, "--switch": 20, "--replace": 10, "--busy": 20, "--bulk": 8}
+WORLDS = {
+    "": 40,
+    "--archive": 30,
+    "--switch": 20,
+    "--replace": 10,
+    "--replace --cancel": 6,
+    "--busy": 20,
+    "--bulk": 8,
+}
 
 
 def kept_seeds() -> list[tuple[str, int]]:
