@@ -19,7 +19,15 @@ from tests.sim.search import ASKED, PASSED, run
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "tests/sim/kept_seeds.txt"
 # How many seeds of each world, from 0 on.
-WORLDS = {"": 30, "--archive": 20, "--switch": 12, "--replace": 10, "--busy": 12, "--bulk": 8}
+WORLDS = {
+    "": 30,
+    "--archive": 20,
+    "--switch": 12,
+    "--replace": 10,
+    "--replace --cancel": 6,
+    "--busy": 12,
+    "--bulk": 8,
+}
 
 
 def kept_seeds() -> list[tuple[str, int]]:

@@ -164,6 +164,7 @@ class ProposerNode:
             (
                 m.stage, m.greeting, m.vote, m.next_lsn, m.asked_lsn, m.flush_lsn,
                 m.donates_lsn, m.attached, m.known_lsn, m.comparison and astuple(m.comparison),
+                m.is_late, m.awaits_witness,
                 tuple((lsn, wal and bytes(wal)) for lsn, wal in m.donated.items()),
             )
             for m in core.members
@@ -191,6 +192,8 @@ class ProposerNode:
                 member.greeting = self.greetings[member.link]
             if member.stage is not Stage.VOTING:
                 member.vote = None
+            if member.stage is Stage.ABSENT:
+                member.is_late = True  # as soon as it is connected
             if member.stage is not Stage.STREAMING:
                 member.next_lsn = member.asked_lsn = member.donates_lsn = ZERO_LSN
             member.first_lsn = CREATION_LSN

@@ -20,7 +20,8 @@ from tests.sim.world import World
 from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, member_name
+from walkeeper_common.postgres.walpages import page_flaw
+from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import (
@@ -134,6 +135,7 @@ class SafekeeperNode:
             first_lsn=store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
+            flaw_of_wal=page_flaw if _is_physical(durable) else None,
         )
         self.disks.timelines = store.timelines
         self._workers = [Worker(self.world) for _ in range(3)]
@@ -491,3 +493,7 @@ class SafekeeperNode:
         self.oracles.durability.check(self.name, said, flush_lsn, kept, wal)
         self.oracles.authorship.check(self.name, history, begin_lsn, wal)
         self._judged_lsn = flush_lsn
+
+
+def _is_physical(durable: Durable) -> bool:
+    return durable.configuration is not None and durable.configuration.kind is LogKind.PHYSICAL

@@ -55,6 +55,7 @@ from walkeeper_proposer.consensus.proposer_events import (
 )
 from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
+from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
 Counted: TypeAlias = Sequence[Sequence[Member]]
 
@@ -150,6 +151,16 @@ class Leader:
             "or replace it: `walkeeper replace --member ID --with ID@HOST:PORT`"
         )
 
+    def on_late_vote(self, member: Member) -> list[Effect]:
+        """Ask the others for a sign of life before telling a voter on a new connection (R24).
+
+        Raises Forgotten if there is nobody to ask: we may be an older copy of ourselves."""
+        if not member.is_late or len(self.configuration.everyone) == 1:
+            return self.elect(member)
+        others = witnesses_for(member, self.members)
+        member.awaits_witness = True
+        return [self.feeder.heartbeat(other) for other in others if other.attached]
+
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
 
@@ -160,6 +171,7 @@ class Leader:
         acknowledged to us is compared first (own_wal.py).
         """
         assert member.vote is not None, f"{member.link=}"
+        member.awaits_witness = False
         sent_lsn = max(max(m.sent_lsn, m.next_lsn) for m in self.members)
         if member.vote.history[-1].ballot == self.ballot and member.vote.flush_lsn > sent_lsn:
             raise Forgotten(
@@ -258,7 +270,10 @@ class Leader:
         has vanished with it; it gets time to come back
         (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (R5).
         A voter that is being compared has not attached, and may be behind the window as well.
+        Or all connections are lost that show that we are no older copy of ourselves (witness.py).
         """
+        if lacks_witness(self.members):
+            return NO_WITNESS
         here = [m for m in self.members if m.attached or m.comparison is not None]
         ends = [m.flush_lsn if m.comparison is None else m.comparison.at_lsn for m in here]
         enough = self.configuration.elects([m.name for m in here])
