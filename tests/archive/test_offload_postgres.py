@@ -98,7 +98,7 @@ def test_archive_safekeepers_and_primary_agree_byte_for_byte(
         verified(url)
 
 
-def restart_lsns(cluster: ArchivingCluster) -> list[Lsn]:
+def restart_lsns(cluster: ArchivingCluster) -> list[int]:
     """Return what each safekeeper keeps; it follows the last nonce, a second after the WAL."""
     return [lsn_of(line["restart_lsn"]) for line in cluster.status()["safekeepers"]]
 
