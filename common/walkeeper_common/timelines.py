@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeAlias
 
 from walkeeper_common.history import Fragment, History, extended
@@ -21,6 +22,9 @@ from walkeeper_common.lsn import LSN_MAX, Lsn
 TIMELINE_FILE_LINE = re.compile(
     rb"\s*(\d{1,10})\s+([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?![0-9A-Fa-f])"
 )
+
+SKIPPED_FILE = b"# walkeeper: no timeline of the log has this number\n"
+SKIPPED_MAX = 1024  # files of numbers without a timeline in an archive, for each promotion
 
 Ends: TypeAlias = Sequence[tuple[int, Lsn]]
 
@@ -174,3 +178,28 @@ def timeline_files(history: Sequence[Fragment]) -> dict[int, bytes]:
                 files.setdefault(ancestor, text)
         files[entry.timeline] = entry.timeline_file
     return files
+
+
+def served_file(files: Mapping[int, bytes], timeline: int, first: int) -> bytes | None:
+    """Return the `.history` file of a timeline to serve, or None if the log is not that far.
+
+    `files` are those of the log's timelines, which begin with `first`. A promotion may pass over a
+    number. PostgreSQL looks for timelines one number after the other, and a walreceiver requests
+    the file of each. So a number without a timeline has a file without an ancestor: PostgreSQL
+    takes it for nobody's child, and goes on with the next number.
+    """
+    found = files.get(timeline)
+    if found is None and first < timeline < max(files, default=0):
+        return SKIPPED_FILE
+    return found
+
+
+def numbers_served(history: Sequence[Fragment]) -> list[int]:
+    """Return the log's timelines and the numbers between them, the last SKIPPED_MAX of each gap."""
+    own = sorted({fragment.timeline for fragment in history})
+    skipped = (
+        number
+        for before, after in pairwise(own)
+        for number in range(max(before + 1, after - SKIPPED_MAX), after)
+    )
+    return sorted({*own, *skipped})

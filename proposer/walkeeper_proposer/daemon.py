@@ -26,6 +26,7 @@ from walkeeper_proposer.logical.logical_check import LogicalEnd
 from walkeeper_proposer.postgres.following import wait_promoted
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
+from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.sync_state import SyncState
 from walkeeper_proposer.settings import ProposerSettings
 
@@ -67,6 +68,7 @@ async def _main(settings: ProposerSettings) -> int:
                 await wait_promoted(
                     settings.dsn,
                     settings.application_name,
+                    retention=None if settings.publications else retention_slot(settings.slot),
                     on_waiting=lambda: tell("waiting for the promotion of its server"),
                 )
             stop = await life.run()

@@ -18,9 +18,11 @@ from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
+from walkeeper_common.timelines import served_file
 from walkeeper_common.wire.consumer_slots import ConsumerSlots
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Buffer, Feedback
+from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 from walkeeper_safekeeper.archiving.offload import Offload, start_offload
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
@@ -32,6 +34,7 @@ from walkeeper_safekeeper.replication.served_log import Readers
 from walkeeper_safekeeper.retention import kept_bytes, wanted_lsn
 from walkeeper_safekeeper.settings import SafekeeperSettings
 from walkeeper_safekeeper.storage.log_folder import LogFolder
+from walkeeper_safekeeper.storage.reserved_timelines import Reserved
 
 logger = logging.getLogger("walkeeper.log")
 
@@ -75,6 +78,8 @@ class HostedLog:
         self.slots: DurableSlots
         self._threads: list[WorkerThread] = []
         self._loop: asyncio.AbstractEventLoop
+        self._reserved: Reserved
+        self._reserving = asyncio.Lock()
 
     async def open(self, on_defect: Callable[[BaseException], None]) -> None:
         """Recover the WAL and start. StorageError: damaged, with the file, LSN and remedy."""
@@ -107,6 +112,7 @@ class HostedLog:
             await call(allocator, lambda: self.folder.save_slots(data))
 
         self.slots = DurableSlots(saved, write_slots)
+        self._reserved = await call(reader, self.folder.load_reserved)
         if self.configuration.kind is LogKind.LOGICAL:
             self.logical = LogicalLog(self)
         if self._settings.archive is not None:
@@ -121,6 +127,18 @@ class HostedLog:
         self.folder.save_control(durable)
         if self.folder.timeline_files.keys() != known.keys():
             self._loop.call_soon_threadsafe(lambda: self.commit_moved(self.commit_lsn))
+
+    async def reserve_timeline(self, ask: ReserveTimeline) -> TimelineReserved:
+        """Return the owner of a timeline number when that is durable here (R23). Raise Refused."""
+        acceptor = self.driver.acceptor
+        async with self._reserving:
+            last_timeline = acceptor.timelines.before(acceptor.commit_lsn)
+            following = self._reserved.grant(ask.timeline, ask.owner, last_timeline=last_timeline)
+            if following is not self._reserved:
+                await call(self._threads[-1], lambda: self.folder.save_reserved(following))
+                self._reserved = following
+            owner = self._reserved.owners[ask.timeline]
+        return TimelineReserved(acceptor.member, self.configuration, ask.timeline, owner)
 
     async def report_standbys(self) -> None:
         """What the standbys say goes to the proposer at once, but not more often than FEEDBACK_S.
@@ -334,7 +352,7 @@ class HostedLog:
         """
         if self.logical is not None:
             return self.commit_lsn
-        return self.driver.whole_lsn
+        return min(self.driver.whole_lsn, self.commit_lsn)  # a fork may hold it back
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
         """All of [begin, end). WalRemoved, Refused (the end was taken back), StorageError."""
@@ -386,5 +404,8 @@ class HostedLog:
         return True
 
     def timeline_history(self, timeline: int) -> bytes | None:
-        """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
-        return self.folder.timeline_files.get(timeline)
+        """Return the file of a timeline that is committed here, verbatim, or None.
+
+        A number that a promotion passed over has a file too (timelines.served_file)."""
+        first = self.driver.acceptor.timelines.first
+        return served_file(self.folder.timeline_files, timeline, first)

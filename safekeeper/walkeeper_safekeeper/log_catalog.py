@@ -30,6 +30,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.timeline_reservation import ReserveTimeline
 from walkeeper_safekeeper.consensus.creation import configured, prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
@@ -43,7 +44,9 @@ from walkeeper_safekeeper.storage.log_folder import CONTROL, LogFolder
 
 logger = logging.getLogger("walkeeper.catalog")
 
-AdminRequest: TypeAlias = LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog
+AdminRequest: TypeAlias = (
+    LogQuery | PrepareLog | ConfigureLog | StatusRequest | JoinLog | ReserveTimeline
+)
 
 
 class LogCatalog:
@@ -154,6 +157,9 @@ class LogCatalog:
                 return self._state(cluster)
             case StatusRequest(cluster):
                 return StatusResponse(json.dumps(self._status(cluster)).encode())
+            case ReserveTimeline(cluster):
+                found = self.hosted(cluster)
+                return found if isinstance(found, Reject) else await found.reserve_timeline(ask)
             case PrepareLog():
                 async with self._creating:
                     return await self._prepare(ask)

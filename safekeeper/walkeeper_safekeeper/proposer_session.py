@@ -34,6 +34,7 @@ from walkeeper_common.wire.requests import (
     PrepareLog,
     StatusRequest,
 )
+from walkeeper_common.wire.timeline_reservation import ReserveTimeline
 from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Received
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -78,6 +79,8 @@ class ProposerSession:
             case AppendRequest() if self._log is not None:
                 self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
+                self._administer(message)
+            case ReserveTimeline():
                 self._administer(message)
             case ProposerGreeting():
                 self._greet(message)

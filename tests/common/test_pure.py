@@ -50,6 +50,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 from walkeeper_proposer.consensus import gate
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 from walkeeper_proposer.consensus.wal_window import CHUNK_OVERHEAD_BYTES, WalWindow
@@ -219,6 +220,8 @@ SAMPLES: list[Message] = [
     ConfigureLog("main", configuration()),
     StatusRequest("main"),
     StatusResponse(b"{}"),
+    ReserveTimeline("main", 2, "db1:5432 /data (1)"),
+    TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

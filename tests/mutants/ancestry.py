@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant
 
 TESTS = "tests/common/test_pure_ancestry.py::"
+RESERVING = "tests/cli/test_reserving.py::test_"
 ONE_NUMBER = "no two simulated servers promote themselves with one timeline number"
 
 ANCESTRY = (
@@ -106,6 +107,41 @@ ANCESTRY = (
         ),
         turns_red="tests/proposer/test_pure_primary_check.py::"
         "test_a_shorter_primary_is_compared_before_its_position_is_judged",
+        why_named=ONE_NUMBER,
+    ),
+    Mutant(
+        "an-ack-quorum-reserves",
+        "R23",
+        "a number is an owner's when an ack quorum and a vote quorum have granted it",
+        (
+            Edit(
+                "timeline_reservation.is_quorum",
+                "configuration.commits(members) and configuration.elects(members)",
+                "configuration.commits(members)",
+            ),
+        ),
+        turns_red=RESERVING + "no_two_owners_have_one_number_whoever_is_down[5-2]",
+        why_named=ONE_NUMBER,
+    ),
+    Mutant(
+        "a-number-is-granted-anew",
+        "R23",
+        "a safekeeper grants a timeline number once",
+        (Edit("Reserved.grant", "if timeline in self.owners:\n    return self\n", ""),),
+        turns_red=RESERVING + "each_owner_gets_a_number_of_its_own_again_and_again",
+        why_named=ONE_NUMBER,
+    ),
+    Mutant(
+        "a-number-passed-over-has-no-file",
+        "R23",
+        "a number that a promotion passed over has a file without an ancestor",
+        (
+            Edit(
+                "served_file", "found is None and first < timeline < max(files, default=0)", "False"
+            ),
+        ),
+        turns_red="tests/proposer/test_pure_promotion.py::"
+        "test_a_number_that_a_promotion_passed_over_has_a_file_without_an_ancestor",
         why_named=ONE_NUMBER,
     ),
 )

@@ -8,6 +8,9 @@ TESTS = "tests/proposer/test_telling.py::test_"
 NONCE_TESTS = "tests/common/test_nonce_message.py::test_"
 SCENARIO = "tests/test_scenarios.py::test_scenario[retention_keeps_what_tells]"
 
+STANDBY_TESTS = "tests/proposer/test_standby_retention.py::test_"
+NO_SQL = "the simulated standbys have no SQL and no slots"
+
 TELLING = (
     Mutant(
         "safekeepers-remove-what-tells",
@@ -64,5 +67,27 @@ TELLING = (
         ),
         turns_red=NONCE_TESTS + "a_message_that_a_load_may_write_everywhere_tells_nothing",
         why_named="the simulated servers write no messages but nonces",
+    ),
+    Mutant(
+        "a-young-checkpoint-tells",
+        "R22",
+        "a standby's checkpoint counts when safekeepers durably know it as committed",
+        (Edit("Restartpoints.look", "now_s + SURE_S", "now_s"),),
+        turns_red=STANDBY_TESTS + "a_checkpoint_counts_when_safekeepers_know_it_as_committed",
+        why_named=NO_SQL,
+    ),
+    Mutant(
+        "a-checkpoint-across-a-page",
+        "R22",
+        "a standby's checkpoint that a page's end cuts does not tell",
+        (
+            Edit(
+                "Restartpoints.look",
+                "is_whole and len(self._awaited) < AWAITED_MAX",
+                "len(self._awaited) < AWAITED_MAX",
+            ),
+        ),
+        turns_red=STANDBY_TESTS + "a_checkpoint_that_a_page_cuts_never_counts",
+        why_named=NO_SQL,
     ),
 )

@@ -12,10 +12,13 @@ from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History, cut, 
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import (
+    SKIPPED_MAX,
     Timelines,
     ancestor_file,
     extended_over,
+    numbers_served,
     parse_timeline_file,
+    served_file,
     timeline_files,
 )
 from walkeeper_common.wire.fields import Reader, Writer
@@ -82,6 +85,24 @@ def test_a_seal_keeps_out_the_old_primary_and_not_the_promoted_one() -> None:
     assert "sealed" in (gate.refusal(primary(1), log, gate.Waivers()) or "")
     assert gate.refusal(primary(1), log, gate.Waivers(resume=True)) is None
     assert gate.refusal(primary(2, SECOND), log, gate.Waivers()) is None
+
+
+def test_a_number_that_a_promotion_passed_over_has_a_file_without_an_ancestor() -> None:
+    files = {2: SECOND, 5: THIRD}
+    assert [served_file(files, number, 1) for number in (1, 2, 5, 6)] == [None, SECOND, THIRD, None]
+    for number in (3, 4):
+        skipped = served_file(files, number, 1)
+        assert skipped is not None and not parse_timeline_file(skipped)
+    assert served_file({5: THIRD}, 3, 4) is None, "the log began later"
+    assert served_file({}, 2, 1) is None
+
+
+def test_the_numbers_between_two_timelines_are_bounded() -> None:
+    far = 1 << 31
+    history = (CREATED, entry(2, 0x12000, 4), entry(3, 0x25000, far))
+    numbers = numbers_served(history)
+    assert numbers[:4] == [1, 2, 3, 4] and numbers[-1] == far
+    assert len(numbers) == 5 + SKIPPED_MAX
 
 
 def test_the_leaders_history_has_an_entry_for_each_timeline_with_its_file() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer, program
+from tests.restore_installation import installed
 from tests.waiting import wait_until
 from tests.with_postgres.cluster import Cluster, lsn_of
 from tests.with_postgres.conftest import Figure
@@ -211,3 +212,34 @@ def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
         [program("pg_waldump"), "-p", orphan, *asked], capture_output=True, text=True, check=False
     )
     assert "COMMIT" in ran.stdout, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("has_stream", [True, False], ids=["streaming", "restore alone"])
+def test_standbys_follow_a_promotion_that_passes_over_a_number(
+    cluster: Cluster, primary: PostgresServer, has_stream: bool
+) -> None:
+    """PostgreSQL takes the number after the newest history file that it finds."""
+    with contextlib.ExitStack() as stack:
+        installation = stack.enter_context(installed())
+        promoted, follower = (
+            stack.enter_context(standby_of(primary, port)) for port in cluster.ports[:2]
+        )
+        if not has_stream:
+            options = f"--safekeepers {cluster.addresses}"
+            restore = f"{installation.script} restore {options} %f %p"
+            follower.configure({"restore_command": restore, "primary_conninfo": ""})
+            follower.restart()
+        primary.sql("CREATE TABLE t (i int)")
+        for number in (2, 3):
+            path = promoted.data / "pg_wal" / f"{number:08X}.history"
+            promoted.sql(f"COPY (SELECT '# taken elsewhere') TO '{path}'")
+        primary.kill()
+        fail_over(cluster, promoted)
+        promoted.sql("INSERT INTO t VALUES (1)", "CHECKPOINT", "SELECT pg_switch_wal()")
+        assert promoted.sql("SELECT timeline_id FROM pg_control_checkpoint()") == 4
+        end = lsn_of(promoted.sql("SELECT pg_current_wal_flush_lsn()::text"))
+        if has_stream:
+            wait_replayed(follower, end)
+        wait_until(lambda: follower.sql("SELECT count(*) FROM t") == 1)
+        said = follower.log_text().replace("FATAL:  terminating walreceiver process due to", "")
+        assert "FATAL" not in said, said[-3000:]

@@ -1,7 +1,7 @@
 """`settle --replayed-by DSN`: a standby may be promoted when this returns.
 
 Contract: Refused if it has not replayed up to there in time, or is no standby; whoever promotes by
-an exit code (Patroni's pre_promote) then does not. It asks and changes nothing.
+an exit code (Patroni's pre_promote) then does not. It asks, and makes the retention slot (R22).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.postgres.retention import retention_slot
+from walkeeper_proposer.postgres.standby_retention import reserve
 
 POLL_S = 0.1
 SAY_EVERY_S = 10.0
@@ -47,3 +49,17 @@ async def wait_replayed(
                 say(f"waiting: {state} ({(end_lsn - replayed_lsn) >> 20} MB to go)")
                 say_at = loop.time() + SAY_EVERY_S
             await asyncio.sleep(POLL_S)
+
+
+def retain_what_tells(dsn: str, slot: str, *, say: Callable[[str], None]) -> None:
+    """Make the retention slot on the standby, for the comparison after its promotion (R22).
+
+    A failure is a warning: most promotions pass without the slot."""
+    name = retention_slot(slot)
+    try:
+        asyncio.run(reserve(dsn, name))
+    except Refused as error:
+        say(
+            f"no replication slot {name} on the standby: {error}. Promoted behind a long "
+            "transaction, it may be refused; connect with a role that has REPLICATION"
+        )

@@ -13,6 +13,14 @@ class Unreachable(Exception):
     """Nobody answered at this address in time."""
 
 
+class NoAnswer(Unreachable):
+    """The safekeeper closed the connection on the question: its version does not know it."""
+
+
+class _Closed(RemoteProtocolError):
+    """The end of the connection."""
+
+
 async def ask(address: Address, question: Message, timeout_s: float) -> Message:
     """The first message that comes back. Unreachable names the address and the reason."""
     shown = shown_address(address)
@@ -29,6 +37,8 @@ async def ask(address: Address, question: Message, timeout_s: float) -> Message:
         raise Unreachable(f"safekeeper at {shown} did not answer within {timeout_s:g} s") from None
     except OSError as error:
         raise Unreachable(f"safekeeper at {shown} is unreachable: {error}") from error
+    except _Closed as error:
+        raise NoAnswer(f"{shown} does not speak walkeeper's protocol: {error}") from error
     except RemoteProtocolError as error:
         raise Unreachable(f"{shown} does not speak walkeeper's protocol: {error}") from error
 
@@ -39,7 +49,7 @@ async def _read_one(reader: asyncio.StreamReader) -> Message:
         room = frames.buffer()
         data = await reader.read(len(room))
         if not data:
-            raise RemoteProtocolError("it closed the connection without an answer")
+            raise _Closed("it closed the connection without an answer")
         room[: len(data)] = data
         for message in frames.received(len(data)):
             return message

@@ -13,11 +13,13 @@ from walkeeper_cli.audience import Audience
 from walkeeper_cli.options import (
     Dsn,
     Duration,
+    SlotName,
     Timeout,
     cluster_option,
     config_option,
     option,
     safekeepers_option,
+    slot_of,
 )
 from walkeeper_common.addresses import Address
 
@@ -53,6 +55,12 @@ NO_STANDBY = (
     help="Then wait until this standby has replayed the whole log, and compare its WAL with the "
     "log, so that you may promote it. As a superuser: it reads pg_control and pg_wal over SQL.",
 )
+@option(
+    "--slot",
+    type=SlotName(),
+    help="The replication slot of the proposer that the promoted standby gets.  "
+    "[default: walkeeper[_CLUSTER]]",
+)
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
 def command(
@@ -62,6 +70,7 @@ def command(
     seal: bool,
     linger: float,
     replayed_by: str | None,
+    slot: str | None,
     timeout: float,
 ) -> None:
     """Fence older proposers, bring the safekeepers to the log's end, and print its LSN.
@@ -89,29 +98,41 @@ def command(
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
-    replayed_lsn = None
+    replayed_lsn, number = None, None
     if replayed_by is not None:
-        replayed_lsn = _wait_replayed(replayed_by, safekeepers, cluster, end, timeout)
+        name = slot_of(slot, cluster)
+        prepared = _wait_replayed(replayed_by, safekeepers, cluster, end, name, timeout)
+        replayed_lsn, number = prepared
     if as_json:
-        click.echo(json.dumps(_document(cluster, end, replayed_lsn)))
+        click.echo(json.dumps(_document(cluster, end, replayed_lsn, number)))
     else:
-        _tell(cluster, end, replayed_lsn)
+        _tell(cluster, end, replayed_lsn, number)
 
 
 def _wait_replayed(
-    dsn: str, safekeepers: tuple[Address, ...], cluster: str, end: Settled, timeout_s: float
-) -> Lsn:
-    """Return how far it has replayed. Refused if that is not all, or not the log's (R23)."""
-    from walkeeper_cli.cluster.replaying import wait_replayed
+    dsn: str,
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    end: Settled,
+    slot: str,
+    timeout_s: float,
+) -> tuple[Lsn, int | None]:
+    """Return how far it has replayed, and the timeline that its promotion takes.
+
+    Raise Refused if that is not all, or not the log's (R23)."""
+    from walkeeper_cli.cluster.promotion_number import prepare_number
+    from walkeeper_cli.cluster.replaying import retain_what_tells, wait_replayed
     from walkeeper_cli.standby_check.checking import Where
     from walkeeper_cli.standby_check.vouching import refuse_another_branch, vouch
 
     say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
     refuse_another_branch(dsn, where)
+    retain_what_tells(dsn, slot, say=say)
     replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
     replayed_lsn = asyncio.run(replaying)
     vouch(dsn, where, timeout_s=timeout_s, say=say)
-    return replayed_lsn
+    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
+    return replayed_lsn, number
 
 
 def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
@@ -120,7 +141,9 @@ def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
     return [(member_id(name), lsn) for name, lsn in end.behind]
 
 
-def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str, object]:
+def _document(
+    cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None
+) -> dict[str, object]:
     return {
         "cluster": cluster,
         "lsn": str(end.consensus_lsn),
@@ -132,6 +155,7 @@ def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str,
         "ballot": str(end.ballot),
         "sealed": end.sealed,
         "replayed_lsn": None if replayed_lsn is None else str(replayed_lsn),
+        "reserved_timeline": number,
         "behind": [
             {"id": number, "flush_lsn": None if lsn is None else str(lsn)}
             for number, lsn in _behind(end)
@@ -139,7 +163,7 @@ def _document(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> dict[str,
     }
 
 
-def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
+def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None, number: int | None) -> None:
     click.echo(
         f"settled: the log of cluster {cluster} ends at {end.consensus_lsn} on timeline "
         f"{end.timeline} (term {end.ballot.term}{', sealed' if end.sealed else ''})"
@@ -147,7 +171,7 @@ def _tell(cluster: str, end: Settled, replayed_lsn: Lsn | None) -> None:
     if replayed_lsn is not None:
         click.echo(
             f"the standby has replayed up to {replayed_lsn}, and its WAL is the log's: it may be "
-            "promoted"
+            "promoted" + ("" if number is None else f", to timeline {number}")
         )
     for number, lsn in _behind(end):
         what = "could not be reached" if lsn is None else f"has only WAL up to {lsn}"

@@ -17,7 +17,7 @@ from walkeeper_cli.restore.patience import until_known
 from walkeeper_cli.restore.placing import Orphaned, placing, remove_leftovers
 from walkeeper_cli.restore.verdict import LOGICAL_LOG, Misconfigured, Unknown
 from walkeeper_cli.restore_guard import say
-from walkeeper_cli.standby_check import proof
+from walkeeper_cli.standby_check import placeholders, proof
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import SEGMENT_NAME, Lsn, parse_segment_name
 
@@ -105,6 +105,8 @@ class ArchiveAlone:
         if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         remove_leftovers(path)
+        if placeholders.remove_stale(name):
+            say(f"removed the placeholder {name}: this server was not promoted")
         if proof.is_owed(self._key):
             from walkeeper_cli.standby_check import checking
             from walkeeper_cli.standby_check.restored_standby import prove

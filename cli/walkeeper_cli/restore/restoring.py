@@ -39,7 +39,7 @@ from walkeeper_cli.restore.verdict import (
     members_of,
 )
 from walkeeper_cli.restore_guard import say
-from walkeeper_cli.standby_check import proof
+from walkeeper_cli.standby_check import placeholders, proof
 from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
@@ -75,6 +75,8 @@ class Restore:
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
         remove_leftovers(path)
+        if placeholders.remove_stale(name):
+            say(f"removed the placeholder {name}: this server was not promoted")
         if proof.is_owed(self._key):
             self._prove(name)
         return until_known(name, self._settings.wait_s, lambda: ask(name, path))

@@ -48,6 +48,7 @@ from walkeeper_common.wire.requests import (
     StatusRequest,
     StatusResponse,
 )
+from walkeeper_common.wire.timeline_reservation import ReserveTimeline, TimelineReserved
 
 PREFACE = b"WALKEEP\x01"
 FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (16 << 20)  # a history of the most terms fits as well
@@ -73,6 +74,8 @@ Fielded: TypeAlias = (
     | InstallMembers
     | JoinLog
     | MembersState
+    | ReserveTimeline
+    | TimelineReserved
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
 
@@ -99,6 +102,8 @@ _FIELDED: dict[int, type[Fielded]] = {
         InstallMembers,
         JoinLog,
         MembersState,
+        ReserveTimeline,
+        TimelineReserved,
     )
 }
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {

@@ -1,7 +1,8 @@
 """`proposer --follow`: wait beside a standby until that server is promoted. Shell.
 
 It sends nothing to a safekeeper meanwhile, so no ballot is bumped. A proposer begins its life when
-its server writes WAL. The gate decides first, as always (docs/steps.md#check-of-the-primary).
+its server writes WAL. The gate decides first, as always (docs/steps.md#check-of-the-primary). A
+standby of a physical log gets its retention slot meanwhile (standby_retention.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 from walkeeper_proposer.postgres.primary import is_in_recovery
 from walkeeper_proposer.postgres.replication_connection import ReplicationConnection, Unavailable
+from walkeeper_proposer.postgres.standby_retention import keep_on_standby
 
 logger = logging.getLogger("walkeeper.follow")
 
@@ -19,16 +21,18 @@ LOOK_S = 0.25
 RETRY_S = 0.5
 
 
-async def wait_promoted(dsn: str, application_name: str, *, on_waiting: Callable[[], None]) -> None:
+async def wait_promoted(
+    dsn: str, application_name: str, *, retention: str | None, on_waiting: Callable[[], None]
+) -> None:
     """Wait until the server at `dsn` is up and not in recovery.
 
     Call `on_waiting` once, before a wait. Raise Refused, with the reason, if the server refuses
-    the connection for good.
+    the connection for good. `retention`: the slot that a standby gets, or None.
     """
     told = ""
     while True:
         try:
-            await _watch(dsn, application_name, on_waiting)
+            await _watch(dsn, application_name, retention, on_waiting)
             return
         except Unavailable as error:
             if str(error) != told:
@@ -38,16 +42,26 @@ async def wait_promoted(dsn: str, application_name: str, *, on_waiting: Callable
         await asyncio.sleep(RETRY_S)
 
 
-async def _watch(dsn: str, application_name: str, on_waiting: Callable[[], None]) -> None:
+async def _watch(
+    dsn: str, application_name: str, retention: str | None, on_waiting: Callable[[], None]
+) -> None:
     """Wait over one connection; raise Unavailable if it is lost, or impossible."""
     connection = await ReplicationConnection.open(dsn, f"{application_name}_follow")
+    keeping: asyncio.Task[None] | None = None
     try:
-        told = False
         while await is_in_recovery(connection):
-            if not told:
+            if keeping is None:
                 logger.info("the server is a standby; waiting until it is promoted")
-            told = True
+                keeping = asyncio.create_task(_keep(dsn, retention), name="retain on the standby")
             on_waiting()
             await asyncio.sleep(LOOK_S)
     finally:
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.wait([keeping])
         connection.close()
+
+
+async def _keep(dsn: str, retention: str | None) -> None:
+    if retention is not None:
+        await keep_on_standby(dsn, retention)

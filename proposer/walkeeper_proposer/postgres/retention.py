@@ -124,11 +124,11 @@ class Retention:
     ) -> None:
         if await sql.fetchval(HELD_BY, self._streaming_slot) != walsender_pid:
             raise Refused("SQL reaches another server of --dsn than the one that streams")
-        await self._make_slot(sql)
         segment_bytes: int = await sql.fetchval(SEGMENT_BYTES)
         last_lsn: Lsn | None = None
         self._moved_lsn = ZERO_LSN
         while True:
+            await make_slot(sql, self.slot)  # another program may have dropped it
             insert_lsn = Lsn.parse(await sql.fetchval(INSERT_LSN))
             if lacks_nonce(insert_lsn, last_lsn, segment_bytes=segment_bytes):
                 last_lsn = await _write_nonce(sql)
@@ -140,15 +140,16 @@ class Retention:
             self._told = ""
             await asyncio.sleep(LOOK_S)
 
-    async def _make_slot(self, sql: asyncpg.Connection) -> None:
-        """Make it if it is missing, and anew if max_slot_wal_keep_size has made it useless."""
-        is_lost = await sql.fetchval(IS_LOST, self.slot)
-        if is_lost:
-            await sql.execute(DROP, self.slot)
-            logger.warning("dropped the replication slot %s, which was lost", self.slot)
-        if is_lost is not False:
-            await sql.execute(MAKE, self.slot)
-            logger.info("made the replication slot %s on this server", self.slot)
+
+async def make_slot(sql: asyncpg.Connection, slot: str) -> None:
+    """Make it if it is missing, and anew if max_slot_wal_keep_size has made it useless."""
+    is_lost = await sql.fetchval(IS_LOST, slot)
+    if is_lost:
+        await sql.execute(DROP, slot)
+        logger.warning("dropped the replication slot %s, which was lost", slot)
+    if is_lost is not False:
+        await sql.execute(MAKE, slot)
+        logger.info("made the replication slot %s on this server", slot)
 
 
 async def _write_nonce(sql: asyncpg.Connection) -> Lsn:

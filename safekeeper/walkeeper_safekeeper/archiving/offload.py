@@ -33,7 +33,7 @@ from walkeeper_common.history import History
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, member_id
 from walkeeper_common.shell.worker_thread import WorkerThread, call
-from walkeeper_common.timelines import Timelines
+from walkeeper_common.timelines import Timelines, numbers_served
 from walkeeper_safekeeper.archiving.archived_wal import ArchivedWal
 from walkeeper_safekeeper.archiving.offload_plan import (
     ArchivedMoved,
@@ -376,7 +376,7 @@ class Offload:
         """The `.history` files that must be there first; a restore to a timeline begins with it."""
         first = self._log.configuration.timeline
         wanted: dict[WalFile, bytes] = {}
-        for timeline in sorted({fragment.timeline for fragment in self._history}):
+        for timeline in numbers_served(self._history):
             if 1 < timeline <= file.timeline and timeline not in self._histories_put:
                 content = self._log.timeline_history(timeline)
                 if content is not None:

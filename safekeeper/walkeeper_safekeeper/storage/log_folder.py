@@ -1,7 +1,7 @@
-"""One log's folder: `control`, `slots`, `archived`, `wal/`, `orphans/` (docs/reference/files.md).
+"""One log's folder: `control`, `slots`, `archived`, `reserved`, `wal/`, `orphans/`.
 
-Blocking, and without I/O of its own: two `Disk`s, the folder and its `wal`, are given, and the
-shelf of `orphans/`.
+docs/reference/files.md lists them. Blocking, and without I/O of its own: two `Disk`s, the folder
+and its `wal`, are given, and the shelf of `orphans/`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from walkeeper_common.postgres.walpages import LONG_HEADER_BYTES
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.timelines import Timelines, timeline_file_name, timeline_files
 from walkeeper_safekeeper.consensus.durable import Durable
-from walkeeper_safekeeper.storage import control_file
+from walkeeper_safekeeper.storage import control_file, reserved_timelines
 from walkeeper_safekeeper.storage.entry_store import EntryStore
 from walkeeper_safekeeper.storage.orphans import Orphans, Shelf
 from walkeeper_safekeeper.storage.sealed_file import seal, unseal
@@ -26,6 +26,7 @@ CONTROL = "control"
 SLOTS = "slots"
 ARCHIVED = "archived"
 ARCHIVED_MAGIC = b"WKARCHIV"
+RESERVED = "reserved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,16 @@ class LogFolder:
 
     def save_slots(self, data: bytes) -> None:
         self._folder.replace(SLOTS, data)
+
+    def load_reserved(self) -> reserved_timelines.Reserved:
+        """Return the timeline numbers that are granted here. Raise CorruptWal with the remedy."""
+        if RESERVED not in self._folder.names():
+            return reserved_timelines.Reserved()
+        data = self._folder.read_at(RESERVED, 0, self._folder.size(RESERVED))
+        return reserved_timelines.decode(data, f"{self.path}/{RESERVED}")
+
+    def save_reserved(self, reserved: reserved_timelines.Reserved) -> None:
+        self._folder.replace(RESERVED, reserved_timelines.encode(reserved))
 
     def load_archived(self, url: str) -> Lsn | None:
         """Return the archived_lsn that was saved for this archive, or None.
