@@ -11,9 +11,10 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.rows.relation_names import RelationNames, load_names
 from walkeeper_history.rows.wanted import Wanted
+from walkeeper_history.segment_index import passed_over
 from walkeeper_history.tables import Table, column_names, table
 from walkeeper_history.time_text import parse_time
-from walkeeper_history.times import lsn_range
+from walkeeper_history.times import CommitTimes
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.wal.sweep import SweepOptions
@@ -91,11 +92,18 @@ class PgWalOptions:
         start, end = self.start_lsn, self.end_lsn
         if self.start_time or self.end_time:
             whole = make_plan(files, timeline=self.timeline)
-            start, end = lsn_range(files, whole, self.start_time, self.end_time, (start, end))
+            times = CommitTimes(files, whole, lambda time: self._without(whole, time))
+            start, end = times.range(self.start_time, self.end_time, (start, end))
         plan = make_plan(files, timeline=self.timeline, start_lsn=start, end_lsn=end)
         if self.names is not None:
             self.names.check(plan.system_id)
         return plan
+
+    def _without(self, plan: Plan, time: int) -> frozenset[int]:
+        """Return the segments of which the index says that no commit in them reaches `time`."""
+        if not self.index:
+            return frozenset()
+        return passed_over(self.index, plan, Wanted(times=(time, None)))
 
 
 def _columns(

@@ -40,7 +40,7 @@ from pyspark_pgwal.options import (
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.tables import PROBLEM_SCHEMA, problem_rows
-from walkeeper_history.times import replayed_range
+from walkeeper_history.times import CommitTimes
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.sweep import raise_fatal
@@ -121,7 +121,7 @@ class PastOptions:
             moment = time_option(self.values, "time")
             if self.base is not None and moment is not None:
                 self.base.refuse_time_before(moment)
-            lsn = replayed_range(open_files(self.path), plan, None, moment, (None, lsn))[1]
+            lsn = CommitTimes(open_files(self.path), plan).range(None, moment, (None, lsn))[1]
         return TableAt.open(
             self.path, plan, self.values["relation"], lsn=lsn, base=self.base,
             database=self.values.get("database"), on_problem=self.on_problem,

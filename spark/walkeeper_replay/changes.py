@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.records.gather import MICROSECONDS_1970_TO_2000
 from walkeeper_history.records.segment import Column
@@ -53,6 +54,7 @@ from walkeeper_replay.tuples.versions import joined
 from walkeeper_replay.tuples.xids import Commit
 from walkeeper_replay.undescribed import (
     BEGAN_BEFORE,
+    CUT_OFF_RANGE,
     Undescribed,
     other_databases,
     undescribed_files,
@@ -171,11 +173,24 @@ class ChangeReader:
     def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
         """Transactions committed in the range that had begun before the WAL (with a base backup:
         before its part of it), of which nothing is known from there."""
-        begin = self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
-        begin = max(begin, start_lsn)
+        begin = max(self._begin_lsn, start_lsn)
         end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
         tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
         return sorted(xid for xid in tops if xids.began_before(xid))
+
+    @property
+    def _begin_lsn(self) -> int:
+        return self.plan.segments[0].begin_lsn if self.base is None else self.base.redo_lsn
+
+    @property
+    def _source(self) -> str:
+        return "this WAL" if self.base is None else "the base backup"
+
+    def cut_off_range(self) -> Undescribed:
+        """Return the part of a range that lies before the WAL, or before the base backup."""
+        return Undescribed(
+            "range", f"before {Lsn(self._begin_lsn)}", CUT_OFF_RANGE.format(self._source)
+        )
 
     def undescribed(
         self,
@@ -189,11 +204,12 @@ class ChangeReader:
 
         `xid`: only by this transaction. `others`: with the databases that are not this reader's.
         """
-        oid, since = self.database.oid, "this WAL" if self.base is None else "the base backup"
-        found = undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
+        oid = self.database.oid
+        found = [self.cut_off_range()] if 0 < start_lsn < self._begin_lsn else []
+        found += undescribed_files(self.history, self._heaps, oid, start_lsn, xid)
         found += [Undescribed("table", *each) for each in sorted(self._undecoded.items())]
         found += [
-            Undescribed("transaction", str(each), BEGAN_BEFORE.format(since))
+            Undescribed("transaction", str(each), BEGAN_BEFORE.format(self._source))
             for each in self.cut_off(start_lsn, end_lsn)
             if xid in (None, each)
         ]

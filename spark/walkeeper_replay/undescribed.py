@@ -22,11 +22,15 @@ UNNAMED = (
 NOT_ASKED = (
     "it was changed here and is not looked at; name it (--database, in Spark the option database)"
 )
+CUT_OFF_RANGE = (
+    "the range that was asked for may begin before {}, which has no changes from there; give older "
+    "WAL or an earlier backup"
+)
 BEGAN_BEFORE = "it began before {}, and what it changed there is missing"
 
 
 class Undescribed(NamedTuple):
-    """A file, table, database or transaction."""
+    """A file, table, database, transaction, or the part of a range before an LSN."""
 
     kind: str
     place: str
@@ -36,14 +40,23 @@ class Undescribed(NamedTuple):
 def undescribed_files(
     history: CatalogHistory, heaps: HeapFiles, database: int, start_lsn: int, xid: int | None
 ) -> list[Undescribed]:
-    """Return the files of a database from before the WAL that no known row of pg_class names."""
-    known = history.names()
+    """Return the changed files of a database that no known row of pg_class names.
+
+    A file that one transaction made, filled and dropped is left out: no snapshot sees its rows.
+    """
+    known, commits = history.names(), history.xids.commits
+
+    def is_passing(relation: Relation, xids: set[int]) -> bool:
+        tops = {commits[xid].top_xid for xid in xids & commits.keys()}
+        return relation in heaps.made and tops == {heaps.dropped.get(relation)}
+
     unnamed = sorted(
         relation
         for relation, xids in heaps.changed.items()
         if relation.database == database
-        and relation not in heaps.made
         and relation not in known
+        and not history.is_catalogs(relation)
+        and not is_passing(relation, xids)
         and _is_asked_for(history, xids, start_lsn, xid)
     )
     return [Undescribed("file", "/".join(map(str, relation)), UNNAMED) for relation in unnamed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -11,13 +12,15 @@ from struct import pack
 import pyarrow.parquet as pq
 import pytest
 
+from pyspark_pgwal.options import PgWalOptions
 from tests.history.made_wal import write_segments
 from tests.history.test_archives import MB, files_of, lay, made_stream
 from tests.wal_maker import WalMaker
 from walkeeper_cli.program import run
 from walkeeper_history.time_text import parse_time
-from walkeeper_history.times import lsn_range, replayed_range
-from walkeeper_history.wal.plan import make_plan
+from walkeeper_history.times import CommitTimes
+from walkeeper_history.wal.plan import PlannedSegment, make_plan
+from walkeeper_history.wal.reading import Reading, SegmentReader
 from walkeeper_history.wal.wal_files import LocalFiles
 
 XACT_COMMIT, XACT_PREPARE, TRANSACTION = 0x00, 0x10, 1
@@ -83,8 +86,8 @@ def test_damage_ends_it_or_is_reported_as_asked(
     [
         (["--start-lsn", "zero"], "is not an LSN"),
         (["--start-time", "yesterday"], "is not a time"),
-        (["--end-time", "2024-05-01+02"], "is not a time"),  # +02 is a zone, and no hour
-        (["--end-time", "20240501-05:30"], "is not a time"),
+        (["--end-time", "2024-05-01x02"], "is not a time"),
+        (["--end-time", "2024-05-01 12:30Z+02"], "is not a time"),
         (["--timeline", "0"], "is not a timeline"),
     ],
 )
@@ -103,6 +106,9 @@ def test_wrong_values_are_usage_errors(
         ("2024-05-01T12:30:00.25Z", "2024-05-01T12:30:00.250000+00:00"),
         ("2024-05-01 12:30:00+02", "2024-05-01T12:30:00+02:00"),
         ("20240501 123000-0530", "2024-05-01T12:30:00-05:30"),
+        ("2024-05-01 12:30 UTC", "2024-05-01T12:30:00+00:00"),
+        ("2024-05-01+02", "2024-05-01T00:00:00+02:00"),  # +02 is a zone, and no hour
+        ("20240501-05:30", "2024-05-01T00:00:00-05:30"),
     ],
 )
 def test_a_time_without_a_zone_is_of_utc(text: str, shown: str) -> None:
@@ -184,9 +190,9 @@ def test_a_time_is_found_where_it_is_first_reached(tmp_path: Path, seed: int) ->
     for second in (0, 1, 57, 150, 298):
         expected = next(lsn for shown, lsn in made if shown >= second)
         time = START + timedelta(seconds=second)
-        assert lsn_range(files, plan, time, None) == (expected, None)
-        assert lsn_range(files, plan, None, time) == (None, expected)
-    assert lsn_range(files, plan, None, START + timedelta(days=1)) == (None, None)
+        assert CommitTimes(files, plan).range(time, None) == (expected, None)
+        assert CommitTimes(files, plan).range(None, time) == (None, expected)
+    assert CommitTimes(files, plan).range(None, START + timedelta(days=1)) == (None, None)
 
 
 @pytest.mark.parametrize("set_back_s", [1000, 20])
@@ -208,9 +214,33 @@ def test_a_recovery_stops_where_a_time_is_first_reached_by_a_clock_that_was_set_
     for second in (0, 11, 15, 19, 35):
         expected = next((lsn for shown, lsn in made if shown >= second), None)
         time = START + timedelta(seconds=second)
-        assert replayed_range(files, plan, None, time) == (None, expected)
+        assert CommitTimes(files, plan).range(None, time) == (None, expected)
         if expected is not None:
-            assert replayed_range(files, plan, time, None) == (expected, None)
+            assert CommitTimes(files, plan).range(time, None) == (expected, None)
+
+
+def test_an_index_spares_the_search_for_a_time_the_segments_that_do_not_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, made = commits(3, 200)
+    write_segments(maker, tmp_path / "wal")
+    index = str(tmp_path / "index.parquet")
+    assert run(["history", "index", "--path", str(tmp_path / "wal"), "--output", index]) == 0
+    shown = str(START + timedelta(seconds=150))
+    given = {"path": str(tmp_path / "wal"), "startTime": shown}
+    read: list[int] = []
+    reads = SegmentReader.read
+
+    def counted(self: SegmentReader, plan: Sequence[PlannedSegment], index: int) -> Reading:
+        read.append(index)
+        return reads(self, plan, index)
+
+    monkeypatch.setattr(SegmentReader, "read", counted)
+    expected = next(lsn for second, lsn in made if second >= 150)
+    assert PgWalOptions.parse({**given, "index": index}).plan().segments[0].begin_lsn == expected
+    spared, read[:] = len(read), []
+    assert PgWalOptions.parse(given).plan().segments[0].begin_lsn == expected
+    assert spared == 1 < len(read)
 
 
 def test_a_time_after_the_last_commit_is_said_to_be_missing(

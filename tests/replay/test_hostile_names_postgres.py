@@ -101,7 +101,7 @@ class Work:
     def _create(self, session: Any, table: Hostile) -> None:
         one, two = map(Identifier, table.columns)
         key = SQL(" PRIMARY KEY" if table.has_key else "")
-        kind = SQL("jsonpath" if "bytes" in table.commented else "text[]")
+        kind = SQL("money" if "bytes" in table.commented else "text[]")
         session.execute(SQL("CREATE SCHEMA {}").format(Identifier(table.schema)))
         session.execute(
             SQL("CREATE TABLE {} ({} text{}, {} text, {} {})").format(
@@ -112,7 +112,7 @@ class Work:
             self._insert(session, table, number)
 
     def _insert(self, session: Any, table: Hostile, number: int) -> None:
-        other: Any = "$.a" if "bytes" in table.commented else [self.text(), self.text()]
+        other: Any = "1" if "bytes" in table.commented else [self.text(), self.text()]
         values = [Literal(each) for each in (f"{number}{self.text()}", self.text(), other)]
         session.execute(SQL("INSERT INTO {} VALUES ({}, {}, {})").format(table.sql, *values))
 

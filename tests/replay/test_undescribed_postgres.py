@@ -121,6 +121,76 @@ def test_a_transaction_that_began_before_is_in_the_exit_code(
         backup.delete()
 
 
+def test_a_transaction_is_seen_to_have_begun_before_the_wal_without_a_backup(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """Its record is the WAL's first one. A later transaction ended before."""
+    with server.connect() as session:
+        session.execute("BEGIN")
+        row = session.execute("SELECT txid_current()").fetchone()
+        assert row is not None
+        session.execute("CREATE TABLE t AS SELECT 1 AS a")
+        server.sql("SELECT txid_current()")
+        wal = later_wal(server, tmp_path / "wal")
+        session.execute("INSERT INTO t VALUES (2)")
+        session.execute("COMMIT")
+    server.sql("CREATE TABLE named (a int)", "INSERT INTO named VALUES (7)", "CHECKPOINT")
+    path = ("--path", copied(server, wal), "--database", "postgres")
+    code, out, said = history(capsys, "changes", *path)
+    assert f"missing: transaction {row[0]} (1 in all): it began before this WAL" in said
+    assert code == 1 and "named" in out
+
+
+def test_a_table_of_this_wal_is_named_by_its_file_if_the_catalogs_are_not_known(
+    server: PostgresServer, tmp_path: Path, capsys: Output
+) -> None:
+    """Blocks of older catalogs are not known with full_page_writes = off."""
+    server.configure({"full_page_writes": "off"})
+    server.reload()
+    server.sql("CREATE TABLE older (a int)")
+    wal = later_wal(server, tmp_path / "wal")
+    server.sql("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
+    file = server.sql("SELECT pg_relation_filenode('t')")
+    passing = "CREATE TABLE passing AS SELECT 1; DROP TABLE passing; SELECT txid_current()"
+    xid = server.sql(f"BEGIN; {passing}; COMMIT", "SELECT txid_current() - 1")
+    path = ("--path", copied(server, wal), "--database", "postgres")
+    for command in (("changes",), ("undo", "--all-tables")):
+        code, _, said = history(capsys, *command, *path)
+        assert code == 1 and f"/{file} " in said.replace(",", " "), said
+    assert history(capsys, "changes", *path, "--xid", str(xid))[0] == 0
+
+
+@pytest.mark.parametrize("has_base", [False, True], ids=["WAL alone", "over a base"])
+def test_a_range_that_begins_before_the_wal_is_in_the_exit_code(
+    server: PostgresServer, tmp_path: Path, capsys: Output, has_base: bool
+) -> None:
+    """Commits before it are missing, so that undo of the range takes back a part."""
+    server.sql("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
+    lsn, time = server.rows("SELECT pg_current_wal_insert_lsn()::text, clock_timestamp()::text")[0]
+    server.sql("INSERT INTO t VALUES (2)", "SELECT pg_sleep(1)")
+    wal = later_wal(server, tmp_path / "wal")
+    backup = server.base_backup() if has_base else None
+    inside, later = server.rows(
+        "SELECT pg_current_wal_insert_lsn()::text, clock_timestamp()::text"
+    )[0]
+    server.sql("CREATE TABLE named (a int)", "INSERT INTO named VALUES (3)")
+    path = ["--path", copied(server, wal)] + (["--base", str(backup.data)] if backup else [])
+    try:
+        for start in (["--start-lsn", lsn], ["--start-time", time]):
+            for command in (["changes"], ["undo", "--all-tables"]):
+                code, _, said = history(capsys, *command, *path, *start)
+                assert code == 1 and "missing: range before 0/" in said, said
+                assert history(capsys, *command, *path, *start, "--allow-missing")[0] == 0
+        code, out, said = history(capsys, "changes", *path, "--start-lsn", inside)
+        assert code == 0 and "named" in out and "missing" not in said, said
+        if backup is not None:
+            code, out, said = history(capsys, "changes", *path, "--start-time", later)
+            assert code == 0 and "named" in out and "missing" not in said, said
+    finally:
+        if backup is not None:
+            backup.delete()
+
+
 def test_a_table_whose_columns_are_not_known_does_not_keep_the_others_back(
     server: PostgresServer, tmp_path: Path, capsys: Output
 ) -> None:

@@ -81,6 +81,12 @@ SEARCHES = (
         share=0.03,
     ),
     Stage(
+        "recoveries",
+        "table-at, changes and undo beside servers that recover to random places",
+        f"{PYTHON} -m tests.recoveries --seed {{seed}} --minutes {{minutes}}",
+        share=0.06,
+    ),
+    Stage(
         "fuzzing",
         "whatever reads bytes, on inputs that libFuzzer makes",
         f"{PYTHON} -m tests.fuzz all --seed {{seed}} --minutes {{minutes}}",

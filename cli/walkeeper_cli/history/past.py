@@ -24,7 +24,7 @@ from walkeeper_cli.history.terminal import OnTerminal, tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.errors import HistoryError
 from walkeeper_history.printable import json_text
-from walkeeper_history.times import replayed_range
+from walkeeper_history.times import CommitTimes
 from walkeeper_history.wal.plan import Plan, make_plan
 from walkeeper_history.whole_file import whole_file
 from walkeeper_replay.catalogs.catalog import Catalog, Database, Table
@@ -127,7 +127,7 @@ def place_of(
         raise click.UsageError("either --lsn or --time")
     if base is not None:
         base.refuse_time_before(time)
-    return replayed_range(archive.files, plan, None, time)[1]
+    return CommitTimes(archive.files, plan).range(None, time)[1]
 
 
 def table_at(
@@ -203,13 +203,17 @@ def _changes(
     xid: int | None,
 ) -> tuple[list[Change], Database, int]:
     """Return the changes of the source's range, and the exit code: 1 if some are missing."""
-    plan, source = planned(archive, base), archive.source
+    plan, source, is_cut_off = planned(archive, base), archive.source, False
     start, end = source.start_lsn or 0, source.end_lsn
     if source.start_time or source.end_time:
-        low, high = replayed_range(
-            archive.files, plan, source.start_time, source.end_time, (source.start_lsn, end)
-        )
+        times = CommitTimes(archive.files, plan)
+        low, high = times.range(source.start_time, source.end_time, (source.start_lsn, end))
         start, end = Lsn(low or 0), None if high is None else Lsn(high)
+        is_cut_off = source.start_time is not None and (
+            not times.reaches_back_to(source.start_time)
+            if base is None
+            else source.start_time < base.checkpoint_time
+        )
     history = CatalogHistory.read(
         archive.files, plan, base=base, until=end, on_problem=archive.on_problem
     )
@@ -224,6 +228,8 @@ def _changes(
         tell(f"walkeeper: warning: the WAL ends at {place}, before what was asked for")
     others = asked.database is None and not tables
     missing = reader.undescribed(start, end, xid=xid, others=others)
+    if is_cut_off:
+        missing.insert(0, reader.cut_off_range())
     _tell_of(missing)
     return found, database, int(bool(missing) and not asked.allows_missing)
 

@@ -13,7 +13,7 @@ from walkeeper_cli.history.terminal import tell
 from walkeeper_common.lsn import Lsn
 from walkeeper_history.rows.relation_names import RelationNames
 from walkeeper_history.segment_index import Updated, update_index
-from walkeeper_history.times import lsn_range
+from walkeeper_history.times import CommitTimes
 from walkeeper_history.wal.opening import open_files
 from walkeeper_history.wal.plan import Plan, Problem, make_plan
 from walkeeper_history.wal.reading import Reading, Summary
@@ -36,9 +36,8 @@ class Archive:
         end: int | None = source.end_lsn
         if source.start_time or source.end_time:
             whole = make_plan(self.files, timeline=source.timeline)
-            start, end = lsn_range(
-                self.files, whole, source.start_time, source.end_time, (start, end)
-            )
+            times = CommitTimes(self.files, whole)
+            start, end = times.range(source.start_time, source.end_time, (start, end))
         self.plan: Plan = make_plan(
             self.files, timeline=source.timeline, start_lsn=start, end_lsn=end
         )

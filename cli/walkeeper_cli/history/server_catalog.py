@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from walkeeper_cli.history.catalog import system_id_of
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.catalogs.catalog import Catalog, Database, attribute_of, class_of, type_of
+from walkeeper_replay.text.money_text import is_known
 
 _DATABASE = """
 SELECT oid::bigint, datname::text, encoding, dattablespace::bigint
@@ -92,5 +93,8 @@ def _read(connection: psycopg.Connection, lsn: int) -> Catalog:
     for row in rows(_KEYS):
         catalog.keys[row["indrelid"]] = list(row["keys"])[: row["indnkeyatts"]]
     catalog.schemas = schemas
-    catalog.finish(connection.info.server_version // 10000)
+    roles = {row["oid"]: row["rolname"] for row in rows("SELECT oid::int8, rolname FROM pg_roles")}
+    catalog.finish(connection.info.server_version // 10000, roles)
+    setting = connection.execute("SELECT current_setting('lc_monetary')").fetchone()
+    catalog.types.has_dollars = is_known(setting[0] if setting else None)
     return catalog

@@ -9,14 +9,22 @@ known is refused by name. From replayed catalogs (catalog_history), or rows of a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from walkeeper_history.errors import HistoryError
 from walkeeper_replay.catalogs.shown_names import Owned, shown_names
 from walkeeper_replay.catalogs.table_names import meant
 from walkeeper_replay.redo.store import Relation
 from walkeeper_replay.text.database_text import codec_of
-from walkeeper_replay.text.value_text import Field, Printer, Type, Types, builtin_types
+from walkeeper_replay.text.value_text import (
+    ACLITEM,
+    Field,
+    Printer,
+    Type,
+    Types,
+    builtin_types,
+)
 from walkeeper_replay.tuples.toast import unpacked
 
 KINDS_WITH_ROWS = ("r", "m", "t")
@@ -172,10 +180,16 @@ class Catalog:
             self.file_of(toast) if toast is not None else None, key,
         )  # fmt: skip
 
-    def finish(self, major: int) -> None:
+    def finish(self, major: int, roles: Mapping[int, str]) -> None:
         """Give composite types their columns, and OIDs their names, once all rows are there."""
+        if major < 16:
+            known = self.types.by_oid[ACLITEM]
+            self.types.by_oid[ACLITEM] = replace(known, length=12, alignment=4)
+        self.types.roles = dict(roles)
         owned = [Owned(c.oid, c.schema, c.name) for c in self.classes.values()]
-        self.types.names = shown_names(owned, self.types, _BUILTIN_SCHEMAS | self.schemas, major)
+        self.types.major = major
+        schemas = _BUILTIN_SCHEMAS | self.schemas
+        self.types.names = shown_names(owned, self.types, schemas, major, roles)
         for found in self.classes.values():
             if found.kind in ("c", "r", "p", "v", "m") and found.oid >= FIRST_NORMAL_OID:
                 own = sorted(self.attributes.get(found.oid, []), key=lambda a: a.number)

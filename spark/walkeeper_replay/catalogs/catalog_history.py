@@ -41,6 +41,7 @@ from walkeeper_replay.redo.bulk_loads import BulkLoads
 from walkeeper_replay.redo.pass_over import Passed, pass_over
 from walkeeper_replay.redo.store import PageStore, Relation
 from walkeeper_replay.text.database_text import UnknownText, codec_of, decoded, decoded_name
+from walkeeper_replay.text.money_text import is_known
 from walkeeper_replay.tuples.deform import deform, varlena
 from walkeeper_replay.tuples.toast import nothing, plain
 from walkeeper_replay.tuples.versions import Versions, versions_of
@@ -68,6 +69,8 @@ _WANTED: dict[str, tuple[str, ...]] = {
     ),
     "pg_namespace": ("oid", "nspname"),
     "pg_database": ("oid", "datname", "encoding", "dattablespace"),
+    "pg_authid": ("oid", "rolname"),
+    "pg_db_role_setting": ("setdatabase", "setrole", "setconfig"),
     "pg_index": ("indexrelid", "indrelid", "indnkeyatts", "indisprimary", "indkey"),
     "pg_enum": ("oid", "enumtypid", "enumlabel"),
     "pg_range": ("rngtypid", "rngsubtype", "rngmultitypid"),
@@ -96,6 +99,8 @@ class CatalogHistory:
         store.take_events()
         self.unlogged_since: int | None = None
         """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
+        self.lc_monetary: str | None = None
+        """The setting of the base's configuration files, or None if it is not known."""
         self._store = store
         self._versions: Versions = versions_of(store.events, xids, store.dropped)
         spans = np.concatenate([self._versions.begin, self._versions.end])
@@ -144,6 +149,7 @@ class CatalogHistory:
                 consistency.refuse_before(reached)
             history = cls(store, xids, store.major, passed)
             history.unlogged_since = loads.unlogged_since
+            history.lc_monetary = None if base is None else base.lc_monetary()
             further = history._rewritten() - set(store.relations)
             if not further:
                 return history
@@ -213,8 +219,16 @@ class CatalogHistory:
                 numbers = np.frombuffer(row["indkey"], "<i2", row["indnkeyatts"], 20)
                 catalog.keys[row["indrelid"]] = numbers.tolist()
         catalog.schemas = schemas
-        catalog.finish(self.major)
+        roles = {row["oid"]: row["rolname"] for row in self._rows("pg_authid", 0, lsn)}
+        catalog.finish(self.major, roles)
+        catalog.types.has_dollars = self._has_dollars(lsn)
         return catalog
+
+    def _has_dollars(self, lsn: int) -> bool:
+        """Return whether money has its known form: by the base's files, and no other setting."""
+        settings = [row["setconfig"] for row in self._rows("pg_db_role_setting", 0, lsn)]
+        is_set = any(each is None or b"lc_monetary=" in each for each in settings)
+        return is_known(self.lc_monetary) and not is_set
 
     def names(self) -> dict[Relation, list[Named]]:
         """Who owned which file, when: for every file that a known row of pg_class names."""
@@ -304,6 +318,11 @@ class CatalogHistory:
             if space == relation.tablespace
         ]
         return [part for part in parts if part[0] < part[1]]
+
+    def is_catalogs(self, file: Relation) -> bool:
+        """Return whether a map of catalogs has, or once had, this file."""
+        maps = self._store.map_log
+        return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
 
     def _is(self, relation: Relation, oid: int) -> bool:
         """Whether a file is, or once was, a catalog's."""

@@ -16,10 +16,11 @@ _KINDS = {
     "n": (64, 1), "v": (-1, 4), "d": (-1, 8),
 }  # fmt: skip
 OIDS = {
-    "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_database": 1262,
-    "pg_index": 2610, "pg_namespace": 2615, "pg_enum": 3501, "pg_range": 3541,
+    "pg_type": 1247, "pg_attribute": 1249, "pg_class": 1259, "pg_authid": 1260,
+    "pg_database": 1262, "pg_index": 2610, "pg_namespace": 2615, "pg_db_role_setting": 2964,
+    "pg_enum": 3501, "pg_range": 3541,
 }  # fmt: skip
-SHARED = frozenset({"pg_database"})
+SHARED = frozenset({"pg_authid", "pg_database", "pg_db_role_setting"})
 # By the first version that has them so. Columns behind the last that is wanted are left out.
 _LAYOUTS: dict[str, dict[int, str]] = {
     "pg_type": {
@@ -89,6 +90,8 @@ _LAYOUTS: dict[str, dict[int, str]] = {
             indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b
             indisreplident:b indkey:v""",
     },
+    "pg_authid": {13: "oid:o rolname:n"},
+    "pg_db_role_setting": {13: "setdatabase:o setrole:o setconfig:v"},
     "pg_namespace": {13: "oid:o nspname:n"},
     "pg_enum": {13: "oid:o enumtypid:o enumsortorder:f enumlabel:n"},
     "pg_range": {13: "rngtypid:o rngsubtype:o", 14: "rngtypid:o rngsubtype:o rngmultitypid:o"},

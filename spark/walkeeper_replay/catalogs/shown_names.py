@@ -1,6 +1,6 @@
-"""Names of relations, types and schemas as regclass, regtype and regnamespace print them. Pure.
+"""Names as regclass, regtype, regnamespace and regrole print them. Pure.
 
-    shown_names(classes, types, schemas, major) -> {2205: {oid: 'public."T"'}, 2206: …, 4089: …}
+    shown_names(classes, types, schemas, major, roles) -> {2205: {oid: 'public."T"'}, 2206: …}
 
 Contract: the search path is the default one, `"$user", public`, without a schema of the user's
 name. A name is left out where the catalogs at hand do not decide it. Source: ruleutils.c,
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from walkeeper_replay.text.value_text import REGCLASS, REGNAMESPACE, REGTYPE, Types
+from walkeeper_replay.text.value_text import REGCLASS, REGNAMESPACE, REGROLE, REGTYPE, Types
 
 
 def _words(text: str) -> frozenset[str]:
@@ -61,7 +61,11 @@ class Owned(NamedTuple):
 
 
 def shown_names(
-    classes: Iterable[Owned], types: Types, schemas: Mapping[int, str], major: int
+    classes: Iterable[Owned],
+    types: Types,
+    schemas: Mapping[int, str],
+    major: int,
+    roles: Mapping[int, str],
 ) -> dict[int, dict[int, str]]:
     """Return names by the type that prints them, and by OID."""
     keywords = _KEYWORDS.union(*(w for since, w in _KEYWORDS_SINCE.items() if since <= major))
@@ -76,6 +80,7 @@ def shown_names(
     return {
         REGCLASS: _visible(list(classes), keywords),
         REGTYPE: of_types,
+        REGROLE: {oid: _quoted(name, keywords) for oid, name in roles.items()},
         REGNAMESPACE: {oid: _quoted(name, keywords) for oid, name in schemas.items()},
     }
 

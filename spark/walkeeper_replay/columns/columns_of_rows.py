@@ -46,8 +46,8 @@ _FIXED: dict[int, tuple[str, Any]] = {
 _TEXT = frozenset({25, 1042, 1043, 114, 142})
 BYTEA, NUMERIC = 17, 1700
 UNREADABLE = (
-    "values that cannot be shown (not text in the database's encoding, an enum's label that is not "
-    "known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
+    "values that cannot be shown (not text in the database's encoding, an enum's label or an "
+    "aclitem's role that is not known, or a timestamp from 294247-01-10 04:00:54.775807 on)"
 )
 
 

@@ -23,6 +23,7 @@ SESSION = (
     "SET datestyle = 'ISO';",
     "SET intervalstyle = 'postgres';",
     "SET standard_conforming_strings = on;",
+    "SET lc_monetary = 'C';",
 )
 
 

@@ -32,6 +32,8 @@ _SLRU_PAGES = 32
 _XIDS_PER_PAGE, _COMMITTED, _SUB_COMMITTED = PAGE_BYTES * 4, 1, 3
 _MEMBERS_PER_GROUP, _GROUP_BYTES, _GROUPS_PER_PAGE = 4, 20, 409
 _REDO = re.compile(r"^START WAL LOCATION: ([0-9A-F]+/[0-9A-F]+)", re.MULTILINE)
+_LC_MONETARY = re.compile(r"^\s*lc_monetary\s*=?\s*'?([^'#\s]+)", re.MULTILINE | re.IGNORECASE)
+_INCLUDES = re.compile(r"^\s*include", re.MULTILINE | re.IGNORECASE)
 _CONTROL_REDO, _CONTROL_CHECKPOINT = 40, 32
 _CONTROL_STATE, _CONTROL_CHECKPOINT_TIME, _CONTROL_MIN_RECOVERY = 16, 104, 136
 _SHUT_DOWN = (1, 2)  # also in recovery
@@ -81,6 +83,17 @@ class BaseDirectory:
             return int(Lsn.parse(found[1]))
         control = (self.root / "global" / "pg_control").read_bytes()
         return int(unpack_from("<Q", control, _CONTROL_REDO)[0])
+
+    def lc_monetary(self) -> str | None:
+        """Return the setting in the configuration files, or None if it is not known."""
+        found = None
+        for name in ("postgresql.conf", "postgresql.auto.conf"):
+            path = self.root / name
+            text = path.read_text("utf-8", "replace") if path.is_file() else ""
+            if _INCLUDES.search(text):
+                return None
+            found = next(reversed(_LC_MONETARY.findall(text)), found)
+        return found
 
     def refuse_time_before(self, time: datetime) -> None:
         """The first commit behind the backup at such a time or later need not be the first: what

@@ -2,6 +2,7 @@
 
     heaps = HeapFiles(); heaps.add(batch)
     heaps.changed -> {Relation: xids}; heaps.made       those that were not there before the WAL
+    heaps.dropped -> {Relation: xid}                    the transaction that dropped it
 
 Contract: files of users' tables, their TOAST, and catalogs that were rewritten; none of those that
 catalogs have from initdb on.
@@ -13,14 +14,18 @@ import numpy as np
 
 from walkeeper_history.records.segment import Column
 from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
 from walkeeper_history.rows.view import View
 from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.redo.store import Relation
 
 FIRST_NORMAL_OID = 16384
-_HEAP, _HEAP2, _STORAGE = (RMGR_IDS[name] for name in ("Heap", "Heap2", "Storage"))
+_XACT, _HEAP, _HEAP2, _STORAGE = (
+    RMGR_IDS[name] for name in ("Transaction", "Heap", "Heap2", "Storage")
+)
 _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _MULTI_INSERT = 0, 1, 2, 4, 5
 _CREATE = 1
+_COMMITS = (0, 3)  # also of a prepared transaction
 
 
 class HeapFiles:
@@ -29,12 +34,19 @@ class HeapFiles:
     def __init__(self) -> None:
         self.changed: dict[Relation, set[int]] = {}
         self.made: set[Relation] = set()
+        self.dropped: dict[Relation, int] = {}
 
     def add(self, batch: Batch) -> None:
         records, blocks = batch.records, batch.blocks
         rmid, kind = records["rmid"], records["info"] >> 4
         for place in _places(batch, np.flatnonzero((rmid == _STORAGE) & (kind == _CREATE))):
             self.made.add(Relation(*place))
+        detailed = (rmid == _XACT) & (records["info"] & HAS_INFO != 0) & np.isin(kind & 7, _COMMITS)
+        for row in np.flatnonzero(detailed).tolist():
+            data = View(batch).main_bytes(row)
+            ending = parse_ending(data, int(records["info"][row]), batch.version)
+            xid = int(records["xid"][row]) if ending.xid is None else ending.xid
+            self.dropped.update({Relation(*place): xid for place in ending.dropped})
         operation = kind & 7
         of_rows = (rmid == _HEAP) & np.isin(operation, (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE))
         of_rows |= (rmid == _HEAP2) & (operation == _MULTI_INSERT)

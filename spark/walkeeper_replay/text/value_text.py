@@ -16,12 +16,15 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from walkeeper_replay.text.aclitem_text import aclitem_text
 from walkeeper_replay.text.builtin_types import MULTIRANGES, RANGES, builtin_rows
 from walkeeper_replay.text.database_text import Decode, UnknownText, decoded
 from walkeeper_replay.text.float_text import float_text
 from walkeeper_replay.text.geometry_text import GEOMETRIC
 from walkeeper_replay.text.hstore_text import hstore_text
 from walkeeper_replay.text.jsonb import jsonb_text
+from walkeeper_replay.text.jsonpath_text import jsonpath_text
+from walkeeper_replay.text.money_text import money_text
 from walkeeper_replay.text.numerics import numeric_text
 from walkeeper_replay.text.search_text import tsquery_text, tsvector_text
 from walkeeper_replay.text.times_text import date_text, interval_text, time_text, timestamp_text
@@ -73,7 +76,13 @@ class Types:
     fields: dict[int, list[Field]] = field(default_factory=dict)
     """By the relation of a composite type."""
     names: dict[int, dict[int, str]] = field(default_factory=dict)
-    """By regclass, regtype or regnamespace: what they print for an OID (catalogs.shown_names)."""
+    """By regclass and its like: what they print for an OID (catalogs.shown_names)."""
+    roles: dict[int, str] = field(default_factory=dict)
+    """Names of roles."""
+    has_dollars: bool = False
+    """True if money prints as money_text does."""
+    major: int = 0
+    """The server's version; 0 is the newest."""
 
     def base_of(self, oid: int) -> int:
         """Below all domains."""
@@ -176,7 +185,8 @@ def _ltree(data: bytes, decode: Decode) -> str:
 
 
 _TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
-_CHAR, _NAME = 18, 19
+_CHAR, _NAME, _JSONPATH = 18, 19, 4072
+MONEY, ACLITEM = 790, 1033
 # What holds text: these take the way from the database's encoding, too.
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
     3802: jsonb_text, 3614: tsvector_text, 3615: tsquery_text,
@@ -208,10 +218,10 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
 }  # fmt: skip
 
 
-REGCLASS, REGTYPE, REGNAMESPACE = 2205, 2206, 4089
+REGCLASS, REGTYPE, REGNAMESPACE, REGROLE = 2205, 2206, 4089, 4096
 # Of what prints as a name: how its OID 0 prints. regproc, regprocedure, regoper, regoperator, …
 NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", 3734: "-",
-         3769: "-", REGNAMESPACE: "-", 4096: "-", 4191: "-"}  # fmt: skip
+         3769: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
 
 
 class Printer:
@@ -237,6 +247,8 @@ class Printer:
         oid = self.types.base_of(oid)
         if oid in _TEXTS:
             return self._decoded(data)
+        if oid == _JSONPATH:
+            return jsonpath_text(data, self._decoded, self.types.major)
         if encoded := _ENCODED.get(oid):
             return encoded(data, self._decoded)
         if oid == _NAME:
@@ -245,6 +257,10 @@ class Printer:
             return decoded(data.rstrip(b"\0"), "ascii")
         if oid in NAMED:
             return self._name(oid, int.from_bytes(data, "little"))
+        if oid == ACLITEM:
+            return aclitem_text(data, self.types.roles)
+        if oid == MONEY:
+            return money_text(data)
         if simple := _PRINTERS.get(oid):
             return simple(data)
         known = self.types.by_oid[oid]
@@ -304,10 +320,12 @@ class Printer:
     def _finds_all(self, oid: int) -> bool:
         oid = self.types.base_of(oid)
         known = self.types.by_oid.get(oid)
-        if oid in (*_TEXTS, _CHAR, _NAME) or oid in _PRINTERS or oid in _ENCODED:
+        if oid in (*_TEXTS, _CHAR, _NAME, _JSONPATH) or oid in _PRINTERS or oid in _ENCODED:
             return True
-        if oid in NAMED:
+        if oid in NAMED or oid == ACLITEM:
             return True
+        if oid == MONEY:
+            return self.types.has_dollars
         if known is None:
             return False
         if known.kind in "rmc" or (known.element and known.length == -1 and known.kind == "b"):

@@ -22,6 +22,7 @@ from walkeeper_history.records.segment import Column
 from walkeeper_history.records.versions import RMGR_IDS
 from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
 from walkeeper_history.wal.reading import Batch
+from walkeeper_replay.tuples.open_at_start import OpenAtStart
 
 NEVER = np.iinfo(np.int64).max
 BEFORE, ASSUMED = 0, -1
@@ -63,6 +64,7 @@ class Xids:
         """`redo_lsn`: of the backup."""
         self._base, self._keeps, self._redo_lsn = base, keeps_commits, redo_lsn
         self._begun_below: int | None = None
+        self._start = OpenAtStart()
         self._chunks: dict[int, Column] = {}
         self._updaters: dict[int, int] = {}
         self.commits: dict[int, Commit] = {}
@@ -73,6 +75,8 @@ class Xids:
     def add(self, batch: Batch) -> None:
         records, payload = batch.records, batch.payload
         self._window(batch)
+        if self._redo_lsn is None:
+            self._start.add(batch)
         found = records["rmid"] == _XACT
         ops = records["info"] & 0x70
         ends = batch.end_lsn()
@@ -138,7 +142,8 @@ class Xids:
     def began_before(self, xid: int) -> bool:
         """Whether that transaction had begun to write before the WAL, or the backup's part of it:
         what it did there is not in it. Without a backup only where it is sure."""
-        return self._begun_below is not None and _precedes(xid, self._begun_below)
+        bounds = (self._begun_below, self._start.below)
+        return any(bound is not None and _precedes(xid, bound) for bound in bounds)
 
     def updater(self, multixact: int) -> int:
         """The member that updated or deleted; 0: there is none, or it is not known."""

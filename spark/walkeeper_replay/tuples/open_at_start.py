@@ -1,0 +1,79 @@
+"""Transactions that had begun before the WAL, as far as the WAL itself shows it.
+
+    start = OpenAtStart(); start.add(batch) again and again; start.below -> 783 or None
+
+xids are given out in order. The first record of running transactions names those that are open,
+and the next xid. A smaller xid that is not open there and has no record ended before the WAL.
+Contract: each transaction below `below` had begun before. Others may have.
+"""
+
+from __future__ import annotations
+
+from struct import unpack_from
+
+import numpy as np
+
+from walkeeper_history.records.versions import RMGR_IDS
+from walkeeper_history.rows.transactions import HAS_INFO, parse_ending
+from walkeeper_history.wal.reading import Batch
+
+_XACT, _STANDBY = RMGR_IDS["Transaction"], RMGR_IDS["Standby"]
+_RUNNING, _ENDINGS = 0x10, (0x00, 0x20, 0x30, 0x40)
+_HEAD_BYTES = 24
+XIDS_MAX = 1 << 20  # A snapshot of so many transactions later says nothing of the start.
+
+
+class OpenAtStart:
+    """See the module. Keeps the xids up to the first usable record of running transactions."""
+
+    def __init__(self) -> None:
+        self.below: int | None = None
+        self._seen: set[int] | None = set()
+
+    def add(self, batch: Batch) -> None:
+        """Take the records of a batch, in the order of the log."""
+        if self._seen is None:
+            return
+        records = batch.records
+        kinds = records["info"] & 0xF0
+        found = (records["rmid"] == _STANDBY) & (kinds == _RUNNING)
+        begin = 0
+        for row in [*np.flatnonzero(found).tolist(), len(records)]:
+            self._note(batch, begin, row)
+            if row < len(records) and self._decide(_main(batch, row)):
+                self._seen = None
+                return
+            begin = row
+
+    def _note(self, batch: Batch, begin: int, end: int) -> None:
+        assert self._seen is not None, "a snapshot was taken"
+        records = batch.records[begin:end]
+        self._seen.update(np.unique(records["xid"]).tolist())
+        infos = records["info"]
+        ended = (records["rmid"] == _XACT) & (infos & HAS_INFO != 0)
+        ended &= np.isin(infos & 0x70, _ENDINGS)
+        for row in np.flatnonzero(ended).tolist():
+            data, info = _main(batch, begin + row), int(infos[row])
+            ending = parse_ending(data, info, batch.version)
+            self._seen.update(ending.subxacts, () if ending.xid is None else (ending.xid,))
+
+    def _decide(self, snapshot: bytes) -> bool:
+        """Return whether the snapshot is one that says which transactions are open."""
+        assert self._seen is not None, "a snapshot was taken"
+        count, more, overflows, next_xid = unpack_from("<II?3xI", snapshot)
+        if overflows:
+            return False
+        running = unpack_from(f"<{count + more}I", snapshot, _HEAD_BYTES)
+        known = self._seen.union(running) - {0}
+        first = min(known, default=next_xid)
+        if 0 < next_xid - first < XIDS_MAX:
+            gone = (xid for xid in range(next_xid - 1, first, -1) if xid not in known)
+            last = next(gone, None)
+            self.below = None if last is None else last + 1
+        return True
+
+
+def _main(batch: Batch, row: int) -> bytes:
+    record = batch.records[row]
+    begin = int(record["main_offset"])
+    return batch.payload[begin : begin + int(record["main_length"])].tobytes()

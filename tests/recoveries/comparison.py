@@ -1,0 +1,431 @@
+"""One seed's comparison of `table-at`, `changes` and `undo` with real recoveries.
+
+    compared(seed, major) -> Figures        Different: an answer that is not the server's, and says
+                                            nothing of it
+
+Places are ends of records and times, after a clock that was set to and fro. Ranges lie between
+them. An answer that says what it lacks is counted, and no failure.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from tests.postgres_server import (
+    PostgresServer,
+    make_directory,
+    own,
+    program,
+    run_as_server_user,
+)
+from tests.recoveries.clock_steps import moment, step_clock
+from tests.recoveries.recovery import Described, Recovered, Row, recovered
+from tests.recoveries.work import Work
+from walkeeper_cli.program import run
+from walkeeper_common.lsn import Lsn
+from walkeeper_history.errors import HistoryError
+from walkeeper_history.times import CommitTimes
+from walkeeper_history.wal.opening import open_files
+from walkeeper_history.wal.plan import Plan, make_plan
+from walkeeper_history.wal.reading import Batch
+from walkeeper_replay.catalogs.catalog_history import CatalogHistory
+from walkeeper_replay.changes import Change, ChangeReader
+from walkeeper_replay.columns.arrow_text import rows_of_text
+from walkeeper_replay.redo.base import BaseDirectory
+from walkeeper_replay.redo.pass_over import next_record_lsn, pass_over
+from walkeeper_replay.table_at import COMPLETE, TableAt, coverage_of
+
+SETTINGS = {"max_prepared_transactions": "20", "wal_keep_size": "8GB", "fsync": "off"}
+CHOICES = {
+    "wal_level": ("replica", "replica", "logical"),
+    "wal_compression": ("off", "off", "pglz", "lz4"),
+    "full_page_writes": ("on", "on", "off"),
+    "wal_log_hints": ("off", "on"),
+    "autovacuum": ("off", "on"),
+    "default_toast_compression": ("pglz", "lz4"),
+}
+STEPS_BEFORE, STEPS = 100, 500
+LSNS, TIMES, UNDONE_TABLES = 3, 2, 4
+DATABASE = "postgres"
+RENAMED = ("reg", "mood")  # types of names, and of labels
+Figures = Counter[str]
+
+
+class Different(AssertionError):
+    """An answer that is not the server's and says that it is complete."""
+
+
+@dataclass
+class Place:
+    """The tables and rows of a server that was recovered to a place of the log."""
+
+    lsn: int
+    shown: str
+    tables: dict[str, Described]
+    rows: dict[str, list[Row]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of the archive, and what it is read with."""
+
+    over: str
+    plan: Plan
+    base: BaseDirectory | None = None
+
+
+@dataclass
+class Comparison:
+    """A server's archive and backup, and what was compared so far."""
+
+    archive: Path
+    backup: Path
+    random: random.Random
+    times: list[tuple[int, int]]
+    figures: Figures = field(default_factory=Counter)
+    places: list[Place] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._firsts: dict[int, int] = {}
+        self.base = BaseDirectory(str(self.backup))
+        files = open_files(str(self.archive))
+        self.over_base, whole = make_plan(files, start_lsn=self.base.redo_lsn), make_plan(files)
+        segments = self.over_base.segments
+        first = self.random.choice(segments[: 1 + len(segments) // 2]).first_lsn
+        self.sources = (
+            Source("over the backup", self.over_base, self.base),
+            Source("by WAL alone", whole),
+            Source("by later WAL alone", make_plan(files, start_lsn=first)),
+        )
+
+    def compare(self) -> None:
+        """Compare places, then the ranges between them, then undo of one range."""
+        ends = [end for end in self._record_ends() if end > self.times[0][0]]
+        for lsn in self.random.sample(ends, LSNS):
+            with recovered(self.backup, self.archive, {"recovery_target_lsn": str(Lsn(lsn))}) as j:
+                self._at(j, lsn, f"--lsn {Lsn(lsn)}", exact=True)
+        for _ in range(TIMES):
+            self._at_time(self.random.choice(self.times)[1] + self.random.choice((0, 0, 1, -1)))
+        self.places.sort(key=lambda place: place.lsn)
+        for source in self.sources:
+            self._ranges(source)
+        self._undo()
+
+    def _record_ends(self) -> list[int]:
+        ends: list[int] = []
+
+        def take(batch: Batch) -> None:
+            ends.extend(batch.end_lsn().tolist())
+            xids, rows = np.unique(batch.records["xid"], return_index=True)
+            for xid, lsn in zip(xids.tolist(), batch.start_lsn()[rows].tolist(), strict=True):
+                self._firsts.setdefault(xid, lsn)
+
+        files = open_files(str(self.archive))
+        pass_over(files, make_plan(files), [take])
+        return ends
+
+    def _at_time(self, time: int) -> None:
+        """Compare the place of a time, and every table there."""
+        shown = moment(time)
+        try:
+            self.base.refuse_time_before(shown)
+        except HistoryError:
+            self.figures["times refused"] += 1
+            return
+        times = CommitTimes(open_files(str(self.archive)), self.over_base)
+        lsn = times.range(None, shown)[1]
+        reaching = next((lsn for lsn, other in self.times if other >= time), None)
+        if lsn != reaching:
+            raise Different(f"{shown} is at {_shown(lsn)}, not at {_shown(reaching)}")
+        if lsn is None:
+            return  # A recovery fails there.
+        target = {"recovery_target_time": f"{shown:%Y-%m-%d %H:%M:%S.%f}+00"}
+        with recovered(self.backup, self.archive, target) as judge:
+            self._at(judge, lsn, f"--time '{shown}'", exact=False)
+
+    def _at(self, judge: Recovered, lsn: int, shown: str, *, exact: bool) -> None:
+        """Compare all tables of a place, over the backup and by WAL alone."""
+        stopped = judge.stopped_at
+        if lsn not in (stopped, next_record_lsn(stopped, self.over_base.segment_bytes)):
+            raise Different(f"{shown} is {Lsn(lsn)}; a recovery stops at {Lsn(stopped)} ({exact=})")
+        tables = judge.tables()
+        place = Place(lsn, shown, tables, {name: judge.rows(name) for name in tables})
+        for source in self.sources:
+            if source.plan.segments[0].first_lsn < lsn:
+                self._source(place, source)
+        self.places.append(place)
+
+    def _source(self, place: Place, source: Source) -> None:
+        """Compare all tables of a place, as one source has them."""
+        lsn, files = place.lsn, open_files(str(self.archive))
+        history = CatalogHistory.read(
+            files, source.plan, base=source.base, until=lsn, keeps_commits=False
+        )
+        try:
+            database = history.database(lsn, DATABASE)
+        except HistoryError:
+            assert source.base is None, f"{place.shown}: no database"
+            self.figures[f"databases not known {source.over}"] += 1
+            return
+        known = {each.oid for each in history.at(lsn, database).tables()
+                 if each.oid >= 16384 and each.persistence == "p"}  # fmt: skip
+        for oid in known - {table.oid for table in place.tables.values()}:
+            self._absent(place, oid, source, history)
+        for name in place.tables:
+            self._table(place, name, source, history)
+
+    def _opened(self, place: Place, name: str, source: Source, history: CatalogHistory) -> TableAt:
+        return TableAt.open(
+            str(self.archive), source.plan, name, lsn=place.lsn, base=source.base,
+            database=DATABASE, history=history,
+        )  # fmt: skip
+
+    def _absent(self, place: Place, oid: int, source: Source, history: CatalogHistory) -> None:
+        """Check that a table which does not exist is not said to be complete."""
+        try:
+            coverage = coverage_of(self._opened(place, str(oid), source, history).whole())
+        except HistoryError:
+            coverage = "an error"
+        if source.base is not None or coverage == COMPLETE:
+            raise Different(f"table {oid} does not exist at {place.shown} {source.over}")
+        self.figures[f"tables absent {source.over}, said"] += 1
+
+    def _table(self, place: Place, name: str, source: Source, history: CatalogHistory) -> None:
+        over = source.over
+        try:
+            past = self._opened(place, name, source, history)
+        except HistoryError as error:
+            if source.base is not None:
+                raise Different(f"{name} at {place.shown} {over}: {error}") from error
+            self.figures[f"tables not known {over}"] += 1
+            return
+        table = past.whole()
+        coverage, rows = (
+            coverage_of(table),
+            rows_of_text(table.drop_columns([past.coverage_column])),
+        )
+        names, expected = tuple(a.name for a in past.table.columns), place.rows[name]
+        if coverage != COMPLETE:
+            self.figures[f"tables not complete {over}"] += 1
+        elif names != place.tables[name].names or rows != expected:
+            text = _difference(rows, expected)
+            begin = Lsn(source.plan.segments[0].first_lsn)
+            raise Different(f"{name} at {place.shown} {over} ({begin} to {Lsn(place.lsn)}): {text}")
+        else:
+            self.figures[f"tables equal {over}"] += 1
+            self.figures["rows"] += len(rows)
+
+    def _reader(self, end: int, source: Source) -> ChangeReader:
+        files = open_files(str(self.archive))
+        history = CatalogHistory.read(files, source.plan, base=source.base, until=end)
+        database = history.database(history.end_lsn, DATABASE)
+        return ChangeReader(files, source.plan, history, database, source.base)
+
+    def _ranges(self, source: Source) -> None:
+        """Read changes range by range, and fold each range into the rows that came before."""
+        first = source.plan.segments[0].begin_lsn
+        places = [place for place in self.places if place.lsn > first]
+        bounds = [0, *(place.lsn for place in places)]
+        try:
+            whole = list(map(_text, self._reader(bounds[-1], source).read()))
+        except HistoryError:
+            assert source.base is None, "a database over the backup"
+            self.figures[f"databases not known {source.over}"] += 1
+            return
+        pieces: list[str] = []
+        for number in range(1, len(bounds)):
+            begin, end = bounds[number - 1], bounds[number]
+            try:
+                reader = self._reader(end, source)
+            except HistoryError:
+                return
+            found = reader.read((), begin, end)
+            pieces += map(_text, found)
+            if number > 1 and not self._is_from_before(reader, begin, end, source):
+                missing = reader.undescribed(begin, end)
+                self._fold(places[number - 2], places[number - 1], found, bool(missing), source)
+        if source.base is not None and sorted(pieces) != sorted(whole):
+            only = (Counter(pieces) - Counter(whole), Counter(whole) - Counter(pieces))
+            raise Different(f"changes of ranges {bounds}: {[_brief(o) for o in only]}")
+        self.figures["changes"] += len(whole)
+
+    def _is_from_before(self, reader: ChangeReader, begin: int, end: int, source: Source) -> bool:
+        """Return whether WAL alone cannot tell that a transaction had begun before it.
+
+        The manual says so. The whole archive, which this source has a part of, tells.
+        """
+        if source.base is not None:
+            return False
+        first_lsn, said = source.plan.segments[0].begin_lsn, set(reader.cut_off(begin, end))
+        found = {
+            commit.top_xid
+            for xid, commit in reader.history.xids.commits.items()
+            if begin < commit.end_lsn <= end and self._firsts.get(xid, first_lsn) < first_lsn
+        }
+        self.figures[f"transactions from before, said, {source.over}"] += len(found & said)
+        self.figures[f"transactions from before, not seen, {source.over}"] += len(found - said)
+        return bool(found - said)
+
+    def _fold(
+        self, before: Place, after: Place, found: list[Change], is_cut: bool, source: Source
+    ) -> None:
+        over = source.over
+        if is_cut:
+            self.figures[f"ranges with missing changes, said, {over}"] += 1
+            return
+        for name, table in _kept(before, after).items():
+            own = [change for change in found if change.table.oid == table.oid]
+            if any(change.coverage != COMPLETE for change in own):
+                self.figures[f"folds not complete {over}"] += 1
+                continue
+            rows, expected = _stable(table, before.rows[name]), _stable(table, after.rows[name])
+            _apply(rows, own, table)
+            if rows != expected:
+                shown = f"{name} from {before.shown} to {after.shown}"
+                extra = rows - expected, expected - rows
+                raise Different(f"changes of {shown} {over}: {[_brief(e) for e in extra]}")
+            self.figures[f"folds equal {over}"] += 1
+
+    def _undo(self) -> None:
+        """Take a range back on a server that is recovered to its end."""
+        before, after = sorted(self.random.sample(self.places, 2), key=lambda place: place.lsn)
+        kept = [name for name in _kept(before, after) if name in after.tables]
+        chosen = self.random.sample(sorted(kept), min(UNDONE_TABLES, len(kept)))
+        if before.lsn == after.lsn or not chosen:
+            return
+        target = {"recovery_target_lsn": str(Lsn(after.lsn))}
+        with recovered(self.backup, self.archive, target) as judge, _directory() as directory:
+            for number, name in enumerate(chosen):
+                script = directory / f"{number}.sql"
+                code = run(
+                    ["history", "undo", "--path", str(self.archive), "--base", str(self.backup),
+                     "--table", name, "--start-lsn", str(Lsn(before.lsn)), "--end-lsn",
+                     str(Lsn(after.lsn)), "--output", str(script)]
+                )  # fmt: skip
+                if code:
+                    self.figures["undo not complete, said"] += 1
+                elif (error := judge.run(script)) is not None:
+                    self.figures["undo refused by the server"] += 1
+                    if "is not as it was left" in error:
+                        raise Different(f"undo of {name} {before.shown} {after.shown}: {error}")
+                else:
+                    rows, expected = (
+                        _stable(before.tables[name], each)
+                        for each in (judge.rows(name), before.rows[name])
+                    )
+                    if rows != expected:
+                        extra = [_brief(each) for each in (rows - expected, expected - rows)]
+                        raise Different(f"undo of {name} {before.shown} {after.shown}: {extra}")
+                    self.figures["undo equal"] += 1
+
+
+def _kept(before: Place, after: Place) -> dict[str, Described]:
+    """Return the tables that have the same name and columns at both places."""
+    return {
+        name: table
+        for name, table in before.tables.items()
+        if table.kind == "r" and after.tables.get(name) == table
+    }
+
+
+def _stable(table: Described, rows: Iterable[Row]) -> Counter[Row]:
+    """Return the rows without values that another transaction's DDL renames, counted."""
+    kept = [n for n, (_, kind) in enumerate(table.columns) if not kind.startswith(RENAMED)]
+    return Counter(tuple(row[n] for n in kept) for row in rows)
+
+
+def _apply(rows: Counter[Row], found: list[Change], table: Described) -> None:
+    """Fold changes into rows that are counted."""
+    for change in found:
+        if change.operation == "truncate":
+            rows.clear()
+        for values, count in ((change.old, -1), (change.new, 1)):
+            if values is not None:
+                (row,) = _stable(table, [tuple(values.get(name, "absent") for name in table.names)])
+                rows[row] += count
+                if not rows[row]:
+                    del rows[row]
+
+
+def _text(change: Change) -> str:
+    return str((change.commit, change.xid, change.start_lsn, change.table.oid, change.operation,
+                change.old, change.new, change.coverage))  # fmt: skip
+
+
+def _difference(rows: list[Row], expected: list[Row]) -> str:
+    text = f"{len(rows)} rows, expected {len(expected)}"
+    for row, other in zip(rows, expected, strict=False):
+        if row != other:
+            pairs = [(a, b) for a, b in zip(row, other, strict=False) if a != b]
+            return f"{text}; {_brief(pairs)} of {row[:1]} {other[:1]}, {len(row)} {len(other)}"
+    return text
+
+
+def _brief(found: Iterable[object]) -> list[str]:
+    """Return the first of them, none of them long."""
+    texts = [str(each) for each in islice(found, 3)]
+    return [text if len(text) < 300 else f"{text[:200]} … {text[-60:]}" for text in texts]
+
+
+def _shown(lsn: int | None) -> str:
+    return "no place" if lsn is None else str(Lsn(lsn))
+
+
+@contextmanager
+def _directory(*, keeps: bool = False) -> Iterator[Path]:
+    directory = make_directory("walkeeper_recoveries_")
+    try:
+        yield directory
+    finally:
+        if not keeps:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def compared(seed: int, *, keeps: bool = False) -> Figures:
+    """Make a server work, and compare its past. Raises Different.
+
+    `keeps` leaves the archive, the backup and the statements for a look.
+    """
+    chosen = random.Random(seed)
+    with _directory(keeps=keeps) as directory:
+        archive, backup = directory / "archive", directory / "backup"
+        options = ["--wal-segsize=1"]
+        settings = {name: chosen.choice(CHOICES[name]) for name in CHOICES}
+        if "lz4" not in run_as_server_user([program("pg_config"), "--configure"]).stdout:
+            settings = {name: value.replace("lz4", "pglz") for name, value in settings.items()}
+        with PostgresServer.create({**SETTINGS, **settings}, initdb_options=options) as server:
+            work = Work(server, seed)
+            work.create()
+            for _ in range(STEPS_BEFORE):
+                work.step()
+            made = server.base_backup(options=["-X", "none"])
+            try:
+                run_as_server_user(["cp", "-a", str(made.data), str(backup)])
+            finally:
+                made.delete()
+            stepped_from = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
+            work.goes_deep = True
+            crash_at = chosen.choice((None, chosen.randrange(STEPS)))
+            for number in range(STEPS):
+                if number == crash_at and not work.crash():
+                    return Figures({"servers that did not recover from a crash": 1})
+                work.step()
+            work.close()
+            server.sql("SELECT pg_switch_wal()")
+            server.stop()
+            run_as_server_user(["cp", "-a", str(server.data / "pg_wal"), str(archive)])
+        own(archive)
+        (directory / "statements").write_text("\n".join(work.done))
+        comparison = Comparison(archive, backup, chosen, step_clock(archive, stepped_from, chosen))
+        comparison.compare()
+        comparison.figures["statements"] += len(work.done)
+        return comparison.figures
