@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import pack
 
 from walkeeper_common.entries import EntryWalk, Frame
@@ -119,13 +119,14 @@ def new_stream(
     end_lsn: int = 0x100,
     tables: tuple[str, ...] = (),
     new_spool: Callable[[], Spool] = io.BytesIO,
+    settings: Mapping[str, object] = SETTINGS,
 ) -> ChangeStream:
     return ChangeStream(
         position,
         end_lsn=Lsn(end_lsn),
         timeline=1,
         segment_bytes=segment_bytes,
-        settings=SETTINGS,
+        settings=settings,
         new_spool=new_spool,
         spool_bytes_max=SPOOL_BYTES_MAX,
         tables=[("public", table) for table in tables],

@@ -14,7 +14,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
-from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_proposer.consensus.campaign import Campaign
 from walkeeper_proposer.consensus.gate import Waivers
 from walkeeper_proposer.consensus.primary_check import PrimaryCheck
@@ -201,12 +201,12 @@ class _Life:
         return self._stop.result()
 
     def _on_link(self, event: Event) -> None:
-        """Pass an event to the core, or news of consumers' slots to the logical primary."""
-        if isinstance(event, Received) and isinstance(event.message, ConsumerSlots):
-            if isinstance(self.primary, LogicalPrimary):
-                self.primary.on_consumer_slots(event.message)
-            return
-        self._driver.post(event)
+        """Pass an event to the core, or what concerns consumers to the logical primary."""
+        message = event.message if isinstance(event, Received) else None
+        if not isinstance(message, ConsumerSlots | TablesQuery):
+            self._driver.post(event)
+        elif isinstance(self.primary, LogicalPrimary):
+            self.primary.on_consumers(message)
 
     async def _tick(self) -> None:
         while True:

@@ -156,8 +156,8 @@ class HostedLog:
                 await asyncio.sleep(FEEDBACK_S)
 
     async def tell_slots(self) -> None:
-        """A logical log's slots are kept in the log: the proposer, which writes them there, is
-        told of those that are not there yet, until it is cancelled."""
+        """Tell the proposer of slots that the log lacks. Ask it for the published tables
+        if a subscription waits for them. Run until cancelled."""
         while True:
             await asyncio.sleep(TELL_S)
             self._tell_slots()
@@ -166,6 +166,9 @@ class HostedLog:
         leader = self.sessions.get(self.driver.acceptor.appender or 0)
         if self.logical is None or leader is None:
             return
+        query = self.logical.tables_query()
+        if query is not None:
+            leader.send(query)
         news = self.logical.positions.news()
         self._told_ticks += 1
         is_urgent = any(one.is_new or one.lsn is None for one in news)

@@ -16,6 +16,7 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment, History
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind, acknowledged_lsn, majority
+from walkeeper_common.wire.consumer_slots import TablesQuery
 from walkeeper_common.wire.framing import FrameReader, Message, crc_of, decode, encode
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -222,6 +223,7 @@ SAMPLES: list[Message] = [
     StatusResponse(b"{}"),
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
+    TablesQuery(("one", "two")),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

@@ -122,6 +122,33 @@ def test_a_table_that_is_not_published_any_more_is_not_in_the_settings() -> None
     assert not stage.stream.take()[1]
 
 
+def test_a_query_for_tables_is_answered_once_with_what_the_catalogs_have() -> None:
+    """Between transactions, and without what an older description adds meanwhile."""
+    stage = Stage()
+    stream = stage.stream
+    stream.on_published([("public", "t")], ("a",))
+    assert stream.unanswered(("a", "b")) == ("b",)
+    stage.feed(begin(0x130))
+    stream.on_published([("public", "u")], ("b",))
+    stream.on_published([("public", "v")], ("c",))
+    assert stream.unanswered(("a", "b", "c", "d")) == ("d",)
+    stage.feed(relation(8, "old"), insert(8), commit(0x130, 0x140))
+    said = [json.loads(e[3]) for e in stage.entries() if e[0] is EntryKind.SETTINGS]
+    answers = [(one["answered"], one["tables"]) for one in said if "answered" in one]
+    assert answers == [(["a"], [["public", "t"]]), (["b", "c"], [["public", "v"]])]
+
+
+def test_a_query_that_no_answer_was_made_for_is_asked_again_on_the_next_connection() -> None:
+    stage = Stage()
+    stage.feed(begin(0x130))
+    stage.stream.on_published([("public", "u")], ("a",))
+    stage.stream.on_disconnected()
+    stage.stream.on_connected()
+    assert stage.stream.unanswered(("a",)) == ("a",)
+    stage.stream.on_published([("public", "v")], ("a",))
+    assert stage.stream.unanswered(("a",)) == ()
+
+
 def test_postgresql_is_told_the_end_of_the_last_whole_entry_that_is_committed() -> None:
     stage = Stage()
     assert stage.stream.on_committed(stage.start) == 0x100

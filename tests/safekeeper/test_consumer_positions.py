@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.wire.consumer_slots import ConsumerSlots, SlotNews, after
+from walkeeper_common.wire.consumer_slots import ConsumerSlots, SlotNews, TablesQuery, after
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.replication.slots import Slots
@@ -92,3 +92,10 @@ def test_news_travel() -> None:
     writer = Writer()
     message.pack(writer)
     assert ConsumerSlots.unpack(Reader(writer.finish())) == message
+
+
+def test_queries_travel() -> None:
+    message = TablesQuery(("one", "two"))
+    writer = Writer()
+    message.pack(writer)
+    assert TablesQuery.unpack(Reader(writer.finish())) == message

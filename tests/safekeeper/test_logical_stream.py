@@ -22,6 +22,7 @@ from tests.entry_maker import (
 )
 from walkeeper_common.entries import FRAME_BYTES_MAX, SegmentHeader
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding, client_encoding
 from walkeeper_common.postgres.pgoutput import COPY_HEADER_BYTES, MessageSplitter, relations_of
 from walkeeper_common.postgres.pgwire import SqlRefused, StandbyStatus
 from walkeeper_proposer.logical.change_stream import ChangeStream
@@ -134,7 +135,8 @@ class Made(Kept):
 class Client:
     """Takes everything; `sent` is what a consumer gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: ClientEncoding = UTF8) -> None:
+        self.encoding = encoding
         self.sent = bytearray()
         self.has_room = True
         self._whole_bytes = 0
@@ -151,12 +153,14 @@ class Client:
         await asyncio.sleep(0)
 
 
-async def consume(kept: Kept, start_lsn: int, wishes: Wishes = EVERYTHING) -> bytes:
+async def consume(
+    kept: Kept, start_lsn: int, wishes: Wishes = EVERYTHING, encoding: ClientEncoding = UTF8
+) -> bytes:
     """All that a consumer at `start_lsn` is sent of what is committed."""
     logical = LogicalLog(kept.served())
     segment = await logical.segment_of(Lsn(start_lsn))
     assert segment is not None
-    client = Client()
+    client = Client(encoding)
     reader = LogicalReader(
         pid=1,
         user="u",
@@ -341,6 +345,25 @@ def test_messages_are_for_consumers_that_ask_for_them(seed: int) -> None:
         assert b"M" not in kinds(without)
         assert understood(without) == understood(everything) == expected
         assert last_lsn(without) == made.emitted[-1], "its slot moves past what it is not sent"
+
+
+def test_a_consumer_gets_its_own_encoding() -> None:
+    """Whole entries in one frame, and one entry in many."""
+    kept, stream = Kept(), new_stream(START, SEGMENT)
+    stream.on_connected()
+    stream.on_copy_data(begin(0x100))
+    stream.on_copy_data(relation(1, "tübe"))
+    texts = ["é", "ä" * (FRAME_BYTES_MAX // 4), "ascii", "ö" * (FRAME_BYTES_MAX // 4), "ü" * 600]
+    for at, text in enumerate(texts * 2):
+        stream.on_copy_data(insert(1, text.encode()))
+        if at >= len(texts):  # one entry with five rows, and five with one each
+            stream.on_copy_data(commit(0x100 * at, 0x100 * at + 0x20))
+            stream.on_copy_data(begin(0x100 * at + 0x100))
+    kept.log.take(stream)
+    kept.commit_lsn = kept.log.end
+    found = understood(asyncio.run(consume(kept, 0x100, encoding=client_encoding("LATIN1"))))
+    rows = [row[13:].decode("latin_1") for _, given in found for row in given]
+    assert rows == texts * 2 and len(found) == len(texts)
 
 
 def test_a_slot_moves_with_its_consumers_word_and_never_past_what_was_sent() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from walkeeper_common.postgres.pgwire import MessageBuffer
+from walkeeper_common.postgres.pgwire import MessageBuffer, SqlRefused
 from walkeeper_safekeeper.replication.log_settings import LogSettings
-from walkeeper_safekeeper.replication.subscription_queries import answer, literals
+from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables, literals
 
 SETTINGS = LogSettings(("p", "it's"), "shop", {}, {}, (("public", "t"), ("s", "u")))
 TABLES_16 = """SELECT DISTINCT N.nspname, C.relname,
@@ -17,7 +17,7 @@ TABLES_16 = """SELECT DISTINCT N.nspname, C.relname,
    JOIN pg_namespace N ON N.oid = C.relnamespace
    JOIN ( SELECT (pg_get_publication_tables(VARIADIC array_agg(pubname::text))).*
           FROM pg_publication
-          WHERE pubname IN ( 'p' )) AS GPT
+          WHERE pubname IN ( 'p', 'it''s' )) AS GPT
        ON GPT.relid = C.oid
 """
 TABLES_17 = """SELECT DISTINCT n.nspname, c.relname, gpt.attrs
@@ -25,7 +25,7 @@ TABLES_17 = """SELECT DISTINCT n.nspname, c.relname, gpt.attrs
          JOIN pg_namespace n ON n.oid = c.relnamespace
          JOIN ( SELECT (pg_get_publication_tables(VARIADIC array_agg(pubname::text))).*
                 FROM pg_publication
-                WHERE pubname IN ( 'p' )) AS gpt
+                WHERE pubname IN ( 'p', 'it''s' )) AS gpt
              ON gpt.relid = c.oid
 """
 
@@ -49,21 +49,39 @@ def rows(sql: str) -> list[list[bytes | None]]:
 
 
 def test_publications_are_those_of_the_log() -> None:
+    """ADD PUBLICATION asks for the added ones alone."""
     ask = "SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({})"
-    assert rows(ask.format("'p', 'q'")) == [[b"p"]]
+    assert rows(ask.format("'p', 'it''s'")) == [[b"p"], [b"it's"]]
     assert rows(ask.format("'it''s'")) == [[b"it's"]]
+    assert not asks_for_tables(ask.format("'p'"))
+    refused(ask.format("'p', 'q'"))
 
 
-def test_tables_are_those_that_the_log_knows() -> None:
-    ask = (
-        "SELECT DISTINCT t.schemaname, t.tablename \n{}FROM pg_catalog.pg_publication_tables t\n"
-        " WHERE t.pubname IN ('p')"
-    )
-    assert rows(ask.format(", t.attnames\n")) == [[b"public", b"t", None], [b"s", b"u", None]]
-    assert rows(ask.format("")) == [[b"public", b"t"], [b"s", b"u"]]
-    assert rows(ask.format("").replace("'p'", "'q'")) == []
+TABLES_15 = (
+    "SELECT DISTINCT t.schemaname, t.tablename \n{}FROM pg_catalog.pg_publication_tables t\n"
+    " WHERE t.pubname IN ( 'p', 'it''s' )"
+)
+
+
+def test_tables_are_those_that_the_primary_publishes() -> None:
+    with_columns = [[b"public", b"t", None], [b"s", b"u", None]]
+    assert rows(TABLES_15.format(", t.attnames\n")) == with_columns
+    assert rows(TABLES_15.format("")) == [[b"public", b"t"], [b"s", b"u"]]
     for since in (TABLES_16, TABLES_17):
-        assert rows(since) == [[b"public", b"t", None], [b"s", b"u", None]]
+        assert rows(since) == with_columns
+        assert asks_for_tables(since)
+
+
+@pytest.mark.parametrize("ask", [TABLES_15.format(""), TABLES_16, TABLES_17])
+@pytest.mark.parametrize("others", ["'p'", "'q'", "'p', 'it''s', 'q'"])
+def test_tables_of_other_publications_are_refused(ask: str, others: str) -> None:
+    refused(ask.replace("'p', 'it''s'", others))
+
+
+def refused(sql: str) -> None:
+    with pytest.raises(SqlRefused, match="this log has publications p, it's, not ") as caught:
+        answer(sql, SETTINGS)
+    assert caught.value.sqlstate == "42704" and "p, it's" in caught.value.hint
 
 
 def test_the_search_path_may_be_emptied() -> None:

@@ -141,9 +141,13 @@ class Message:
 
     def text(self) -> str:
         """The one string of a Query, Terminate-like or CopyFail message."""
+        return self.string().decode("utf-8", "replace")
+
+    def string(self) -> bytes:
+        """Return that string in the client's encoding."""
         if self.body[-1:] != b"\0" or b"\0" in self.body[:-1]:
             raise RemoteProtocolError("invalid message format: expected one terminated string")
-        return self.body[:-1].decode("utf-8", "replace")
+        return self.body[:-1]
 
 
 class MessageBuffer:

@@ -48,6 +48,30 @@ class ConsumerSlots:
         return cls(tuple(SlotNews(r.text(), r.optional_lsn(), r.boolean()) for _ in range(count)))
 
 
+@dataclass(frozen=True, slots=True)
+class TablesQuery:
+    """From a safekeeper to the proposer that leads it: which tables are published now?
+
+    The answer is a settings entry with these tokens, so that a quorum has it. The query is repeated
+    until the log has the answer.
+    """
+
+    TAG: ClassVar[int] = ord("t")
+    tokens: tuple[str, ...]
+
+    def pack(self, w: Writer) -> None:
+        w.u16(len(self.tokens))
+        for token in self.tokens:
+            w.text(token)
+
+    @classmethod
+    def unpack(cls, r: Reader) -> Self:
+        count = r.u16()
+        if count > NEWS_MAX:
+            raise RemoteProtocolError(f"{count} queries for tables")
+        return cls(tuple(r.text() for _ in range(count)))
+
+
 def after(
     slots: dict[str, Lsn], news: tuple[SlotNews, ...], *, end_lsn: Lsn = ZERO_LSN
 ) -> dict[str, Lsn]:

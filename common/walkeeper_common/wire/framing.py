@@ -16,7 +16,7 @@ import crc32c
 
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import Ballot
-from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.fields import Reader, Writer
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
@@ -68,6 +68,7 @@ Fielded: TypeAlias = (
     | StatusRequest
     | StatusResponse
     | ConsumerSlots
+    | TablesQuery
     | MembersQuery
     | PromiseMembers
     | AcceptMembers
@@ -96,6 +97,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         StatusRequest,
         StatusResponse,
         ConsumerSlots,
+        TablesQuery,
         MembersQuery,
         PromiseMembers,
         AcceptMembers,

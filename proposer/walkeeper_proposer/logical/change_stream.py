@@ -56,6 +56,8 @@ from walkeeper_proposer.logical.open_transactions import (
 )
 from walkeeper_proposer.logical.overlap import LoggedTail, Overlap
 
+ANSWERED_MAX = 1024
+
 
 class ChangeStream:
     """One log's end in one term; outlives connections to the primary."""
@@ -81,6 +83,8 @@ class ChangeStream:
         self.transactions = 0  # how many have come whole
         self._settings = dict(settings)
         self._tables = set(tables)  # (schema, name) of what is published, as far as it is known
+        self._answer: tuple[set[tuple[str, str]], tuple[str, ...]] | None = None  # to be written
+        self._answered: deque[str] = deque(maxlen=ANSWERED_MAX)  # tokens of written answers
         self._slots: dict[str, Lsn] = dict(slots or {})  # of the consumers, as the log has them
         self._unwritten_slots: dict[str, Lsn] | None = None
         self._slots_position: Lsn | None = None  # of the entry under way that has them
@@ -142,19 +146,39 @@ class ChangeStream:
         end between the core's asking for a stream from there and the stream (seed 145 of
         tests.sim.logical)."""
         self._is_connected = False
+        self._answer = None
         self._forget_open()
 
-    def on_published(self, tables: Iterable[tuple[str, str]]) -> None:
-        """What the catalogs say now. What was known by a name that is gone would stop a new
-        subscription. Descriptions that are older, and still to come, may bring one back for a
-        while: this is said again."""
+    def unanswered(self, tokens: Iterable[str]) -> tuple[str, ...]:
+        """Return the queries that no answer is made for yet."""
+        made = (*self._answered, *(self._answer[1] if self._answer is not None else ()))
+        return tuple(token for token in tokens if token not in made)
+
+    def on_published(self, tables: Iterable[tuple[str, str]], tokens: tuple[str, ...] = ()) -> None:
+        """Take the tables in the catalogs now, and the queries of subscriptions that they answer.
+
+        A name that is gone would stop a new subscription. An older description may add it again,
+        so an answer is an entry of its own with these tables and no others."""
         found = set(tables)
+        if tokens:
+            before = self._answer[1] if self._answer is not None else ()
+            self._answer = found, (*before, *tokens)
+            self._write_answer()
+            return
         if found == self._tables:
             return
         self._tables = found
         self._settled_segment = None
         if self._is_connected and not self._is_inside:
             self._settle_segment()
+
+    def _write_answer(self) -> None:
+        if self._answer is None or self._is_inside or not self._is_connected:
+            return  # the transaction's end writes it
+        (self._tables, tokens), self._answer = self._answer, None
+        self._answered.extend(tokens)
+        self._settle_segment()
+        self._write_settings({"tables": sorted(self._tables), "answered": tokens})
 
     def _forget_open(self) -> None:
         """The next connection sends all of it again."""
@@ -370,6 +394,7 @@ class ChangeStream:
             self._write_progress()
         if self._slots_position is None:
             self._write_slots()
+        self._write_answer()
 
     def _end_entry(self, end_lsn: Lsn) -> None:
         self.writer.end(end_lsn)

@@ -12,11 +12,12 @@ import json
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 from walkeeper_common.errors import Refused, RemoteProtocolError, WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
-from walkeeper_common.wire.consumer_slots import ConsumerSlots
+from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity, WalArrived
 from walkeeper_proposer.logical.change_stream import ChangeStream
@@ -37,6 +38,7 @@ BATCH_BYTES_MAX = 128 << 10
 SPOOL_MEMORY_BYTES = 1 << 20  # for one transaction
 PLUGIN = "pgoutput"
 TABLES_S = 5.0  # at least, between two questions to the catalogs
+FAILED_S = 1.0  # after one that failed
 # Values are kept as text. It must not depend on settings of the server, the role or the database,
 # nor change with them in the middle of a log. The forms are those of a subscription, times in UTC.
 # Without a search_path names in values (regclass) have their schema. lc_monetary stays: readers
@@ -226,6 +228,8 @@ class LogicalPrimary(Primary):
         self._may_stream = True  # open transactions, on the next connection
         self._streams = False  # on this one
         self._is_replay_due = False
+        self._tokens: set[str] = set()  # queries for the tables that are published
+        self._is_asked = asyncio.Event()
         self._differed_lsn: Lsn | None = None  # the slot's confirmed LSN at the last difference
         self._identity: LogicalIdentity
 
@@ -292,16 +296,19 @@ class LogicalPrimary(Primary):
         return stream.end_lsn if confirmed_lsn is None else confirmed_lsn
 
     async def _follow_tables(self, connection: ReplicationConnection, stream: ChangeStream) -> None:
-        """Query the catalogs after commits, while this connection lives.
+        """Query the catalogs after commits and for subscriptions, while this connection lives.
 
         The stream does not show renamed and dropped tables. No SQL connection stays open, since
         `pg_ctl stop -m smart` would wait for it."""
         asked_lsn, told = stream.end_lsn, ""
         while True:
-            await asyncio.sleep(TABLES_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_asked.wait(), TABLES_S)
             if connection is not self._connection:
                 return
-            if stream.end_lsn == asked_lsn:
+            self._is_asked.clear()
+            tokens = stream.unanswered(self._tokens)
+            if stream.end_lsn == asked_lsn and not tokens:
                 continue
             reached_lsn = stream.end_lsn
             try:
@@ -310,10 +317,13 @@ class LogicalPrimary(Primary):
                 if str(error) != told:
                     told = str(error)
                     logger.warning("cannot read which tables are published: %s", error)
+                self._tokens.clear()  # safekeepers repeat those that a client still waits for
+                await asyncio.sleep(FAILED_S)
                 continue
             asked_lsn = reached_lsn
             if connection is self._connection and self._is_streaming:
-                stream.on_published(tables)
+                self._tokens.difference_update(tokens)
+                stream.on_published(tables, tokens)
                 self._hand_over()
 
     async def _published(self) -> tuple[tuple[str, str], ...]:
@@ -376,6 +386,7 @@ class LogicalPrimary(Primary):
             "options": self._options(),
             "publications": list(self._publications),
             "database": identity.database,
+            "encoding": identity.encoding,
             "server_version": identity.server_version,
         }
 
@@ -459,12 +470,17 @@ class LogicalPrimary(Primary):
         if data:
             self._post(WalArrived(position, data))
 
-    def on_consumer_slots(self, message: ConsumerSlots) -> None:
-        """Take news of a safekeeper: its consumers' slots were made, moved or dropped."""
+    def on_consumers(self, message: ConsumerSlots | TablesQuery) -> None:
+        """Take what a safekeeper says of its consumers: news of their slots, or a query."""
         stream = self._end.stream
-        if stream is not None and self._is_streaming:  # otherwise the news comes again
+        if stream is None or not self._is_streaming:
+            return  # it comes again
+        if isinstance(message, ConsumerSlots):
             stream.on_consumer_slots(message.news)
             self._hand_over()
+        else:
+            self._tokens.update(stream.unanswered(message.tokens))
+            self._is_asked.set()
 
     def report(self, commit_lsn: Lsn, feedback: Sequence[Feedback]) -> None:
         """Report the end LSN of the last whole entry below the position `commit_lsn`."""

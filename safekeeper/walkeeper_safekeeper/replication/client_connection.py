@@ -12,8 +12,10 @@ import asyncio
 from contextlib import suppress
 
 from walkeeper_common.addresses import shown_address
+from walkeeper_common.postgres.client_encoding import UTF8, ClientEncoding
 from walkeeper_common.postgres.pgwire import Message, MessageBuffer, SqlRefused, StartupPacket
 from walkeeper_common.postgres.pgwire import error_response as build_error_response
+from walkeeper_safekeeper.replication.transcoding import transcoded_answer
 
 READ_BYTES = 1 << 16
 WRITE_BUFFER_BYTES_MAX = 1 << 18
@@ -34,6 +36,7 @@ class ClientConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._received = MessageBuffer()
+        self.encoding: ClientEncoding = UTF8  # both ways
         writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         peer = writer.get_extra_info("peername")
         self.address: str = peer[0] if isinstance(peer, tuple) else ""
@@ -75,6 +78,10 @@ class ClientConnection:
         if not self._writer.transport.is_closing():
             self._writer.write(data)
 
+    def answer(self, data: bytes) -> None:
+        """Send rows, errors and notices in the client's encoding. SqlRefused 22P05."""
+        self.send(transcoded_answer(data, self.encoding))
+
     def send_wal(self, header: bytes, payload: bytes) -> None:
         """Two buffers, so that WAL is not copied to be sent."""
         if not self._writer.transport.is_closing():
@@ -94,7 +101,7 @@ class ClientConnection:
 
     def send_fatal(self, error: SqlRefused) -> None:
         """The last message of a connection."""
-        self.send(build_error_response(error, "FATAL"))
+        self.answer(build_error_response(error, "FATAL"))
 
     def abort(self) -> None:
         """Drops the socket and what waits in it: the client does not take it anyway."""

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from walkeeper_common.errors import CorruptWal
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.pgwire import SqlRefused
+
+
+def check_publications(asked: Collection[str], here: Collection[str]) -> None:
+    """Raise SqlRefused 42704 unless `asked` are exactly the publications of the log."""
+    if set(asked) != set(here):
+        listed = ", ".join(here)
+        raise SqlRefused(
+            "42704",
+            f"this log has publications {listed}, not {', '.join(asked)}",
+            hint=f"Ask for exactly: {listed}. For others make a log of their own.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +31,8 @@ class LogSettings:
     options: dict[str, str]
     slots: dict[str, Lsn]
     tables: tuple[tuple[str, str], ...] = ()  # (schema, name), in a segment's first settings
+    answered: tuple[str, ...] = ()  # the queries that this entry alone answers
+    encoding: str = ""  # the database's own; the log is in UTF-8
 
     @classmethod
     def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
@@ -29,6 +44,8 @@ class LogSettings:
             return cls(
                 publications=tuple(document["publications"]),
                 database=document.get("database", ""),
+                answered=tuple(document.get("answered", ())),
+                encoding=document.get("encoding", ""),
                 options=document["options"],
                 slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
                 tables=known if tables is None else tuple((one[0], one[1]) for one in tables),

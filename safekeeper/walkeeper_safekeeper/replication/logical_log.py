@@ -20,6 +20,7 @@ from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.pgoutput import Descriptions, MessageSplitter
 from walkeeper_common.postgres.pgwire import SqlRefused
+from walkeeper_common.wire.consumer_slots import NEWS_MAX, TablesQuery
 from walkeeper_safekeeper.replication.consumer_positions import ConsumerPositions
 from walkeeper_safekeeper.replication.log_settings import LogSettings
 from walkeeper_safekeeper.replication.served_log import Reader, ServedLog
@@ -29,6 +30,8 @@ logger = logging.getLogger("walkeeper.logical")
 CHUNK_BYTES_MAX = 128 << 10
 FOLLOW_S, FOLLOW_HURRIED_S = 0.5, 0.02
 REPLICATE_S = 10.0
+FIXED_SLOTS = "slots cannot be changed now: no quorum has the change"
+UNKNOWN_TABLES = "no quorum has an answer to which tables the primary publishes now"
 
 
 @dataclass(slots=True)
@@ -110,6 +113,7 @@ class LogicalLog:
     needed_lsn: Lsn | None = None  # the position from which slots and readers need entries
     settings: LogSettings | None = None
     positions: ConsumerPositions = field(init=False)
+    _answers: dict[str, LogSettings | None] = field(default_factory=dict)  # to queries, by token
     _end_position: Lsn = ZERO_LSN
     _headers: dict[Lsn, SegmentHeader] = field(default_factory=dict)
     _refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -120,7 +124,7 @@ class LogicalLog:
     async def follow(self) -> None:
         """Keeps up with what is committed, until it is cancelled."""
         while True:
-            waits = self.positions.wanted or self.positions.unwanted
+            waits = self.positions.wanted or self.positions.unwanted or self._answers
             await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
             try:
                 await self.refresh()
@@ -147,7 +151,33 @@ class LogicalLog:
         finally:
             self.positions.unwanted.discard(name)
 
-    async def _until(self, is_replicated: Callable[[], bool]) -> None:
+    def tables_query(self) -> TablesQuery | None:
+        """Return the query for the proposer, or None if nothing waits for an answer."""
+        tokens = tuple(token for token, found in self._answers.items() if found is None)
+        return TablesQuery(tokens[:NEWS_MAX]) if tokens else None
+
+    async def published_now(self, token: str) -> LogSettings:
+        """Return settings with the tables that the primary had after this call began.
+
+        `token` is unlike any other one of this log.
+        The proposer asks the primary, and a quorum has its answer. SqlRefused 57P03 if no answer
+        arrives within REPLICATE_S, and 0A000 if the proposer is too old to answer."""
+        settings = await self.known_settings()
+        if not settings.encoding:
+            raise SqlRefused(
+                "0A000",
+                f'the proposer of cluster "{self.log.cluster}" cannot say which tables are '
+                "published now: it runs an older version",
+                hint="Start a proposer of the safekeepers' version.",
+            )
+        self._answers[token] = None
+        try:
+            await self._until(lambda: self._answers[token] is not None, UNKNOWN_TABLES)
+            return self._answers[token] or settings
+        finally:
+            del self._answers[token]
+
+    async def _until(self, is_replicated: Callable[[], bool], what: str = FIXED_SLOTS) -> None:
         try:
             async with asyncio.timeout(REPLICATE_S):
                 while not is_replicated():  # noqa: ASYNC110  (what is waited for is in the log)
@@ -155,10 +185,9 @@ class LogicalLog:
         except TimeoutError:
             raise SqlRefused(
                 "57P03",
-                f'slots of cluster "{self.log.cluster}" cannot be changed now: no quorum has it '
-                f"after {REPLICATE_S:g} s",
-                hint="Slots are kept in the log: a proposer and a quorum of safekeepers are "
-                "needed. It may come about yet.",
+                f'cluster "{self.log.cluster}": {what} after {REPLICATE_S:g} s',
+                hint="A proposer that reaches its primary and a quorum of safekeepers are needed. "
+                "Try again.",
             ) from None
 
     async def refresh(self) -> None:
@@ -189,6 +218,8 @@ class LogicalLog:
                     settings = (b"" if frame.is_first else settings) + frame.payload
                 if frame.kind is EntryKind.SETTINGS and frame.is_last:
                     self.settings = LogSettings.parse(settings, self.settings)
+                    for token in self._answers.keys() & set(self.settings.answered):
+                        self._answers[token] = self._answers[token] or self.settings
         position, end_lsn = cursor.last
         self._end_position = position or self._end_position
         self.end_lsn = end_lsn or self.end_lsn

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 
 from walkeeper_common.lsn import Lsn
@@ -34,12 +35,13 @@ from walkeeper_safekeeper.replication.logical_log import LogicalLog, LogicalRead
 from walkeeper_safekeeper.replication.logical_stream import LogicalStream, check_options
 from walkeeper_safekeeper.replication.login import Login
 from walkeeper_safekeeper.replication.served_log import ServedLog
-from walkeeper_safekeeper.replication.subscription_queries import answer
+from walkeeper_safekeeper.replication.subscription_queries import answer, asks_for_tables
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 logger = logging.getLogger("walkeeper.replicas")
 
 PLUGIN = "pgoutput"
+TABLE_SYNC = re.compile(r"pg_\d+_sync_\d+_\d+")  # application_name of a worker that copies a table
 
 
 class LogicalSession:
@@ -60,7 +62,7 @@ class LogicalSession:
 
     async def perform(self, command: Command) -> None:
         """SqlRefused is the answer to what cannot be done."""
-        log, send = self._log, self._client.send
+        log, send = self._log, self._client.answer
         match command:
             case IdentifySystem():
                 settings = await self._logical.known_settings()
@@ -115,8 +117,13 @@ class LogicalSession:
         if not self._login.logical:
             return answers.sql(self._log, sql, replication=self._login.replication)
         found = answer(sql, await self._logical.known_settings())
+        if asks_for_tables(sql):
+            token = f"{self._client} {self._pid} {self._now():.6f}"
+            found = answer(sql, await self._logical.published_now(token))
         if found is not None:
             return found
+        if TABLE_SYNC.fullmatch(self._login.application_name):
+            raise no_copy()
         raise SqlRefused(
             "0A000",
             "a safekeeper does not execute SQL",
@@ -135,11 +142,7 @@ class LogicalSession:
             )
         _refuse_two_phase(asked.options)
         if dict(asked.options).get("snapshot", "export") == "use":
-            raise SqlRefused(
-                "0A000",
-                "a safekeeper has no snapshot of the tables",
-                hint="Use copy_data = false, and copy the tables from the primary first.",
-            )
+            raise no_copy()
         await self._logical.known_settings()
         slots = self._log.slots
         if asked.temporary:
@@ -195,6 +198,16 @@ class LogicalSession:
                 logger.info("stopped streaming %s", _describe(reader))
         finally:
             log.slots.release(asked.slot, pid=self._pid)
+
+
+def no_copy() -> SqlRefused:
+    """Return the answer to a subscription's worker that copies a table."""
+    return SqlRefused(
+        "0A000",
+        "a safekeeper has no tables to copy, which a subscription with copy_data = true needs",
+        hint="DROP SUBSCRIPTION, copy its tables from the primary, then CREATE SUBSCRIPTION … WITH "
+        "(copy_data = false). REFRESH PUBLICATION needs WITH (copy_data = false), too.",
+    )
 
 
 def _refuse_two_phase(options: Sequence[tuple[str, str]]) -> None:

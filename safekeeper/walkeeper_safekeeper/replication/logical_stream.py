@@ -32,13 +32,14 @@ from walkeeper_common.postgres.pgwire import (
 )
 from walkeeper_common.postgres.replication_commands import parse_boolean
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
-from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.log_settings import LogSettings, check_publications
 from walkeeper_safekeeper.replication.logical_log import (
     Describer,
     EntryCursor,
     LogicalReader,
 )
 from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
+from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
 # What changes the messages themselves, and cannot be had of messages that are there already.
@@ -88,14 +89,7 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
     asked_for = parse_boolean(options.get("messages", "off"), "messages requires a Boolean value")
     if asked_for and not has_messages:
         raise SqlRefused("0A000", "this log has no logical decoding messages", hint=MESSAGES_HINT)
-    asked = set(split_identifiers(options["publication_names"]))
-    if asked != set(settings.publications):
-        here = ", ".join(settings.publications)
-        raise SqlRefused(
-            "42704",
-            f"this log has publications {here}, not {options['publication_names']}",
-            hint=f"Ask for exactly: {here}. For others make a log of their own.",
-        )
+    check_publications(split_identifiers(options["publication_names"]), settings.publications)
     unwanted = frozenset({MESSAGE} if has_messages and not asked_for else ())
     return Wishes(local_only=origin == "none", without=unwanted)
 
@@ -265,7 +259,8 @@ class LogicalStream(WalStream):
             data = self._describer.complete(frame.payload)
         elif not (frame.is_first and frame.is_last):
             data = self._parts.feed(frame.payload)
-        self._client.send(bytes(data))
+        encoding = self._client.encoding
+        self._client.send(bytes(data) if encoding.is_utf8 else transcoded_messages(data, encoding))
         self._is_silent = self._is_silent and not data
         self._sent_at_s = self._clock()
 

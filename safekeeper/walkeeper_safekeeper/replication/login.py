@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from walkeeper_common.postgres.client_encoding import canonical_name
 from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.postgres.replication_commands import parse_boolean
 
@@ -31,6 +32,7 @@ class Login:
     replication: bool
     logical: bool = False  # replication=database: SQL and logical replication
     entries: bool = False  # a logical log's bytes as they lie there, by position
+    encoding: str = "UTF8"  # PostgreSQL's name of client_encoding
 
 
 def parse_login(
@@ -66,12 +68,19 @@ def parse_login(
         replication=replication,
         logical=logical,
         entries=_wants_entries(parameters),
+        encoding=_encoding(parameters) if logical else "UTF8",
     )
 
 
 def _wants_entries(parameters: Mapping[str, str]) -> bool:
     value = parse_options(parameters.get("options", "")).get(ENTRIES_OPTION, "off")
     return parse_boolean(value, f'parameter "{ENTRIES_OPTION}" requires a Boolean value')
+
+
+def _encoding(parameters: Mapping[str, str]) -> str:
+    """Return the name of client_encoding, which the packet's own parameter overrides."""
+    given = parse_options(parameters.get("options", "")).get("client_encoding", "UTF8")
+    return canonical_name(parameters.get("client_encoding", given))
 
 
 def no_logical_log() -> SqlRefused:

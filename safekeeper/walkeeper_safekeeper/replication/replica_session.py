@@ -27,6 +27,11 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
+from walkeeper_common.postgres.client_encoding import (
+    SQL_ASCII,
+    ClientEncoding,
+    client_encoding,
+)
 from walkeeper_common.postgres.pgwire import (
     CancelRequest,
     Message,
@@ -64,6 +69,7 @@ from walkeeper_safekeeper.replication.client_connection import (
     ClientGone,
     SilentClient,
 )
+from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.logical_session import LogicalSession
 from walkeeper_safekeeper.replication.login import Login, no_logical_log, parse_login
 from walkeeper_safekeeper.replication.served_log import Catalog, Reader, ServedLog
@@ -139,8 +145,10 @@ class ReplicaSession:
             self._log = self._catalog.open_log(login.cluster)
         except Refused as error:
             raise SqlRefused("57P03", f'cluster "{login.cluster}": {error}') from error
-        if login.logical and self._log.logical is None:
-            raise no_logical_log()
+        if login.logical:
+            if self._log.logical is None:
+                raise no_logical_log()
+            self._client.encoding = await _encoding_of(login, self._log.logical)
         self._greet(startup, login, self._log)
         await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
 
@@ -168,6 +176,21 @@ class ReplicaSession:
         )
         key = backend_key_data(self._pid, NO_CANCEL_KEY)
         self._client.send(authentication_ok() + reported + key + ready_for_query())
+
+
+async def _encoding_of(login: Login, logical: LogicalLog) -> ClientEncoding:
+    """Return the encoding that the client asks for. SQL_ASCII means the bytes of the database."""
+    if login.encoding != SQL_ASCII:
+        return client_encoding(login.encoding)
+    settings = await logical.known_settings()
+    if not settings.encoding:
+        raise SqlRefused(
+            "0A000",
+            f"a safekeeper does not know the encoding of database {settings.database}, which "
+            "client_encoding = SQL_ASCII asks for",
+            hint="Start a proposer of this version, or connect with client_encoding = UTF8.",
+        )
+    return client_encoding(settings.encoding)
 
 
 def fatal_answer(error: Exception) -> SqlRefused:
@@ -230,9 +253,9 @@ class _Commands:
         self._client.send(ready_for_query())
 
     async def _on_query(self, received: Message) -> None:
-        text = received.text()
-        logger.debug("client %s: %s", self._client, text)
         try:
+            text = self._text_of(received)
+            logger.debug("client %s: %s", self._client, text)
             if is_empty(text):
                 self._client.send(empty_query_response())
             else:
@@ -245,9 +268,13 @@ class _Commands:
             self._answer_error(fatal_answer(error))
         self._client.send(ready_for_query())
 
+    def _text_of(self, received: Message) -> str:
+        encoding = self._client.encoding
+        return received.text() if encoding.is_utf8 else encoding.decode(received.string())
+
     def _answer_error(self, error: SqlRefused) -> None:
         logger.info("client %s: %s: %s", self._client, error.sqlstate, error)
-        self._client.send(error_response(error))
+        self._client.answer(error_response(error))
 
     async def _perform(self, text: str) -> None:
         log, login = self._log, self._login

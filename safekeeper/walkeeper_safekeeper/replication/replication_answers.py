@@ -28,7 +28,6 @@ from walkeeper_safekeeper.replication.slots import Slot
 
 PROBE = re.compile(r"select\s+(pg_catalog\s*\.\s*)?pg_is_in_recovery\s*\(\s*\)\s*;?", re.IGNORECASE)
 FIXED_SETTINGS = {
-    "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
     "default_transaction_read_only": "off",
     "in_hot_standby": "off",
@@ -81,6 +80,8 @@ def setting(log: ServedLog, name: str, *, login: Login) -> str:
             return _version_number(log.server_version)
         case "wal_segment_size":
             return _memory_size(log.segment_bytes)
+        case "client_encoding":
+            return login.encoding
         case "application_name":
             return login.application_name
         case "session_authorization":

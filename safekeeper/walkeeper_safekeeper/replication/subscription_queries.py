@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from walkeeper_common.postgres.pgwire import Column, result
-from walkeeper_safekeeper.replication.log_settings import LogSettings
+from walkeeper_safekeeper.replication.log_settings import LogSettings, check_publications
 
 SET_CONFIG = re.compile(
     r"SELECT pg_catalog\.set_config ?\( ?'search_path', ?'', ?false ?\) ?;?", re.IGNORECASE
@@ -34,12 +34,25 @@ TABLES_SINCE_16 = re.compile(
 )
 
 
+def asks_for_tables(sql: str) -> bool:
+    """Return True if the answer depends on what is published at the time of the question."""
+    text = _normal(sql)
+    return bool(TABLES.fullmatch(text) or TABLES_SINCE_16.fullmatch(text))
+
+
 def answer(sql: str, settings: LogSettings) -> bytes | None:
-    text = " ".join(sql.split()).replace(" ,", ",")
+    """Return the rows, or None if it is another question.
+
+    Raise SqlRefused 42704 for publications that the log does not have. CREATE SUBSCRIPTION asks for
+    all that it names, ADD PUBLICATION for the added ones alone. Both ask for tables of all of them.
+    """
+    text = _normal(sql)
     if SET_CONFIG.fullmatch(text):
         return result((Column("set_config"),), [("",)], "SELECT 1")
     if found := PUBLICATIONS.fullmatch(text):
         asked = literals(found[1])
+        if not asked <= set(settings.publications):
+            check_publications(sorted(asked), settings.publications)
         return _rows(("pubname",), [(name,) for name in settings.publications if name in asked])
     if found := TABLES.fullmatch(text):
         columns: tuple[str, ...] = ("schemaname", "tablename")
@@ -49,11 +62,15 @@ def answer(sql: str, settings: LogSettings) -> bytes | None:
     return None
 
 
+def _normal(sql: str) -> str:
+    return " ".join(sql.split()).replace(" ,", ",")
+
+
 def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
     """Without column lists: NULL is all columns, which a table without a list has, too."""
-    tables = settings.tables if literals(asked) & set(settings.publications) else ()
+    check_publications(sorted(literals(asked)), settings.publications)
     padding = (None,) * (len(columns) - 2)
-    return _rows(columns, [(*table, *padding) for table in tables])
+    return _rows(columns, [(*table, *padding) for table in settings.tables])
 
 
 def _rows(columns: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> bytes:

@@ -1,0 +1,158 @@
+"""CREATE and ALTER SUBSCRIPTION get right answers from a safekeeper, or a refusal at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import psycopg
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.waiting import wait_until
+from tests.with_postgres.test_logical import SETTINGS, LogicalCluster
+
+pytestmark = pytest.mark.postgres
+
+REFRESH = "ALTER SUBSCRIPTION {} REFRESH PUBLICATION WITH (copy_data = false)"
+
+
+class TwoPublications(LogicalCluster):
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__(primary)
+        self.proposer = self.new_proposer("two", "--logical", "--publication", "p,q")
+
+    def where(self) -> str:
+        return f"host=127.0.0.1 port={self.ports[1]} user=postgres dbname=postgres"
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[PostgresServer]:
+    with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as server:
+        server.sql(
+            "CREATE TABLE t (id int PRIMARY KEY, v text)",
+            "CREATE SCHEMA s",
+            "CREATE PUBLICATION p FOR TABLE t (id, v) WHERE (id < 100)",
+            "CREATE PUBLICATION q FOR TABLES IN SCHEMA s",
+            "CREATE PUBLICATION r FOR ALL TABLES",
+        )
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster(primary: PostgresServer) -> Iterator[TwoPublications]:
+    with TwoPublications.create(primary) as made:
+        yield made
+
+
+@pytest.fixture
+def subscriber() -> Iterator[PostgresServer]:
+    with PostgresServer.create() as server:
+        server.sql("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE SCHEMA s")
+        yield server
+
+
+def subscribe(
+    subscriber: PostgresServer, where: str, publications: str = "p, q", options: str = ""
+) -> None:
+    subscriber.sql(
+        f"CREATE SUBSCRIPTION feed CONNECTION '{where}' PUBLICATION {publications} "
+        f"WITH (copy_data = false{options})"
+    )
+
+
+def followed(subscriber: PostgresServer) -> set[str]:
+    listed = "SELECT srrelid::regclass::text FROM pg_subscription_rel"
+    return {row[0] for row in subscriber.rows(listed)}
+
+
+def has_one(subscriber: PostgresServer, table: str) -> bool:
+    return subscriber.rows(f"SELECT * FROM {table}") == [(1,)]
+
+
+def test_a_table_that_was_just_made_is_seen_and_one_that_is_gone_is_not(
+    cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer
+) -> None:
+    subscribe(subscriber, cluster.where())
+    assert followed(subscriber) == {"t"}
+    for number in range(5):
+        table = f"CREATE TABLE s.made_{number} (id int PRIMARY KEY)"
+        subscriber.sql(table)
+        primary.sql(table)
+        subscriber.sql(REFRESH.format("feed"))
+        assert followed(subscriber) == {"t", f"s.made_{number}"}
+        primary.sql(f"INSERT INTO s.made_{number} VALUES (1)")
+        wait_until(partial(has_one, subscriber, f"s.made_{number}"))
+        primary.sql(f"ALTER TABLE s.made_{number} RENAME TO other_{number}")
+        subscriber.sql(f"ALTER TABLE s.made_{number} RENAME TO other_{number}")
+        subscriber.sql(REFRESH.format("feed"))
+        assert followed(subscriber) == {"t", f"s.other_{number}"}
+        primary.sql(f"DROP TABLE s.other_{number}")
+        subscriber.sql(REFRESH.format("feed"))
+        assert followed(subscriber) == {"t"}
+    primary.sql("INSERT INTO t VALUES (1, 'a'), (100, 'filtered out')")
+    wait_until(lambda: subscriber.rows("SELECT * FROM t") == [(1, "a")])
+    subscriber.sql("DROP SUBSCRIPTION feed")
+
+
+def test_without_a_proposer_or_its_primary_the_question_is_refused_in_time(
+    cluster: TwoPublications, subscriber: PostgresServer
+) -> None:
+    subscribe(subscriber, cluster.where())
+    cluster.proposer.kill()
+    with pytest.raises(psycopg.Error, match="no quorum has an answer to which tables"):
+        subscriber.sql(REFRESH.format("feed"))
+    cluster.proposer.start()
+    subscriber.sql(REFRESH.format("feed"))
+    subscriber.sql("DROP SUBSCRIPTION feed")
+
+
+@pytest.mark.parametrize("publications", ["p", "r", "p, q, r", "p, unknown"])
+def test_other_publications_are_refused_when_the_subscription_is_made(
+    cluster: TwoPublications, subscriber: PostgresServer, publications: str
+) -> None:
+    with pytest.raises(psycopg.Error, match="this log has publications p, q, not") as refused:
+        subscribe(subscriber, cluster.where(), publications)
+    assert "For others make a log of their own" in str(refused.value)
+    assert subscriber.rows("SELECT 1 FROM pg_subscription") == []
+
+
+def test_publications_are_added_and_dropped_as_far_as_the_log_has_them(
+    cluster: TwoPublications, subscriber: PostgresServer
+) -> None:
+    subscribe(subscriber, cluster.where(), "p", ", connect = false")
+    alter = "ALTER SUBSCRIPTION feed {} PUBLICATION {} WITH (copy_data = false)"
+    subscriber.sql("ALTER SUBSCRIPTION feed ENABLE", alter.format("ADD", "q"))
+    assert followed(subscriber) == {"t"}
+    for how, which in (("ADD", "r"), ("DROP", "q"), ("SET", "p"), ("SET", "r")):
+        with pytest.raises(psycopg.Error, match="this log has publications p, q, not"):
+            subscriber.sql(alter.format(how, which))
+    subscriber.sql(alter.format("SET", "q, p"))
+
+
+@pytest.mark.parametrize("option", ["binary = true", "two_phase = true"])
+def test_an_option_that_the_log_cannot_serve_is_refused_before_any_row(
+    cluster: TwoPublications, primary: PostgresServer, subscriber: PostgresServer, option: str
+) -> None:
+    name = option.partition(" ")[0]
+    try:
+        subscribe(subscriber, cluster.where(), options=f", {option}")
+    except psycopg.Error as refused:
+        assert "two-phase slots are not available from a safekeeper" in str(refused)
+        assert name == "two_phase"
+        return
+    said = f"pgoutput option {name} is not available from a safekeeper"
+    wait_until(lambda: said in subscriber.log_text())
+    assert subscriber.rows("SELECT * FROM t") == []
+    subscriber.sql("DROP SUBSCRIPTION feed")
+
+
+def test_a_copy_of_the_tables_is_refused_with_what_to_do(
+    cluster: TwoPublications, subscriber: PostgresServer
+) -> None:
+    """CREATE SUBSCRIPTION sends nothing that says copy_data. The worker that copies is refused."""
+    subscriber.sql(f"CREATE SUBSCRIPTION feed CONNECTION '{cluster.where()}' PUBLICATION p, q")
+    said = "a safekeeper has no tables to copy, which a subscription with copy_data = true needs"
+    wait_until(lambda: said in subscriber.log_text())
+    wait_until(lambda: "copy its tables from the primary" in subscriber.log_text())
+    subscriber.sql("DROP SUBSCRIPTION feed")
