@@ -89,7 +89,7 @@ class HostedLog:
             first_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
-            flaw_of_wal=page_flaw if self.configuration.kind is LogKind.PHYSICAL else None,
+            flaw_of_wal=page_flaw if _is_physical(opened.durable) else None,
         )
         self.driver = Driver(
             acceptor,
@@ -388,3 +388,7 @@ class HostedLog:
     def timeline_history(self, timeline: int) -> bytes | None:
         """Verbatim, of a timeline that is committed here; None for others, and for timeline 1."""
         return self.folder.timeline_files.get(timeline)
+
+
+def _is_physical(durable: Durable) -> bool:
+    return durable.configuration is not None and durable.configuration.kind is LogKind.PHYSICAL
