@@ -56,7 +56,7 @@ class TablesQuery:
     until the log has the answer.
     """
 
-    TAG: ClassVar[int] = ord("t")
+    TAG: ClassVar[int] = ord("l")
     tokens: tuple[str, ...]
 
     def pack(self, w: Writer) -> None:
