@@ -266,6 +266,8 @@ def run_settings(data: bytes) -> None:
     except CorruptWal:
         return
     require(all(isinstance(lsn, Lsn) for lsn in settings.slots.values()), "{}", settings)
+    texts = (settings.encoding, *settings.answered)
+    require(all(isinstance(text, str) for text in texts), "{}", settings)
     again = LogSettings.parse(data, settings)
     require(again.publications == settings.publications, "{} and {}", settings, again)
 
@@ -276,6 +278,8 @@ def _settings_seeds() -> Iterable[bytes]:
     yield b'{"publications": [], "options": {}, "slots": {"s": "0/10"}, "tables": [["a", "b"]]}'
     yield b'{"publications": ["p"], "options": {}, "slots": {"s": "x"}}'
     yield b'{"publications": "p", "options": 1, "tables": [["a"]]}'
+    yield b'{"publications": ["p"], "options": {}, "encoding": "LATIN1", "answered": ["a", "b"]}'
+    yield b'{"publications": ["p"], "options": {}, "encoding": 1, "answered": [{}]}'
     yield repr(SETTINGS).replace("'", '"').encode()
 
 

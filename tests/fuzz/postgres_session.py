@@ -25,6 +25,7 @@ from tests.fuzz.postgres_wire import (
     repair_client,
 )
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.postgres.client_encoding import UTF8
 from walkeeper_common.postgres.pgwire import (
     Message,
     MessageBuffer,
@@ -40,6 +41,7 @@ from walkeeper_common.postgres.pgwire import (
 from walkeeper_safekeeper.replication.client_connection import ClientGone
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
 from walkeeper_safekeeper.replication.slots import Slots
+from walkeeper_safekeeper.replication.transcoding import transcoded_answer
 from walkeeper_safekeeper.replication.wal_stream import StreamLimits
 
 WAL = bytes(range(256)) * 40
@@ -55,6 +57,7 @@ class Client:
     """The port of ClientConnection, without a socket."""
 
     address, port = "127.0.0.1", 5432
+    encoding = UTF8
 
     def __init__(self, data: bytes) -> None:
         self._received = MessageBuffer()
@@ -81,6 +84,9 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.sent += data
+
+    def answer(self, data: bytes) -> None:
+        self.send(transcoded_answer(data, self.encoding))
 
     def send_wal(self, header: bytes, payload: bytes) -> None:
         self.sent += header + payload

@@ -164,6 +164,32 @@ def test_a_consumer_names_its_log_or_the_database_that_one_log_alone_is_of(
 
 
 @pytest.mark.parametrize(
+    ("given", "options", "expected"),
+    [
+        (None, "", "UTF8"),
+        ("latin-1", "", "LATIN1"),
+        (None, "-c client_encoding=sql_ascii", "SQL_ASCII"),
+        ("euc_jp", "-c client_encoding=sjis", "EUC_JP"),
+    ],
+)
+def test_a_consumer_names_its_encoding_as_to_a_primary(
+    given: str | None, options: str, expected: str
+) -> None:
+    startup = {"user": "u", "replication": "database", "options": options}
+    startup |= {"client_encoding": given} if given else {}
+    assert parse_login(startup, ["shop"], SHOP).encoding == expected
+    physical = {**startup, "replication": "true", "client_encoding": "klingon"}
+    assert parse_login(physical, ["shop"], SHOP).encoding == "UTF8"
+
+
+def test_an_unknown_encoding_is_refused_as_by_a_primary() -> None:
+    startup = {"user": "u", "replication": "database", "client_encoding": "klingon"}
+    with pytest.raises(SqlRefused, match='"client_encoding": "klingon"') as caught:
+        parse_login(startup, ["shop"], SHOP)
+    assert caught.value.sqlstate == "22023"
+
+
+@pytest.mark.parametrize(
     ("catalog", "text"),
     [(FakeCatalog(), "no log yet"), (FakeCatalog(closed=["main"]), "prepared and not configured")],
 )

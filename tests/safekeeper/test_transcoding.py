@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from struct import pack
 
 import pytest
 
-from tests.entry_maker import begin, commit, emitted, insert, origin, relation, sent, type_of
+from tests.entry_maker import (
+    SETTINGS,
+    begin,
+    commit,
+    emitted,
+    insert,
+    new_stream,
+    origin,
+    relation,
+    sent,
+    type_of,
+)
+from tests.safekeeper.test_logical_stream import SEGMENT, START, Kept
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.postgres.client_encoding import UTF8, client_encoding
 from walkeeper_common.postgres.pgoutput import pack_copy_data
@@ -18,6 +31,9 @@ from walkeeper_common.postgres.pgwire import (
     parse_error_fields,
     result,
 )
+from walkeeper_safekeeper.replication.logical_log import LogicalLog
+from walkeeper_safekeeper.replication.login import Login
+from walkeeper_safekeeper.replication.replica_session import encoding_of
 from walkeeper_safekeeper.replication.transcoding import transcoded_answer, transcoded_messages
 
 LATIN1 = client_encoding("LATIN1")
@@ -115,3 +131,21 @@ def test_an_error_is_shown_whatever_its_characters_are() -> None:
     assert shown[size:] == command_complete("x")
     fields = parse_error_fields(shown[5:size].decode("latin_1").encode())
     assert (fields["C"], fields["M"], fields["H"]) == ("42704", "?ü?", "CREATE ? ü")
+
+
+@pytest.mark.parametrize(
+    ("database", "expected"), [("UTF8", "UTF8"), ("LATIN1", "LATIN1"), ("", None), ("EUC_TW", None)]
+)
+def test_sql_ascii_is_the_encoding_of_the_database(database: str, expected: str | None) -> None:
+    kept, stream = Kept(), new_stream(START, SEGMENT, settings={**SETTINGS, "encoding": database})
+    stream.on_connected()
+    kept.log.take(stream)
+    kept.commit_lsn = kept.log.end
+    login = Login("u", "a", "changes", replication=True, logical=True, encoding="SQL_ASCII")
+    asked = encoding_of(login, LogicalLog(kept.served()))
+    if expected is not None:
+        assert asyncio.run(asked).name == expected
+        return
+    with pytest.raises(SqlRefused) as refused:
+        asyncio.run(asked)
+    assert refused.value.sqlstate == "0A000" and "client_encoding = UTF8" in refused.value.hint

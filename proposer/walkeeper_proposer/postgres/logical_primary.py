@@ -330,6 +330,7 @@ class LogicalPrimary(Primary):
         name = f"{self._application_name}_tables"
         connection = await ReplicationConnection.open(self._dsn, name, replication="false")
         try:
+            await connection.query("SET client_encoding = 'UTF8'")
             return await published(connection, self._publications)
         finally:
             connection.close()

@@ -44,8 +44,8 @@ class LogSettings:
             return cls(
                 publications=tuple(document["publications"]),
                 database=document.get("database", ""),
-                answered=tuple(document.get("answered", ())),
-                encoding=document.get("encoding", ""),
+                answered=tuple(str(token) for token in document.get("answered", ())),
+                encoding=str(document.get("encoding", "")),
                 options=document["options"],
                 slots={name: Lsn.parse(lsn) for name, lsn in document.get("slots", {}).items()},
                 tables=known if tables is None else tuple((one[0], one[1]) for one in tables),

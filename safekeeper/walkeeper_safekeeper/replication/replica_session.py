@@ -148,7 +148,7 @@ class ReplicaSession:
         if login.logical:
             if self._log.logical is None:
                 raise no_logical_log()
-            self._client.encoding = await _encoding_of(login, self._log.logical)
+            self._client.encoding = await encoding_of(login, self._log.logical)
         self._greet(startup, login, self._log)
         await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
 
@@ -178,7 +178,7 @@ class ReplicaSession:
         self._client.send(authentication_ok() + reported + key + ready_for_query())
 
 
-async def _encoding_of(login: Login, logical: LogicalLog) -> ClientEncoding:
+async def encoding_of(login: Login, logical: LogicalLog) -> ClientEncoding:
     """Return the encoding that the client asks for. SQL_ASCII means the bytes of the database."""
     if login.encoding != SQL_ASCII:
         return client_encoding(login.encoding)
