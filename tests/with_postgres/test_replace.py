@@ -224,11 +224,7 @@ def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer
         assert "members are 1, 2 (generation 3)" in said
         waiting.communicate(timeout=LIMIT_S)
         assert waiting.returncode == 0, "the commit that hung"
-        newcomer.start()
-        again = cluster.try_command(*arguments[:1], *arguments[3:])
-        assert again.returncode == 1 and "which is no member" in again.stderr, again
-        newcomer.kill()
-        shutil.rmtree(cluster.data_dir(9))
+        shutil.rmtree(cluster.data_dir(9))  # it may have joined before it died
         newcomer.start()
         done = cluster.try_command(*arguments[:1], *arguments[3:])
         assert "members are 1, 9 (generation 5)" in done.stdout, done
