@@ -1,16 +1,16 @@
 """One cluster's archive: `<url>/<cluster>/<system_id>`.
 
     open_archive(url, cluster, system_id) -> Archive
-    fetch(name, to_path)          one file by PostgreSQL's name: True, or False: surely not there
+    fetch(name, to_path)          one file by PostgreSQL's name: True, or False if surely not there
     fetch_tail(segment, to_path)  the newest committed part of a segment, padded to full size
     put(file, data)               once and for all: uploaded, read back, compared, receipted
-    objects()                     what is there
+    objects()                     the objects that are there
 
-Contract: all of it blocks. What `fetch` gives has been compared with its receipt, and is whole
-under its name or not there at all. Every failure is an ArchiveError: only an answer of a store
-that has this archive proves absence, so that a wrong URL never looks like the end of the WAL.
-Nothing is ever overwritten. Two safekeepers may put the same file at the same time: the store
-lets one of them win, and the other one finds its own bytes (or a conflict, which is loud).
+Contract: every call blocks. `fetch` compares a file with its receipt. The file is then whole under
+its name, or not there at all. Every failure is an ArchiveError. Only an answer of a store that has
+this archive proves absence, so that a wrong URL never looks like the end of the WAL. No object is
+ever overwritten. Two safekeepers may put the same file at the same time. The store lets one of them
+win. The other one finds its own bytes, or a conflict, which is loud.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ZSTD_LEVEL = 3
 
 
 class Put(Enum):
-    """What `put` found; either way the file is archived now, verified."""
+    """The result of `put`; either way the file is archived now, verified."""
 
     STORED = "stored"
     THERE_ALREADY = "there already"
@@ -65,9 +65,10 @@ class ArchivePlace:
 
 
 def open_archive(url: str, cluster: str = "main", system_id: int | None = None) -> Archive:
-    """`system_id` None: the only one of the cluster; ArchiveError if there are several or none.
+    """Open the cluster's archive, or the cluster's only one if `system_id` is None.
 
-    The store is asked nothing if it is given. Refused: the URL or the cluster's name is none.
+    With a `system_id` no request goes to the store. Raise Refused if the URL or the cluster's name
+    is none. Raise ArchiveError if `system_id` is None and there are several archives or none.
     """
     if not is_cluster_name(cluster):
         raise Refused(f"{cluster!r} is no cluster's name")
@@ -87,8 +88,11 @@ def open_archive(url: str, cluster: str = "main", system_id: int | None = None) 
 
 
 def archives_at(store: ObjectStore) -> list[ArchivePlace]:
-    """Every archive below the store's URL, in order. A folder with a number for a name is none
-    without a timeline in it: many directories have such."""
+    """Return every archive below the store's URL, in order.
+
+    A folder with a number for a name is no archive if it has no timeline: many directories have
+    such folders.
+    """
     return [
         ArchivePlace(cluster, system_id)
         for cluster in store.folders("")
@@ -113,16 +117,17 @@ class Archive:
 
     @property
     def url(self) -> str:
-        """Of this archive, for texts."""
+        """The URL of this archive, for texts."""
         return f"{self.store.url}/{self._prefix}"
 
     # Reading
 
     def fetch(self, name: str, to_path: str) -> bool:
-        """The segment or history of that name, unpacked, as `to_path`, which it replaces.
+        """Write the segment or history of that name, unpacked, as `to_path`, which it replaces.
 
-        False: it is not in the archive (nor can be, by its name), and the archive was seen.
-        ArchiveError: unknown. A file whose upload is not finished is ArchiveDamaged until it is.
+        Return False if the archive was seen and does not have it, or if it cannot have such a name.
+        Raise ArchiveError if it is unknown whether the file is there. Raise ArchiveDamaged while
+        its upload is not finished.
         """
         file = file_named(name)
         data = None if file is None else self.read(file)
@@ -132,9 +137,10 @@ class Archive:
         return True
 
     def fetch_tail(self, segment: str, to_path: str, segment_bytes: int) -> Lsn | None:
-        """The committed part of a segment that is not archived whole, as of its last partial.
+        """Write the committed part of a segment that is not archived whole, from its last partial.
 
-        Zeros follow it, to the size that PostgreSQL asks for. Its end, or None: there is none.
+        Zeros follow it, to the size that PostgreSQL asks for. Return the end of that part, or None
+        if there is no partial.
         """
         found = self.newest_partial(segment)
         if found is None:
@@ -146,7 +152,7 @@ class Archive:
         return found.end_lsn
 
     def newest_partial(self, segment: str) -> WalFile | None:
-        """The partial of this segment that goes furthest."""
+        """Return the partial of this segment that goes furthest, or None."""
         whole = file_named(segment)
         if whole is None or whole.kind is not Kind.SEGMENT:
             raise Refused(f"{segment!r} is no segment's name")
@@ -159,7 +165,7 @@ class Archive:
         return newest
 
     def read(self, file: WalFile) -> Buffer | None:
-        """Its content, compared with the receipt. None: surely not there."""
+        """Return the file's content, compared with the receipt, or None if surely not there."""
         receipt = self.receipt(file)
         if receipt is None:
             self._refuse_unfinished(file)
@@ -181,7 +187,7 @@ class Archive:
         return wal
 
     def receipt(self, file: WalFile) -> Receipt | None:
-        """None: the file is not archived (yet)."""
+        """Return the file's receipt, or None if the file is not archived (yet)."""
         data = self._get(file.receipt_path)
         if data is None:
             return None
@@ -203,7 +209,7 @@ class Archive:
                 )
 
     def is_there(self) -> bool:
-        """Whether the store holds this archive: something was put once."""
+        """Return True if the store holds this archive: a file was put once."""
         return str(self.system_id) in self.store.folders(self.cluster)
 
     def _check_exists(self) -> None:
@@ -215,14 +221,17 @@ class Archive:
             )
 
     def timelines(self) -> list[int]:
-        """Of which there is anything, in order."""
+        """Return the timelines that have any object, in order."""
         folders = self.store.folders(self._prefix)
         return sorted(int(folder, 16) for folder in folders if is_timeline(folder))
 
     def objects(
         self, timeline: int | None = None, *, after_name: str = ""
     ) -> Iterator[ArchivedObject]:
-        """In order of their paths; of one timeline those behind `after_name`. Only ours."""
+        """Yield our objects in order of their paths, and leave out other names.
+
+        With a `timeline`, yield only its objects after `after_name`.
+        """
         folder = self._prefix if timeline is None else f"{self._prefix}/{timeline:08X}"
         after = f"{folder}/{after_name}" if after_name else ""
         for found in self.store.list_from(folder, after):
@@ -234,8 +243,10 @@ class Archive:
     # Writing
 
     def refuse_foreign(self) -> bool:
-        """ForeignArchive if another database system's archive is in the cluster's folder; else
-        whether ours is."""
+        """Return True if this archive is in the cluster's folder.
+
+        Raise ForeignArchive if another database system's archive is there.
+        """
         found = _system_ids(self.store, self.cluster)
         others = [system_id for system_id in found if system_id != self.system_id]
         if others:
@@ -247,10 +258,11 @@ class Archive:
         return bool(found)
 
     def put(self, file: WalFile, data: Buffer, packing: Packing = Packing.PLAIN) -> Put:
-        """Archived when it returns: in the store, read back, equal, and receipted.
+        """Archive the file: it is in the store, read back, equal and receipted when this returns.
 
-        ArchiveConflict: the name is taken by other content. ArchiveDamaged: the store gives back
-        other bytes than it took. Nothing is changed by either; repeating it is harmless.
+        Raise ArchiveConflict if the name is taken by other content. Raise ArchiveDamaged if the
+        store gives back other bytes than it took. Neither changes an object, and a second attempt
+        is harmless.
         """
         digest = sha256_of(data)
         receipt = self.receipt(file)
@@ -273,8 +285,10 @@ class Archive:
         return Put.STORED if stored else Put.THERE_ALREADY
 
     def delete(self, found: ArchivedObject) -> None:
-        """Delete a receipt before its object: what is left of an interrupted removal is not
-        archived, and is not damage."""
+        """Delete one object. Delete a receipt before its object.
+
+        An interrupted removal then leaves an object that is not archived, and that is no damage.
+        """
         self.store.delete(f"{self._prefix}/{found.path}")
 
     def _compare(self, receipt: Receipt, digest: str) -> None:
@@ -286,8 +300,10 @@ class Archive:
             )
 
     def _digest_compared(self, data: Buffer, path: str, packing: Packing, *, stored: bool) -> str:
-        """Of the object. Raises unless it is the same WAL: another version of zstd may pack it
-        differently."""
+        """Return the object's digest; raise unless the object unpacks to the same WAL.
+
+        Another version of zstd may pack it differently.
+        """
         shown, back = self.shown(path), self._get(path)
         if back is None:
             raise ArchiveUnavailable(f"{shown}: the store took it and has it not")
@@ -310,7 +326,7 @@ class Archive:
         return self.store.get(f"{self._prefix}/{path}")
 
     def shown(self, path: str) -> str:
-        """An object's URL, for texts."""
+        """Return an object's URL, for texts."""
         return f"{self.url}/{path}"
 
 
@@ -324,7 +340,7 @@ def _difference(there: Buffer, ours: Buffer) -> str | None:
 
 
 def _write_whole(path: str, *parts: Buffer) -> None:
-    """Under its name only when it is complete. Not synced: whoever takes it over does that."""
+    """Write a file that has its name only when it is complete; its user syncs it."""
     half_made = f"{path}.{os.getpid()}.tmp"
     try:
         descriptor = os.open(half_made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,9 +1,9 @@
-"""S3 and what speaks like it, Google Cloud Storage, Azure: a prefix of a bucket, through obstore.
+"""S3 and compatible stores, Google Cloud Storage, Azure: a prefix of a bucket, through obstore.
 
 Credentials, regions and endpoints come from the variables that each cloud's own tools read
 (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_…). A put
 carries `If-None-Match: *` and is one request, so that an object is whole or absent and never
-replaced. A store without conditional puts answers with an error, which is shown.
+replaced. A store without conditional puts answers with an error, which the operator sees.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from walkeeper_common.errors import Refused
 REQUEST_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 5
 RETRIES_MAX = 2
-PANIC = "PanicException"  # of pyo3, which gives it no module that could be imported
+PANIC = "PanicException"  # from pyo3, which gives it no module that could be imported
 RETRY_TIMEOUT_S = 10
 PART_BYTES = 1 << 20
 # Names for an endpoint without TLS: a store of one's own, on a network that one trusts.
@@ -33,7 +33,10 @@ _ENDPOINTS = (
 
 
 def has_plain_endpoint() -> bool:
-    """Whether the environment names one; obstore refuses it unless it is told so."""
+    """Return True if the environment names an endpoint without TLS.
+
+    obstore refuses one unless `allow_http` is set.
+    """
     return any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS)
 
 
@@ -108,7 +111,7 @@ class CloudStore:
             return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
 
     def sync(self, path: str) -> None:
-        """An object that can be seen is durable."""
+        """Do nothing: an object that can be seen is durable."""
 
     def delete(self, path: str) -> None:
         with self._failures("removing", path), suppress(FileNotFoundError):
@@ -119,7 +122,8 @@ class CloudStore:
         try:
             yield
         except BaseException as error:
-            # A panic of the library is no Exception, and must not end who acknowledges commits.
+            # A panic of the library is no Exception. It must not end a process that acknowledges
+            # commits.
             if not isinstance(error, self._errors) and type(error).__name__ != PANIC:
                 raise
             where = f"{self.url}/{path}" if path else self.url

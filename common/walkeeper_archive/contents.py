@@ -1,7 +1,7 @@
-"""What a listing of an archive amounts to: runs of segments, what is missing between, tails. Pure.
+"""The contents of an archive by its listing: runs of segments, gaps between them, tails. Pure.
 
 contents_of(objects, segment_bytes) -> Contents
-gaps(contents, histories)           what no restore could get past
+gaps(contents, histories)           the missing WAL that no restore could get past
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TimelineContents:
 
 @dataclass(slots=True)
 class Contents:
-    """An archive's, by timeline."""
+    """The contents of one archive, by timeline."""
 
     segment_bytes: int
     timelines: dict[int, TimelineContents] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Contents:
     without_object: list[WalFile] = field(default_factory=list)
 
     def runs(self, timeline: int) -> list[tuple[Lsn, Lsn]]:
-        """[begin, end) of whole segments without a gap, in order."""
+        """Return [begin, end) of whole segments without a gap, in order."""
         found: list[tuple[Lsn, Lsn]] = []
         for begin in sorted(self.timelines[timeline].segments):
             end = begin + self.segment_bytes
@@ -60,7 +60,7 @@ class Contents:
         return found
 
     def files(self) -> list[WalFile]:
-        """All with receipts: each timeline's history first, then its WAL in order."""
+        """Return all files with receipts: each timeline's history first, then its WAL in order."""
         found: list[WalFile] = []
         for timeline in sorted(self.timelines):
             part = self.timelines[timeline]
@@ -72,7 +72,7 @@ class Contents:
 
 
 def contents_of(objects: Iterable[ArchivedObject], segment_bytes: int) -> Contents:
-    """A file counts when both its receipt and an object of it are there."""
+    """Return the contents of a listing; a file counts if its receipt and an object are there."""
     contents = Contents(segment_bytes)
     stored: dict[WalFile, list[ArchivedObject]] = {}
     receipts: set[WalFile] = set()
@@ -100,7 +100,10 @@ def contents_of(objects: Iterable[ArchivedObject], segment_bytes: int) -> Conten
 
 
 def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
-    """(parent, where the next one leaves it) of a `.history` file, oldest first. ValueError."""
+    """Return (parent, LSN where the next timeline leaves it) of a `.history` file, oldest first.
+
+    Raise ValueError if a line is not one of a timeline history.
+    """
     parents: list[tuple[int, Lsn]] = []
     for line in content.decode("utf-8", "replace").splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
@@ -113,8 +116,10 @@ def parse_history(content: bytes) -> list[tuple[int, Lsn]]:
 
 
 def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> Iterator[str]:
-    """What is missing between what is there. What lies before the first segment was pruned, or
-    never archived: that is no gap."""
+    """Yield a text for each gap between the WAL that is there.
+
+    WAL before the first segment was pruned, or never archived: that is no gap.
+    """
     for timeline in sorted(contents.timelines):
         runs = contents.runs(timeline)
         for (_, end), (begin, _) in pairwise(runs):
@@ -140,9 +145,13 @@ def gaps(contents: Contents, histories: Mapping[int, list[tuple[int, Lsn]]]) -> 
 def _missing_at_fork(
     contents: Contents, timeline: int, parents: list[tuple[int, Lsn]]
 ) -> list[tuple[int, Lsn, Lsn]]:
-    """A timeline begins with a copy of the segment in which it leaves its parent: the parent must
-    be there up to that segment, and the timeline from it on. A parent may have no segment of its
-    own, when it was left in the one in which it began; then its own parent must be there."""
+    """Return (timeline, begin, end) of the WAL that is missing around a fork.
+
+    A timeline begins with a copy of the segment in which it leaves its parent. So the parent must
+    be there up to that segment, and the timeline from that segment on. A parent may have no segment
+    of its own, if the next timeline left it in the segment in which it began. Then its own parent
+    must be there.
+    """
     size = contents.segment_bytes
     begins = [fork_lsn.round_down(size) for _, fork_lsn in parents]
     missing: list[tuple[int, Lsn, Lsn]] = []
@@ -151,13 +160,13 @@ def _missing_at_fork(
         runs = contents.runs(parent) if parent in contents.timelines else []
         if runs:
             if runs[0][0] > needed:
-                return []  # pruned past the fork: what is left is a branch that was given up
+                return []  # pruned past the fork: the rest is a branch that was given up
             missing.append((parent, runs[-1][1], needed))
             break
-        if at:  # no segment of it is there: right if it ended in the one in which it began
+        if at:  # no segment of it is there: right if it ended in the segment in which it began
             missing.append((parent, begins[at - 1], needed))
     else:
-        return []  # nothing older is left
+        return []  # no older WAL is left
     child_begin = _begin_of(contents, timeline)
     if child_begin is not None:
         missing.insert(0, (timeline, begins[-1], child_begin))
@@ -165,7 +174,7 @@ def _missing_at_fork(
 
 
 def _begin_of(contents: Contents, timeline: int) -> Lsn | None:
-    """Where its first segment starts, or its tail if that is all there is."""
+    """Return where its first segment or tail starts, or None if it has neither."""
     part = contents.timelines.get(timeline)
     if part is None:
         return None

@@ -1,4 +1,4 @@
-"""What can go wrong with an archive. The class tells the caller what to do, never the text."""
+"""The failures of an archive. The class tells the caller what to do, never the text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from walkeeper_common.errors import WalkeeperError
 
 
 class ArchiveError(WalkeeperError):
-    """The base. Nothing is known of what was asked: neither that it is there nor that it is not."""
+    """The base. It is unknown whether the requested file is there."""
 
 
 class ArchiveUnavailable(ArchiveError):
@@ -22,4 +22,4 @@ class ArchiveConflict(ArchiveError):
 
 
 class ForeignArchive(ArchiveError):
-    """The place holds the archive of another database system. Nothing is written to it."""
+    """The place holds the archive of another database system. No file is written to it."""

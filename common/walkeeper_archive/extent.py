@@ -1,10 +1,11 @@
-"""How far an archive shows that a timeline goes, also where its files are missing.
+"""The extent of a timeline that an archive shows, also where files are missing.
 
     extent_of(archive, timeline, from_segment, segment_bytes) -> Extent
-    lacks_history(archive, timeline)          it must have been there
+    lacks_history(archive, timeline)          whether its history must have been there
 
-Contract: reads only; blocks for a listing or two and the histories of later timelines. A recovery
-is told that there is no more WAL only at the end of this extent: before it, something is missing.
+Contract: it reads only, and blocks for a listing or two and the histories of later timelines. Only
+at the end of this extent may a recovery learn that there is no more WAL. Before it, a file is
+missing.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """[begin_lsn, end_lsn) of a timeline; empty if nothing is behind `from_segment`."""
+    """[begin_lsn, end_lsn) of a timeline; it is empty if no WAL is shown from `from_segment` on."""
 
     begin_lsn: Lsn
     end_lsn: Lsn
 
 
 def extent_of(archive: Archive, timeline: int, from_segment: str, segment_bytes: int) -> Extent:
-    """Its own files from that segment on count, and where later timelines that have WAL left it."""
+    """Return the extent of a timeline from that segment on.
+
+    Two things count: its own files, and the LSNs where later timelines that have WAL left it.
+    """
     own = _parents(archive, timeline)
     ends = [begin_lsn := own[-1][1] if own else ZERO_LSN]
     for found in archive.objects(timeline, after_name=from_segment[:-1]):
@@ -45,8 +49,11 @@ def extent_of(archive: Archive, timeline: int, from_segment: str, segment_bytes:
 
 
 def lacks_history(archive: Archive, timeline: int) -> bool:
-    """Whether the archive knows of that timeline and of an older one. Of the first timeline of a
-    log there may be no history, and a promotion elsewhere may have taken a number."""
+    """Return True if the archive knows of that timeline and of an older one.
+
+    The first timeline of a log may have no history, and a promotion elsewhere may have taken a
+    number.
+    """
     there = archive.timelines()
     if not there or there[0] >= timeline:
         return False

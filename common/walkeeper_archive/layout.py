@@ -1,11 +1,11 @@
-"""Names in an archive, and what they mean (docs/reference/files.md#archive). Pure.
+"""Names in an archive, and their meaning (docs/reference/files.md#archive). Pure.
 
     <cluster>/<system_id>/<timeline>/<segment>[.zst]                  24 digits, as in pg_wal
     <cluster>/<system_id>/<timeline>/<segment>.<end>.partial[.zst]    the committed part of the tail
     <cluster>/<system_id>/<timeline>/<timeline>.history[.zst]         of the timeline that it names
     …/<name without .zst>.sha256                                      its receipt (receipt.py)
 
-`<timeline>` is 8 hexadecimal digits, `<end>` the LSN up to which a partial goes, in 16. Other
+`<timeline>` is 8 hexadecimal digits. `<end>` is the LSN where a partial ends, in 16 digits. Other
 names are not ours: they are left alone. walkeeper_history reads this layout among others.
 """
 
@@ -30,7 +30,7 @@ _TIMELINE = re.compile(r"[0-9A-F]{8}")
 
 
 class Kind(Enum):
-    """What a file is to PostgreSQL."""
+    """The role of a file for PostgreSQL."""
 
     SEGMENT = "segment"
     PARTIAL = "partial"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 class Packing(Enum):
-    """How an object's bytes are kept. The value is the suffix of its name."""
+    """The form of an object's bytes. The value is the suffix of its name."""
 
     PLAIN = ""
     ZSTD = ZSTD_SUFFIX
@@ -53,19 +53,19 @@ class WalFile:
 
     @property
     def kind(self) -> Kind:
-        """By its name."""
+        """The kind that its name shows."""
         if self.name.endswith(".history"):
             return Kind.HISTORY
         return Kind.PARTIAL if self.name.endswith(".partial") else Kind.SEGMENT
 
     @property
     def folder(self) -> str:
-        """Its timeline's."""
+        """The folder of its timeline."""
         return f"{self.timeline:08X}"
 
     @property
     def path(self) -> str:
-        """Below `<cluster>/<system_id>/`, not packed."""
+        """The path below `<cluster>/<system_id>/`, not packed."""
         return f"{self.folder}/{self.name}"
 
     @property
@@ -74,41 +74,41 @@ class WalFile:
 
     @property
     def segment(self) -> str:
-        """PostgreSQL's 24 digits; of a history, an assertion."""
+        """PostgreSQL's 24 digits; a history has none, which an assertion refuses."""
         assert self.kind is not Kind.HISTORY, f"{self.name=}"
         return self.name[:24]
 
     @property
     def end_lsn(self) -> Lsn:
-        """Of a partial: its end, which is in its name."""
+        """The end of a partial, which is in its name."""
         assert self.kind is Kind.PARTIAL, f"{self.name=}"
         return Lsn(int(self.name[25:41], 16))
 
     def begin_lsn(self, segment_bytes: int) -> Lsn:
-        """Where the segment starts."""
+        """Return where the segment starts."""
         log, offset = int(self.segment[8:16], 16), int(self.segment[16:24], 16)
         return Lsn((log << 32) + offset * segment_bytes)
 
 
 def segment_file(timeline: int, lsn: Lsn, segment_bytes: int) -> WalFile:
-    """The whole segment that holds `lsn`."""
+    """Return the file of the whole segment that holds `lsn`."""
     return WalFile(timeline, segment_name(timeline, lsn, segment_bytes))
 
 
 def partial_file(timeline: int, end_lsn: Lsn, segment_bytes: int) -> WalFile:
-    """The part of a segment that ends at `end_lsn`, which is not the start of a segment."""
+    """Return the part of a segment that ends at `end_lsn`, which is not the start of a segment."""
     assert end_lsn % segment_bytes, f"{end_lsn=} is no part of a segment"
     name = segment_name(timeline, end_lsn, segment_bytes)
     return WalFile(timeline, f"{name}.{int(end_lsn):016X}.partial")
 
 
 def history_file(timeline: int) -> WalFile:
-    """`0000000N.history`, in the folder of the timeline that it names."""
+    """Return `0000000N.history`, in the folder of the timeline that it names."""
     return WalFile(timeline, f"{timeline:08X}.history")
 
 
 def file_named(name: str) -> WalFile | None:
-    """By a name as PostgreSQL asks for it, or as it is here without packing; else None."""
+    """Return the file of a name as PostgreSQL asks for it or as it is here unpacked, or None."""
     found = _NAME.fullmatch(name)
     if found is None or found["suffix"]:
         return None
@@ -130,7 +130,7 @@ class ArchivedObject:
 
 
 def parse_object(path: str, size: int, modified_s: float) -> ArchivedObject | None:
-    """What lies at `path` below `<cluster>/<system_id>/`; None if it is not ours."""
+    """Return the object at `path` below `<cluster>/<system_id>/`, or None if it is not ours."""
     folder, _, name = path.rpartition("/")
     found = _NAME.fullmatch(name)
     if not _TIMELINE.fullmatch(folder) or found is None or found["name"][:8] != folder:
@@ -142,17 +142,17 @@ def parse_object(path: str, size: int, modified_s: float) -> ArchivedObject | No
 
 
 def is_cluster_name(name: str) -> bool:
-    """Whether it can be a folder of an archive."""
+    """Return True if it can be a folder of an archive."""
     return _CLUSTER.fullmatch(name) is not None
 
 
 def is_timeline(folder: str) -> bool:
-    """Whether a folder below a system's is a timeline's."""
+    """Return True if a folder below a system's is a timeline's."""
     return _TIMELINE.fullmatch(folder) is not None
 
 
 def parse_system_id(folder: str) -> int | None:
-    """The system identifier that a folder below a cluster's stands for."""
+    """Return the system identifier that a folder below a cluster's stands for, or None."""
     if not _SYSTEM_ID.fullmatch(folder) or str(int(folder)) != folder:
         return None
     return int(folder) if int(folder) < 1 << 64 else None

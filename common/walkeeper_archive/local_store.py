@@ -1,10 +1,10 @@
-"""A directory as an object store. What obstore's does not: sync before it says that it is there.
+"""A directory as an object store. Unlike obstore's, it syncs an object before it reports it.
 
-A new object is written under a temporary name, fsynced, linked to its own name (which fails if
-that is taken: nobody can replace it) and its directory is fsynced. So a power cut leaves the whole
-object, or none and at most a temporary file, which the next listing passes over. Modes are 0700
-and 0600, as pg_wal's are. The directory of the archive itself must be there: an archive on a disk
-that is not mounted must not fill the one below the mount point.
+A new object is written under a temporary name, fsynced, and linked to its own name. The link fails
+if the name is taken, so that an object is never replaced. Then its directory is fsynced. So a power
+cut leaves the whole object, or none and at most a temporary file, which the next listing passes
+over. Modes are 0700 and 0600, as pg_wal's are. The directory of the archive itself must be there.
+Otherwise an archive on a disk that is not mounted would fill the disk below the mount point.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HALF_MADE = ".tmp"
 
 
 class LocalStore:
-    """`root` must be a directory when something is put; without it nothing is there."""
+    """`root` must be a directory when an object is put."""
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(os.path.expanduser(root))
@@ -85,7 +85,7 @@ class LocalStore:
             entries = list(os.scandir(self._full(folder)))
         except FileNotFoundError:
             return
-        # As an object store sorts: "a/b" stands behind "a.x", since "/" is greater than ".".
+        # As an object store sorts: "a/b" comes after "a.x", since "/" is greater than ".".
         entries.sort(key=lambda e: e.name + "/" if e.is_dir() else e.name)
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -118,7 +118,7 @@ class LocalStore:
         return os.path.join(self._root, path) if path else self._root
 
     def _check_root(self) -> None:
-        """A missing mount must not read as an empty archive."""
+        """Raise an error if the directory is missing: a missing mount must not read as empty."""
         if not os.path.isdir(self._root):
             raise FileNotFoundError(errno.ENOENT, "the archive's directory is not there")
 
@@ -131,7 +131,7 @@ class LocalStore:
                 os.mkdir(made, 0o700)
             except FileExistsError:
                 if made in self._lasting:
-                    continue  # else: who made it may have been killed before he could sync
+                    continue  # else its maker may have been killed before it could sync
             sync_path(os.path.dirname(made))
             self._lasting.add(made)
 

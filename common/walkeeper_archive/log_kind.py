@@ -1,4 +1,4 @@
-"""Is this archive a logical log's? Its files have WAL's names, so one is looked into. Blocks.
+"""Is this archive a logical log's? Its files have WAL's names, so the first bytes tell. Blocks.
 
 A log's kind is fixed when it is made (docs/logical.md), so any one file says it for all.
 """
@@ -11,7 +11,10 @@ from walkeeper_common.entries import is_of_entries
 
 
 def holds_entries(archive: Archive) -> bool:
-    """Costs the first file that can be read. An archive without any has nothing to mistake."""
+    """Return True if the first file that can be read is a logical log's; read that file.
+
+    Return False for an archive without files: there is no file to mistake.
+    """
     for found in archive.objects():
         if found.is_receipt and found.file.kind is not Kind.HISTORY:
             data = archive.read(found.file)

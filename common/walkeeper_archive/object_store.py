@@ -1,8 +1,8 @@
-"""Where an archive lies, as the archive sees it: the port that each store is (opening.py).
+"""The place of an archive, as the archive sees it: the port that each store is (opening.py).
 
-Contract of a store: all of it blocks, from any thread; paths are relative, with `/`. `put_new` is
-atomic and durable when it returns, and never replaces anything: whoever reads the path meets
-nothing or the whole. Failures are ArchiveUnavailable with the URL of the object.
+Contract of a store: every call blocks, from any thread. Paths are relative, with `/`. `put_new` is
+atomic and durable when it returns, and never replaces an object. So a reader of the path finds no
+object or the whole one. Failures are ArchiveUnavailable with the URL of the object.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ class ObjectStore(Protocol):
     def url(self) -> str: ...
 
     def put_new(self, path: str, data: bytes | memoryview) -> bool:
-        """False, and nothing is changed, if something is there already."""
+        """Put the object; return False, and change nothing, if an object is there already."""
         ...
 
     def get(self, path: str) -> memoryview | None:
-        """All of it; None if nothing is there."""
+        """Return all of the object, or None if no object is there."""
         ...
 
     def digest(self, path: str) -> str | None:
-        """SHA-256 of what is there, in hexadecimal, read in parts; None if nothing is there."""
+        """Return the object's SHA-256 in hexadecimal, read in parts, or None if it is not there."""
         ...
 
     def list_from(self, folder: str, after: str = "") -> Iterator[StoredObject]:
-        """All below `folder`, in order of their paths; those greater than `after` only."""
+        """Yield all objects below `folder` in order of their paths; only those after `after`."""
         ...
 
     def folders(self, folder: str) -> list[str]:
-        """The names directly below `folder` that have something below them."""
+        """Return the names directly below `folder` that have an object below them."""
         ...
 
     def sync(self, path: str) -> None:
-        """Makes sure that what somebody else has put there is durable. He may have been killed
-        between the two."""
+        """Make sure that an object which another program has put there is durable.
+
+        That program may have been killed between its put and its sync.
+        """
         ...
 
     def delete(self, path: str) -> None:
-        """No error if it is gone already."""
+        """Delete the object; it is no error if it is gone already."""
         ...

@@ -1,4 +1,4 @@
-"""Which store a URL means.
+"""The store that a URL means.
 
 file:///path, /path     a directory, here (local_store): synced before it counts
 s3://bucket/prefix, gs://…, az://…     obstore (cloud_store), the extra `walkeeper[archive]`
@@ -18,7 +18,10 @@ CLOUD_SCHEMES = frozenset(
 
 
 def open_store(url: str) -> ObjectStore:
-    """Nothing is asked of it yet. Refused: the URL means nothing, or its library is missing."""
+    """Return the store, without any request to it.
+
+    Raise Refused if the URL means no store, or if the store's library is missing.
+    """
     if not url:
         raise Refused("an empty text is no place for an archive: name a directory or a URL")
     if "://" not in url or url.startswith("file://"):

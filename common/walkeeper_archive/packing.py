@@ -1,4 +1,4 @@
-"""An object's bytes from a file's, and back. zstd with the size in the frame, and its checksum."""
+"""A file's bytes to an object's, and back. A zstd frame has the file's size and its checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _local = threading.local()  # zstandard's contexts are for one thread each
 
 
 def pack(data: Buffer, packing: Packing, level: int = 3) -> Buffer:
-    """The object."""
+    """Return the object's bytes."""
     if packing is Packing.PLAIN:
         return data
     compressor: Any = getattr(_local, f"compressor_{level}", None)
@@ -27,7 +27,10 @@ def pack(data: Buffer, packing: Packing, level: int = 3) -> Buffer:
 
 
 def unpack(data: Buffer, packing: Packing, shown: str) -> Buffer:
-    """The file. ArchiveDamaged if it is not what `packing` says, or greater than any segment."""
+    """Return the file's bytes.
+
+    Raise ArchiveDamaged if they are not what `packing` says, or greater than any segment.
+    """
     if packing is Packing.PLAIN:
         return data
     zstandard = _zstandard()

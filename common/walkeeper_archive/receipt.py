@@ -3,11 +3,11 @@
     9f86d081…  000000010000000000000003          the WAL itself
     60303ae2…  000000010000000000000003.zst      the object, if it is packed
 
-Its presence is a promise: whoever wrote it had put the object, read it back from the store and
-compared every byte with the WAL on its disk. An object without a receipt is not archived yet. So
-that any safekeeper learns by listing what is safe, and anybody can check an archive with
-`sha256sum --check --ignore-missing`, also after it was copied elsewhere, where the metadata of
-objects is lost and a file system has none.
+Its presence is a promise. Its writer had put the object, read it back from the store and compared
+every byte with the WAL on its disk. An object without a receipt is not archived yet. So every
+safekeeper learns from a listing which WAL is safe. An operator can check an archive with
+`sha256sum --check --ignore-missing`. That works also after it was copied elsewhere, where the
+metadata of objects is lost and a file system has none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was archived. `object_sha256` equals `wal_sha256` if it is not packed."""
+    """The checksums of an archived file. Both are equal if it is not packed."""
 
     file: WalFile
     packing: Packing
@@ -33,11 +33,11 @@ class Receipt:
 
     @property
     def object_path(self) -> str:
-        """The object that it speaks of."""
+        """The path of the object that it is about."""
         return self.file.path + self.packing.value
 
     def format(self) -> bytes:
-        """The file's content."""
+        """Return the content of the receipt's file."""
         text = f"{self.wal_sha256}  {self.file.name}\n"
         if self.packing is not Packing.PLAIN:
             text += f"{self.object_sha256}  {self.file.name}{self.packing.value}\n"
@@ -45,7 +45,7 @@ class Receipt:
 
 
 def parse_receipt(file: WalFile, data: bytes) -> Receipt:
-    """ValueError, with what is wrong, if it is no receipt of this file."""
+    """Parse a receipt; raise ValueError, with the reason, if it is no receipt of this file."""
     text = data.decode("ascii", "replace")
     found = [_LINE.fullmatch(line) for line in text.splitlines()]
     if not found or len(found) > 2 or not text.endswith("\n"):
@@ -66,5 +66,5 @@ def parse_receipt(file: WalFile, data: bytes) -> Receipt:
 
 
 def sha256_of(data: bytes | memoryview) -> str:
-    """In hexadecimal, as in a receipt. Other threads run meanwhile."""
+    """Return it in hexadecimal, as in a receipt. Other threads run meanwhile."""
     return hashlib.sha256(data).hexdigest()

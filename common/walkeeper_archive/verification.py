@@ -1,12 +1,16 @@
-"""Everything in an archive read and compared; what is wrong is yielded, nothing is changed.
+"""A comparison of every byte in an archive: it yields the problems and changes no object.
 
     survey(archive) -> Contents         lists, and finds out how large segments are
     verify(archive, contents, …)        problems, one a line of text, as they are found
 
-A file is right when its object unpacks to what its receipt says, has the size that its name says,
-and begins, if it is WAL, with a page of this database system at the position in its name; of a
-logical log each frame's CRC and place are looked at. Files are read by several threads; each is in
-memory while it is looked at.
+A file is right when three things hold:
+
+* its object unpacks to the content that its receipt says;
+* it has the size that its name says;
+* WAL begins with a page of this database system at the position in its name.
+
+In a logical log's segment each frame's CRC and place are checked instead of that page. Several
+threads read the files. Each file is in memory while it is checked.
 """
 
 from __future__ import annotations
@@ -31,15 +35,17 @@ SEGMENT_BYTES_DEFAULT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `file`: which one, or None: something between files."""
+    """One thing that is wrong, in `file`, or between files if that is None."""
 
     text: str
     file: WalFile | None = None
 
 
 def survey(archive: Archive) -> Contents:
-    """One listing; one segment is read if all are packed, or their sizes differ. ArchiveError if
-    there is no archive."""
+    """List the archive; raise ArchiveError if there is none.
+
+    Read one segment if all are packed, or if their sizes differ.
+    """
     objects = list(archive.objects())
     if not objects and not archive.is_there():
         raise ArchiveError(f"there is no archive at {archive.url}")
@@ -47,9 +53,11 @@ def survey(archive: Archive) -> Contents:
 
 
 def segment_bytes_of(archive: Archive, objects: Sequence[ArchivedObject]) -> int | None:
-    """What all plain segments have, else one that is what its receipt says; None: nothing tells.
+    """Return the size that all plain segments have, else that of one that matches its receipt.
 
-    Not the first one's size: all positions hang on it, and a copy that was cut off has any."""
+    Return None if no segment tells. The first segment's size alone does not: all positions depend
+    on it, and a copy that was cut off has any size.
+    """
     whole = [found for found in objects if found.file.kind is Kind.SEGMENT]
     plain = [f.size for f in whole if not f.is_receipt and f.packing is Packing.PLAIN]
     if len(set(plain)) == 1 and is_segment_size(plain[0]):
@@ -73,8 +81,10 @@ def verify(
     read_all: bool = True,
     on_read: Callable[[int], None] = lambda size: None,
 ) -> Iterator[Problem]:
-    """`on_read` is told the size of each file that has been read. Without `read_all` only names
-    and histories are looked at."""
+    """Yield the problems, and call `on_read` with the size of each file that was read.
+
+    Without `read_all` only names and histories are checked.
+    """
     for file in contents.without_object:
         yield Problem(f"{archive.shown(file.path)} is gone; its receipt is there", file)
     histories = {}
@@ -115,7 +125,7 @@ def _read_all(
 
 
 def _examine(archive: Archive, file: WalFile, segment_bytes: int) -> tuple[int, str | None]:
-    """(bytes read, what is wrong with it)."""
+    """Return (bytes read, the reason why the file is wrong or None)."""
     try:
         data = archive.read(file)
     except ArchiveDamaged as error:
@@ -127,7 +137,7 @@ def _examine(archive: Archive, file: WalFile, segment_bytes: int) -> tuple[int, 
 
 
 def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> str | None:
-    """What WAL has against its own name."""
+    """Return why WAL does not fit its own name, or None."""
     begin_lsn = file.begin_lsn(segment_bytes)
     size = segment_bytes if file.kind is Kind.SEGMENT else file.end_lsn - begin_lsn
     if len(wal) != size:
@@ -147,7 +157,7 @@ def _flaw(archive: Archive, file: WalFile, wal: Buffer, segment_bytes: int) -> s
 
 
 class _OneFile:
-    """For EntryWalk."""
+    """One file's bytes, for EntryWalk."""
 
     def __init__(self, data: Buffer, begin: Lsn) -> None:
         self._data, self._begin = memoryview(data), begin
@@ -157,7 +167,7 @@ class _OneFile:
 
 
 def _flaw_of_entries(data: Buffer, begin: Lsn, segment_bytes: int) -> str | None:
-    """A segment of a logical log says by itself whether it is right."""
+    """Return why a logical log's segment is wrong, or None: its frames tell by themselves."""
     walk = EntryWalk(_OneFile(data, begin), begin, begin + len(data), segment_bytes)
     try:
         walk.last_record()

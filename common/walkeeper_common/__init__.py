@@ -1,9 +1,9 @@
-"""What proposer, safekeeper and command line share: words, messages, formats.
+"""The words, messages and formats that proposer, safekeeper and command line share.
 
 lsn, history, timelines, quorum    positions, who wrote which range, what a quorum has
-wire/                              what proposer and safekeeper say (messages), and its bytes
+wire/                              the messages of proposer and safekeeper, and their bytes
 postgres/                          PostgreSQL's protocols, both sides, and its WAL as bytes
 entries                            a logical log's own form
 errors                             every exception, named after what the caller does next
-shell/                             what daemons do at their edges; all else does no I/O
+shell/                             the edges of a daemon (all other modules do no I/O)
 """

@@ -1,4 +1,4 @@
-"""Where a daemon listens: host and port, and the one text of them, which every option takes."""
+"""The address where a daemon listens: host and port, and the one text that every option takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 def shown_address(address: Address) -> str:
-    """`10.0.0.1:5454`, `[::1]:5454`."""
+    """Return the address as text: `10.0.0.1:5454` or `[::1]:5454`."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -28,8 +28,11 @@ class Socket(Protocol):
 
 
 def where_it_listens(listening: Socket | None, wanted: Address, option: str) -> Address:
-    """With its real port. Refused if another process began to listen between our bind and our
-    listen: uvloop says nothing of that, and the listener has no socket then."""
+    """Return the address that was bound, with its real port.
+
+    Raise Refused if another process began to listen between our bind and our listen. uvloop does
+    not report that, and the listener has no socket then.
+    """
     if listening is None:
         raise in_use(wanted, option)
     host, port, *_ = listening.getsockname()
@@ -37,7 +40,7 @@ def where_it_listens(listening: Socket | None, wanted: Address, option: str) -> 
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be looked up at all: a name's parts, between dots, have 1 to 63 bytes."""
+    """Return True if a resolver takes the name: each part between dots has 1 to 63 bytes."""
     try:
         text.encode("idna")  # as socket and asyncio do, which do not call the UnicodeError OSError
     except UnicodeError:
@@ -46,7 +49,10 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it. Nothing is looked up: of names, `localhost` alone."""
+    """Return True if only this machine can reach the host.
+
+    No name is looked up: of all names, only `localhost` is one.
+    """
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -54,8 +60,10 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_address(text: str) -> Address:
-    """Of a text that `shown_address` made; an IPv6 address may also have no brackets. Refused if
-    it is none: a safekeeper may have been told it by anybody."""
+    """Parse a text that `shown_address` made; an IPv6 address may also have no brackets.
+
+    Raise Refused if the text is no address: a safekeeper may have received it from any peer.
+    """
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal()):
         raise Refused(f"{text!r} is no address: host:port is one")

@@ -1,6 +1,6 @@
 """R23: is a server's WAL the log's, or another branch with the same timeline number? Pure.
 
-    compare(server, log) yields Ask, is sent bytes or None, and returns a Verdict
+    compare(server, log)   a generator: yields Ask, is sent bytes or None, and returns a Verdict
 
 Two servers that are promoted at one LSN both take the next timeline number. Their `.history` files
 may be equal to the last byte, and PostgreSQL compares nothing else. So the bytes are compared:
@@ -8,16 +8,17 @@ may be equal to the last byte, and PostgreSQL compares nothing else. So the byte
 1. the timeline histories, line by line, the reasons included;
 2. pg_control's checkpoint with the log's record at that LSN, which ties the data to the log;
 3. the page in which minRecoveryPoint lies;
-4. the last page of the server's WAL, or the log's last if the server goes on behind the log, and
-   the pages before it until one holds a record that no other branch can have written.
+4. the last page that both have, and the pages before it until one has a record that no other
+   branch can have written.
 
 A commit or an end-of-recovery record has the time in microseconds. A checkpoint has it in seconds,
-so two promotions by one script may write the same one: it tells only if nothing better is kept.
+so two promotions by one script may write the same one. It tells only if nothing better is kept.
 
-WAL behind what is committed on the log's last timeline is no branch if that timeline has shown
-itself below: a promotion there leaves out nothing, and the gate accepts it. The Verdict says how
-much it is. It is not waited for: after a power failure of all machines, safekeepers may know of
-less than was committed until somebody is elected, and that somebody may need this server.
+A server may have WAL after the log's committed end on the log's last timeline. It is no branch if
+the bytes before that end show the same timeline. A promotion there leaves out nothing, and the gate
+accepts it. The Verdict has the size of this WAL. The comparison does not wait for its commit. After
+a power failure of all machines, safekeepers may know less than was committed until an election, and
+the election may need this server.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from walkeeper_common.timelines import (
 END_OF_RECOVERY = 0x90
 STEP_BYTES = 16 * WAL_PAGE_BYTES
 WEAK_AFTER_BYTES = 64 << 20  # a checkpoint tells, too, if so much WAL has no commit
-DATA_HEADER_BYTES = 2  # of a record with one short piece of main data
+DATA_HEADER_BYTES = 2  # the header of one short piece of main data in a record
 
 
 class Side(Enum):
-    """Whose bytes are asked for."""
+    """The side whose bytes the comparison needs."""
 
     SERVER = "the server"
     LOG = "the log"
@@ -63,7 +64,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """[begin_lsn, end_lsn), inside one segment or one record. The answer is all of it, or None."""
+    """A request for [begin_lsn, end_lsn), in one segment or record, answered whole or by None."""
 
     side: Side
     begin_lsn: Lsn
@@ -72,7 +73,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What pg_control says of the last one; `copy` is the record's payload."""
+    """The last checkpoint that pg_control names; `copy` is the record's payload."""
 
     lsn: Lsn
     timeline: int
@@ -81,10 +82,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`timeline`: the newest in data or pg_wal. `timeline_file`: its .history; None if missing.
+    """The server as its data directory or SQL shows it. `timeline` is the newest in data or pg_wal.
 
-    `end_lsn`: where the last whole record in pg_wal ends; None without any. `checkpoint` and
-    `min_recovery_lsn` (with its timeline) are not known of a server that is asked over SQL.
+    `timeline_file` is that timeline's .history, or None if it is missing. `end_lsn` is where the
+    last whole record in pg_wal ends, or None if there is none. `checkpoint` and `min_recovery_lsn`
+    (with its timeline) are unknown if the server answers over SQL.
     """
 
     system_id: int
@@ -109,8 +111,8 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """As a vote quorum knows it. WAL can be read from `first_lsn` to `end_lsn`, which is committed;
-    up to `record_lsn` it may have been acknowledged."""
+    """The log as a vote quorum knows it. WAL can be read from `first_lsn` to `end_lsn`, and is
+    committed. WAL up to `record_lsn` may have been acknowledged."""
 
     system_id: int
     segment_bytes: int
@@ -126,8 +128,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class SameBranch:
-    """Everything that could be compared is equal, and it tells. `ahead_bytes`: of WAL that is not
-    known to be committed."""
+    """All bytes that could be compared are equal, and they tell. `ahead_bytes` is the size of the
+    WAL that is not known to be committed."""
 
     through_lsn: Lsn
     ahead_bytes: int = 0
@@ -145,7 +147,7 @@ class AnotherBranch:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """`text` says what is missing. `out_of_reach`: the log keeps no WAL that this server has, so
-    asking again changes nothing before the server has other WAL."""
+    another attempt changes nothing before the server has other WAL."""
 
     text: str
     out_of_reach: bool = False
@@ -157,7 +159,7 @@ Comparing: TypeAlias = Generator[Ask, bytes | None, Verdict]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The log's timelines: where each but the last ended; `file`: the last one's .history."""
+    """The log's timelines: the end of each but the last, and the last one's .history in `file`."""
 
     ends: dict[int, Lsn]
     last: int
@@ -222,7 +224,7 @@ def _compare_bytes(server: Server, log: Log, limit_lsn: Lsn) -> Comparing:
 
 
 def _parting(server: Server, line: _Line) -> Lsn:
-    """Return where the two chains of timelines part, going by numbers and ends alone."""
+    """Return where the two chains of timelines diverge, going by numbers and ends alone."""
     ours = {**dict(parse_timeline_file(server.timeline_file or b"")), server.timeline: LSN_MAX}
     theirs = {**line.ends, line.last: LSN_MAX}
     part_lsn = ZERO_LSN
@@ -335,7 +337,7 @@ def _compared_until(server: Server, log: Log, line: _Line) -> tuple[Lsn, str | N
 def _checkpoint(
     server: Server, log: Log, limit_lsn: Lsn
 ) -> Generator[Ask, bytes | None, AnotherBranch | bool]:
-    """Return whether the log has pg_control's checkpoint, or that it has something else there."""
+    """Return True if the log has pg_control's checkpoint, False if unknown, or AnotherBranch."""
     checkpoint = server.checkpoint
     if checkpoint is None or not log.first_lsn <= checkpoint.lsn < limit_lsn:
         return False
@@ -369,7 +371,7 @@ def _min_recovery(
 ) -> Generator[Ask, bytes | None, AnotherBranch | None]:
     if not server.min_recovery_lsn or server.end_lsn is None:
         return None
-    # A segment that was restored while it was shorter has zeros behind the server's last record.
+    # A segment that was restored while it was shorter has zeros after the server's last record.
     end_lsn = min(server.min_recovery_lsn, server.end_lsn, limit_lsn)
     begin_lsn = Lsn(end_lsn - 1).round_down(WAL_PAGE_BYTES)
     if begin_lsn < log.first_lsn:
@@ -436,7 +438,7 @@ def _last_pages(server: Server, log: Log, limit_lsn: Lsn, has_checkpoint: bool) 
 
 
 def _without_wal(server: Server, log: Log, has_checkpoint: bool) -> Verdict:
-    """A base backup without WAL is known by its checkpoint alone."""
+    """Judge a base backup without WAL by its checkpoint alone."""
     checkpoint = server.checkpoint
     if checkpoint is None:
         return Unknown("the server has no WAL", out_of_reach=True)
@@ -462,7 +464,7 @@ class _Told(Enum):
 
 
 def _told_by(begin_lsn: Lsn, wal: bytes) -> set[_Told]:
-    """`begin_lsn` is a page's start."""
+    """Return how well the records of these pages tell; `begin_lsn` is a page's start."""
     told: set[_Told] = set()
     for at in range(0, len(wal), WAL_PAGE_BYTES):
         page = wal[at : at + WAL_PAGE_BYTES]

@@ -1,4 +1,4 @@
-"""What a cluster, which has one log on its safekeepers, may be called. Pure."""
+"""The names that a cluster, which has one log on its safekeepers, may have. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 def check_cluster_name(cluster: str) -> None:
-    """It becomes a folder's name and a word in a conninfo. Refused: which it cannot be."""
+    """Raise Refused if the name cannot become a folder's name and a word in a conninfo."""
     if not CLUSTER_NAME.fullmatch(cluster):
         raise Refused(
             f"{cluster!r} cannot name a cluster: letters, digits, '_', '-' and '.', "

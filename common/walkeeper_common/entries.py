@@ -1,16 +1,17 @@
-"""How a logical log lies in its segments: frames of entries, and a header in front of each. Pure.
+"""The form of a logical log in its segments: frames of entries, with a header before each. Pure.
 
     EntryWalk                frames from a segment's or an entry's start on, each one checked
     record_end_before, scan  the answers that walformat gives for WAL (docs/protocol.md R9, R18)
 
 An *entry* is one transaction (or a progress or settings entry) and takes the place of a record. It
-is a run of frames from FIRST to LAST. Frames follow each other without gaps; where a segment
-starts a SegmentHeader is put between whatever bytes lie there, also inside a frame. Positions are
-byte offsets in the log, typed as Lsn because the consensus addresses bytes by them; what is called
-`…_lsn` here is PostgreSQL's. The reasons are in docs/logical.md.
+is a run of frames from FIRST to LAST. Frames follow each other without gaps. A SegmentHeader stands
+at the start of every segment, also where that start lies inside a frame. Positions are byte offsets
+in the log, typed as Lsn because the consensus addresses bytes by them. A name `…_lsn` here means
+an LSN of PostgreSQL. The reasons are in docs/logical.md.
 
-Contract: a frame counts when its position, its CRC-32C and its place in its entry are right;
-headers are checked likewise. Nothing above the limit is read; memory is bounded by a frame.
+Contract: a frame counts when its position, its CRC-32C and its place in its entry are right.
+Headers are checked likewise. The walk reads no byte above the limit and keeps at most a chunk and
+a frame in memory.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ FIRST, LAST = 1, 2
 
 
 def is_of_entries(front: bytes | memoryview) -> bool:
-    """Whether a file that begins so is a logical log's segment; WAL has the same names."""
+    """Return True if a file that begins so is a logical log's segment; WAL has the same names."""
     return bytes(front[: len(SEGMENT_MAGIC)]) == SEGMENT_MAGIC
 
 
 class EntryKind(IntEnum):
-    """Of a frame; the LAST one's is the entry's.
+    """The kind of a frame. The LAST frame's kind is the entry's.
 
-    TRANSACTION has messages; PROGRESS says that up to its end LSN nothing else was published;
-    SETTINGS has LogSettings. ABANDONED ends a transaction whose connection was lost in the middle:
-    what came of it is void, and it comes again as another entry.
+    TRANSACTION has messages. PROGRESS says that up to its end LSN nothing else was published.
+    SETTINGS has LogSettings. ABANDONED ends a transaction whose connection was lost in the middle.
+    The part that arrived is void, and the transaction comes again as another entry.
     """
 
     TRANSACTION = 1
@@ -57,9 +58,9 @@ class SegmentHeader:
     """The first bytes of every segment: enough to go on reading, and the index by LSN.
 
     frame_rest    how many bytes of a frame that began earlier follow
-    entry_start   where the entry that goes on here began; ZERO_LSN: none does
+    entry_start   where the entry began that goes on here, or ZERO_LSN if none does
     end_lsn       the end of the last entry that ended before this header
-    rest_end_lsn  the end LSN of the entry whose last frame goes on here; ZERO_LSN: none does
+    rest_end_lsn  the end LSN of the entry whose last frame goes on here, or ZERO_LSN if none does
     """
 
     LAYOUT: ClassVar[Struct] = Struct("!8sQQQQQI")
@@ -85,7 +86,7 @@ class SegmentHeader:
 
     @classmethod
     def unpack(cls, data: bytes | memoryview, position: Lsn) -> SegmentHeader:
-        """InvalidWal if these are not the bytes of the header at `position`."""
+        """Parse the header at `position`; raise InvalidWal if these are not its bytes."""
         body = bytes(data[: cls.LAYOUT.size])
         if not any(data):
             raise InvalidWal("zeros instead of a segment header", position)
@@ -100,14 +101,14 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`position` is where its entry's bytes go on: in front of a segment header, if one is there.
+    """`position` is where its entry's bytes go on: before a segment header, if one is there.
 
     end_lsn is known in the LAST frame and ZERO_LSN before. `payload` is CopyData messages as a
     server sends them; a message may go on in the next frame.
     """
 
     LAYOUT: ClassVar[Struct] = Struct("!IIQBBxxIQQ")  # size, crc, position, kind, flags, …
-    CHECKED: ClassVar[int] = 8  # the CRC covers what lies behind it, then the payload
+    CHECKED: ClassVar[int] = 8  # the CRC covers the header from here on, then the payload
     BYTES: ClassVar[int] = LAYOUT.size
     position: Lsn
     end_position: Lsn
@@ -137,7 +138,7 @@ def pack_frame_header(
     end_lsn: Lsn,
     payload: bytes,
 ) -> bytes:
-    """`position` is where the frame's own first byte lies, behind a segment header."""
+    """Return the header; `position` is the frame's own first byte, after any segment header."""
     size = len(payload)
     head = Frame.LAYOUT.pack(size, 0, position, kind, flags, timeline, begin_lsn, end_lsn)
     crc = crc32c(payload, crc32c(head[Frame.CHECKED :], size))
@@ -151,15 +152,16 @@ class OutOfBytes(Exception):
 class EntryWalk:
     """Iterate it. `position` is a segment's start or an entry's; it moves with what was read.
 
-    Ends at the limit; `record` is the last whole entry by then. Iterate again after the limit was
-    raised, to go on. Raises InvalidWal at the first thing that is not a frame in its place.
+    The walk ends at the limit, and `record` is the last whole entry by then. Iterate again after
+    the limit was raised, to go on. The iteration raises InvalidWal at the first thing that is not a
+    frame in its place.
     """
 
     def __init__(self, wal: WalBytes, position: Lsn, limit: Lsn, segment_bytes: int) -> None:
         self.position, self.limit = position, limit
         self.record: RecordEnd | None = None
-        self.end_lsn, self.timeline = ZERO_LSN, 0  # of the last whole entry, if one was seen
-        self.entry_start: Lsn | None = None  # of the entry that goes on
+        self.end_lsn, self.timeline = ZERO_LSN, 0  # those of the last whole entry seen, if any
+        self.entry_start: Lsn | None = None  # where the entry began that goes on here
         self._wal, self._segment_bytes = wal, segment_bytes
         self._chunk, self._chunk_begin = memoryview(b""), position
         self._has_entered = position % segment_bytes != 0
@@ -176,13 +178,13 @@ class EntryWalk:
             return
 
     def last_record(self) -> RecordEnd | None:
-        """Walks to the limit."""
+        """Walk to the limit; return the last whole entry, or None."""
         for _ in self:
             pass
         return self.record
 
     def _enter_segment(self) -> None:
-        """The header, and what it says of the frame that goes on behind it."""
+        """Read the header and skip the rest of a frame that goes on after it."""
         start = self.position
         header = self._header()
         self.end_lsn, self.timeline = header.end_lsn, header.timeline
@@ -254,11 +256,11 @@ class EntryWalk:
     # Bytes
 
     def _take(self, size: int) -> bytes:
-        """The next `size` bytes of frames, segment headers left out."""
+        """Return the next `size` bytes of frames, segment headers left out."""
         begin = self.position
         offset, end = begin - self._chunk_begin, begin + size
         if (
-            0 <= offset <= len(self._chunk) - size  # it was set back to an earlier frame else
+            0 <= offset <= len(self._chunk) - size  # else the walk was set back to an earlier frame
             and begin % self._segment_bytes + size <= self._segment_bytes
         ):
             self.position = end
@@ -270,7 +272,7 @@ class EntryWalk:
         return b"".join(pieces)
 
     def _some(self, size: int) -> memoryview:
-        """At most `size` bytes out of one segment and one chunk."""
+        """Return at most `size` bytes out of one segment and one chunk."""
         if self.position % self._segment_bytes == 0:
             self._header()
             self.position = self.position + SegmentHeader.BYTES
@@ -283,7 +285,7 @@ class EntryWalk:
         return data
 
     def _at(self, begin: Lsn, size: int) -> memoryview:
-        """Bytes as they lie there, through the chunk."""
+        """Return bytes of the log, headers included, through the chunk."""
         offset = begin - self._chunk_begin
         if offset < 0 or offset + size > len(self._chunk):
             end = min(begin + max(size, CHUNK_BYTES), self.limit)
@@ -300,11 +302,11 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 def record_end_before(
     wal: WalBytes, *, first_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int
 ) -> RecordEnd:
-    """The last whole entry at or below `flush_lsn`; what follows is a prefix of one entry.
+    """Return the last whole entry at or below `flush_lsn`; a prefix of one entry may follow it.
 
-    Reads the segment of flush_lsn, or back to where the entry that goes on there began. first_lsn
-    (the log's first segment, or any entry's end) is the answer until an entry behind it is whole.
-    InvalidWal if the bytes are anything else.
+    Read the segment of flush_lsn, or back to the start of the entry that goes on there. Return
+    first_lsn (the log's first segment, or any entry's end) until an entry after it is whole.
+    Raise InvalidWal if the bytes are anything else.
     """
     assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
     if flush_lsn == first_lsn:
@@ -318,16 +320,19 @@ def record_end_before(
             start = record.start_lsn
             if start is None or start < first_lsn:
                 return RecordEnd(None, record.end_lsn)
-            if start < segment:  # only its last bytes were seen: whether they are right, it says
+            if start < segment:  # only its last bytes were seen: walk it to check the others
                 EntryWalk(wal, start, record.end_lsn, segment_bytes).last_record()
             return record
-        # Nothing ends here, so the entry before ends where the one that goes on here began.
+        # No entry ends here, so the previous entry ends where the one that goes on here began.
         limit = segment if walk.entry_start is None else walk.entry_start
     return RecordEnd(None, first_lsn)
 
 
 def scan(wal: WalBytes, *, start_lsn: Lsn, limit_lsn: Lsn, segment_bytes: int) -> ScanEnd:
-    """How far entries are whole and valid from `start_lsn` (an entry's or the log's start) on."""
+    """Return how far entries are whole and valid from `start_lsn` (an entry's or the log's start).
+
+    The result also has the reason why the scan ended there.
+    """
     walk = EntryWalk(wal, start_lsn, limit_lsn, segment_bytes)
     reason = f"the log is valid up to its limit {limit_lsn}"
     try:

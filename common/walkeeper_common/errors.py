@@ -2,7 +2,7 @@
 
     WalkeeperError
       RemoteProtocolError   the peer broke the protocol: close this connection
-      Refused               the peer is right to ask but may not; the text says why and what to do
+      Refused               the peer may not do what it asks; the text says why and what to do
         WalRemoved          the WAL asked for is no longer kept here
       Deposed               a greater ballot exists: an elected proposer stops for good
       StorageError          our disk failed: acknowledge nothing from here on, reads may go on
@@ -54,5 +54,7 @@ class CorruptWal(StorageError):
 
 
 class NoSpace(StorageError):
-    """ENOSPC or EDQUOT while allocating, EMFILE or ENFILE before anything is written. Not final:
-    appends are refused until there is space."""
+    """ENOSPC or EDQUOT while allocating, or EMFILE or ENFILE before anything is written.
+
+    It is not final: the safekeeper refuses appends until there is space.
+    """

@@ -1,16 +1,17 @@
-"""Which ballot wrote which range of the log, and where two logs part. Pure.
+"""The history of a log: which ballot wrote which range, and where two logs diverge. Pure.
 
 A history is a tuple of fragments, oldest first; a fragment ends where the next one starts. It is
 Neon's term history, BookKeeper's list of fragments and Delos's chain of loglets in one list
 (docs/protocol.md#one-list). The seed's single epoch number cannot find the divergence point.
 
-Neighbours may share a ballot, one entry per timeline; such a run is a *term* and starts at its
+Neighbours may share a ballot, one entry per timeline. Such a run is a *term* and starts at its
 first entry. `start_lsn` never decreases. On disk a history may run past the WAL, because it is
-adopted before the WAL arrives, so it is always `cut` to flush_lsn before it is used.
+adopted before the WAL arrives. So it is always `cut` to flush_lsn before it is used.
 
-A history of many terms is `folded` below an LSN up to which all members have the same WAL: no two
-logs part there any more, so who wrote it matters no more. The creation entry says how far. One of
-two histories may be folded and the other not; where they part is found with both folded alike.
+A history of many terms is `folded` below an LSN up to which all members have the same WAL. No two
+logs diverge below that LSN any more, so the writer no longer matters there. The creation entry has
+the LSN. One of two histories may be folded and the other not. Their divergence point is found with
+both folded alike.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Corrupt(Exception):
 
 
 class Ballot(NamedTuple):
-    """The seed's NodeId: compared by term, then by proposer; unique to one run of a proposer."""
+    """The seed's NodeId: unique to one run of a proposer, and compared by term, then proposer."""
 
     term: int
     proposer_id: bytes
@@ -48,8 +49,10 @@ NO_BALLOT = Ballot(0, bytes(PROPOSER_ID_BYTES))
 
 
 def is_forged(ballot: Ballot, known: Ballot) -> bool:
-    """Return whether no run of the protocol leads from `known` to `ballot`: a candidate adds one
-    to the greatest term that it has seen (R25)."""
+    """Return True if no run of the protocol leads from `known` to `ballot`.
+
+    A candidate adds one to the greatest term that it has seen (R25).
+    """
     return ballot.term - known.term > TERM_JUMP_MAX
 
 
@@ -59,8 +62,9 @@ class Fragment:
 
     `members` are `id#incarnation`; today they are the same in every entry. `sealed` is set by
     `settle`: no proposer writes on this timeline any more (docs/steps.md#settle). The entry that
-    begins a timeline carries its `.history` file, so that whoever has its WAL has that, too. Below
-    `folded_lsn`, of the creation entry, entries that differ in their ballot alone are one.
+    begins a timeline carries its `.history` file, so that a reader of its WAL also has the file.
+    `folded_lsn` is set in the creation entry alone. Below it, entries that differ only in their
+    ballot are one.
     """
 
     ballot: Ballot
@@ -81,7 +85,10 @@ History: TypeAlias = tuple[Fragment, ...]
 
 
 def is_well_formed(history: Sequence[Fragment]) -> bool:
-    """Starts never decrease, ballots neither; the first entry is the creation entry."""
+    """Return True if no start, ballot or timeline decreases after a creation entry.
+
+    The creation entry is first, has NO_BALLOT, and alone may have a folded_lsn.
+    """
     if not history or history[0].ballot != NO_BALLOT:
         return False
     if any(entry.folded_lsn for entry in history[1:]):
@@ -93,7 +100,7 @@ def is_well_formed(history: Sequence[Fragment]) -> bool:
 
 
 def cut(history: History, flush_lsn: Lsn) -> History:
-    """The part of a history that the WAL up to `flush_lsn` bears out. Never empty."""
+    """Return the part of a history that the WAL up to `flush_lsn` bears out; it is never empty."""
     kept = tuple(entry for entry in history if entry.start_lsn <= flush_lsn)
     return kept or history[:1]
 
@@ -105,9 +112,9 @@ def extended(donor: History, entry: Fragment) -> History:
 
 
 def folded(history: History, below_lsn: Lsn) -> History:
-    """The same history, folded up to `below_lsn` or further; 0 folds nothing.
+    """Return the same history, folded up to `below_lsn` or further; 0 folds nothing.
 
-    Of neighbours that end below it and differ in their ballot alone, the first is left.
+    A run of neighbours that end below it and differ only in their ballot keeps its first entry.
     """
     if below_lsn <= history[0].folded_lsn:
         return history
@@ -119,7 +126,7 @@ def folded(history: History, below_lsn: Lsn) -> History:
 
 
 def _goes_on(one: Fragment, other: Fragment) -> bool:
-    """Whether they say the same of WAL but for who wrote it."""
+    """Return True if two entries say the same of WAL, except for its writer."""
     return (one.timeline, one.members, one.ack_quorum) == (
         other.timeline,
         other.members,
@@ -138,7 +145,7 @@ def foldable_lsn(history: History, restart_lsn: Lsn) -> Lsn:
 
 
 def term_start(history: History, ballot: Ballot) -> Lsn:
-    """Where the run of entries of `ballot` begins. KeyError if it has none."""
+    """Return where the run of entries of `ballot` begins; raise KeyError if it has none."""
     for entry in history:
         if entry.ballot == ballot:
             return entry.start_lsn
@@ -148,9 +155,10 @@ def term_start(history: History, ballot: Ballot) -> Lsn:
 def divergence(proposer: History, acceptor: History, flush_lsn: Lsn) -> Lsn:
     """Return the divergence point of the acceptor's log, which is `flush_lsn` long (R6).
 
-    The last common entry, then the least of: where it ends in the proposer's history (its current
-    term never ends), where it ends in the acceptor's (its last ends at flush_lsn), and flush_lsn.
-    Raises Corrupt if there is no common entry, or one ballot starts at two places.
+    It is the least of three LSNs. The first is the end of the last common entry in the proposer's
+    history, whose current term never ends. The second is that entry's end in the acceptor's
+    history, whose last entry ends at flush_lsn. The third is flush_lsn.
+    Raise Corrupt if there is no common entry, or if one ballot starts at two places.
     """
     folded_lsn = max(proposer[0].folded_lsn, acceptor[0].folded_lsn)
     proposer, acceptor = folded(proposer, folded_lsn), folded(acceptor, folded_lsn)

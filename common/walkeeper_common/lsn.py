@@ -17,13 +17,13 @@ SEGMENT_NAME = re.compile(r"[0-9A-F]{24}")
 
 
 class Lsn(int):
-    """LSN + bytes is an LSN; LSN - LSN is a number of bytes."""
+    """A position in the log. LSN + bytes is an LSN, and LSN - LSN is a number of bytes."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """`0/16B3748` (1 to 8 hexadecimal digits on each side). ValueError otherwise."""
+        """Parse `0/16B3748` (1 to 8 hexadecimal digits on each side), or raise ValueError."""
         if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
             raise ValueError(f"not an LSN: {text!r}")
         high, _, low = text.partition("/")
@@ -41,11 +41,11 @@ class Lsn(int):
         return difference if isinstance(other, Lsn) else Lsn(difference)
 
     def round_down(self, unit: int) -> Lsn:
-        """The last multiple of `unit` (a page, a segment) at or below this position."""
+        """Return the last multiple of `unit` (a page, a segment) at or below this position."""
         return Lsn(int(self) - int(self) % unit)
 
     def round_up(self, unit: int) -> Lsn:
-        """The first multiple of `unit` at or above this position."""
+        """Return the first multiple of `unit` at or above this position."""
         return Lsn(-(-int(self) // unit) * unit)
 
     def __str__(self) -> str:
@@ -59,14 +59,14 @@ LSN_MAX = Lsn(2**64 - 1)
 
 
 def segment_name(timeline: int, lsn: Lsn, segment_bytes: int) -> str:
-    """The 24-digit name of the segment that holds `lsn`, as PostgreSQL writes it."""
+    """Return the 24-digit name of the segment that holds `lsn`, as PostgreSQL writes it."""
     number = int(lsn) // segment_bytes
     per_log = (1 << 32) // segment_bytes
     return f"{timeline:08X}{number // per_log:08X}{number % per_log:08X}"
 
 
 def parse_segment_name(name: str, segment_bytes: int) -> tuple[int, Lsn]:
-    """(timeline, first LSN) of a segment file's name. ValueError if it is not one."""
+    """Return (timeline, first LSN) of a segment file's name, or raise ValueError if it is none."""
     if not SEGMENT_NAME.fullmatch(name):
         raise ValueError(f"not a WAL segment's name: {name!r}")
     log, offset = int(name[8:16], 16), int(name[16:24], 16)
@@ -76,5 +76,5 @@ def parse_segment_name(name: str, segment_bytes: int) -> tuple[int, Lsn]:
 
 
 def is_segment_size(size: int) -> bool:
-    """Whether initdb --wal-segsize could have chosen it: a power of two, 1 MiB to 1 GiB."""
+    """Return True if initdb --wal-segsize takes this size: a power of two, 1 MiB to 1 GiB."""
     return SEGMENT_BYTES_MIN <= size <= SEGMENT_BYTES_MAX and size & (size - 1) == 0

@@ -1,4 +1,4 @@
-"""How long small writes take on a disk: whether the loop may wait for one. Pure."""
+"""The time that small writes take on a disk, which decides if the loop may wait for one. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ AVERAGED_JOBS = 8
 
 
 class Pace:
-    """Of one disk. Whoever writes at once looks at `usual_s` before, which is to be below BRIEF_S,
-    and moves it behind: by an AVERAGED_JOBS-th of what it differed by."""
+    """The pace of one disk.
+
+    A caller that writes on the loop first checks that `usual_s` is below BRIEF_S. After the write
+    it moves `usual_s` by an AVERAGED_JOBS-th of the difference to the time that the write took.
+    """
 
     __slots__ = ("now_s", "usual_s")
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """`now_s`: a clock that is never set back."""
+        """Keep `now_s`, a clock that is never set back."""
         self.now_s, self.usual_s = now_s, 0.0

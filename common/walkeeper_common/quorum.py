@@ -1,4 +1,4 @@
-"""Who keeps the log, how many must have a byte before it counts, and which LSN that makes. Pure.
+"""The members of a log, the quorums that elect and commit, and the LSN that they make. Pure.
 
 Flexible Paxos (Howard 2016): a vote quorum and an ack quorum need to intersect, not each to be a
 majority. BookKeeper says the same as (Qw - Qa) + 1. A vote quorum of n/2 or less elects safely
@@ -15,13 +15,13 @@ from enum import Enum
 from walkeeper_common.lsn import Lsn
 
 MEMBERS_MAX = 32
-GENERATION_MAX = 2**32 - 1  # what votes and appends have room for
+GENERATION_MAX = 2**32 - 1  # votes and appends have room for no more
 SERVER_VERSION = re.compile(r"[0-9].{0,255}")
 MEMBER = re.compile(r"[0-9]{1,20}#[0-9a-f]{1,64}")
 
 
 class LogKind(Enum):
-    """What the bytes are: PostgreSQL's WAL, or a logical decoding stream (a later issue)."""
+    """The kind of the bytes: PostgreSQL's WAL, or a logical decoding stream."""
 
     PHYSICAL = 1
     LOGICAL = 2
@@ -31,13 +31,13 @@ class LogKind(Enum):
 class Configuration:
     """The record that `walkeeper create` makes durable, identical, on every member (R17).
 
-    `members` are `id#incarnation` in the order of their ids; a member that lost its disk comes
-    back with another incarnation and so is not a member any more. `creation_lsn` is the start of
-    a segment. `server_version` is the primary's own text, served to PostgreSQL clients.
+    `members` are `id#incarnation` in the order of their ids. A member that lost its disk comes back
+    with another incarnation, and so is not a member any more. `creation_lsn` is the start of a
+    segment. `server_version` is the primary's own text, served to PostgreSQL clients.
 
-    While a member is replaced, `leaving` is still one of `members` and `joining` is to take its
-    place; then every election and every commit needs a quorum of both sets. `address` is where
-    the member that joined last listens, for proposers that were started without it.
+    While a member is replaced, `leaving` is still one of `members`, and `joining` is to take its
+    place. Then every election and every commit needs a quorum of both sets. `address` is where the
+    member that joined last listens, for proposers that were started without it.
     """
 
     generation: int
@@ -56,7 +56,7 @@ class Configuration:
 
     @property
     def member_sets(self) -> tuple[tuple[str, ...], ...]:
-        """Whose quorums are needed: of the members; during a replacement of the new ones, too."""
+        """The sets whose quorums are needed: the members and, in a replacement, the new ones."""
         if not self.joining:
             return (self.members,)
         changed = (self.joining if m == self.leaving else m for m in self.members)
@@ -64,15 +64,15 @@ class Configuration:
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """Whoever may vote and acknowledge, each once."""
+        """All members that may vote and acknowledge, each once."""
         return (*self.members, self.joining) if self.joining else self.members
 
     def elects(self, names: Collection[str | None]) -> bool:
-        """Whether these votes elect: a vote quorum of every set."""
+        """Return True if these votes elect: a vote quorum of every set."""
         return self._has(self.vote_quorum, names)
 
     def commits(self, names: Collection[str | None]) -> bool:
-        """Whether what these have is committed: an ack quorum of every set."""
+        """Return True if WAL that these members have is committed: an ack quorum of every set."""
         return self._has(self.ack_quorum, names)
 
     def _has(self, quorum: int, names: Collection[str | None]) -> bool:
@@ -80,15 +80,15 @@ class Configuration:
 
     @property
     def vote_quorum(self) -> int:
-        """How many votes elect: every ack quorum has one of them in it."""
+        """The number of votes that elect: every ack quorum has one of them in it."""
         return len(self.members) - self.ack_quorum + 1
 
 
 def flaw_of(configuration: Configuration) -> str | None:
-    """Why no log can have this configuration, or None; whoever gets one from a peer asks first.
+    """Return why no log can have this configuration, or None.
 
-    The rest counts on it: quorums that intersect, numbers that messages have room for, a version
-    that clients can be told.
+    A program that receives a configuration from a peer calls this first. The rest relies on it:
+    quorums that intersect, numbers that fit into messages, a version that clients can parse.
     """
     members, quorum = configuration.members, configuration.ack_quorum
     if len(set(members)) != len(members) or not 1 <= quorum <= len(members):
@@ -115,21 +115,21 @@ def _flaw_of_change(configuration: Configuration) -> str | None:
 
 
 def majority(members: int) -> int:
-    """The default ack quorum."""
+    """Return the default ack quorum."""
     return members // 2 + 1
 
 
 def member_id(member: str) -> int:
-    """The safekeeper's id in `id#incarnation`."""
+    """Return the safekeeper's id in `id#incarnation`."""
     return int(member.partition("#")[0])
 
 
 def member_name(acceptor_id: int, incarnation: bytes) -> str:
-    """`id#incarnation`, as fragments and configurations name a member."""
+    """Return `id#incarnation`, as fragments and configurations name a member."""
     return f"{acceptor_id}#{incarnation.hex()}"
 
 
 def acknowledged_lsn(flush_lsns: Iterable[Lsn], ack_quorum: int) -> Lsn:
-    """The greatest LSN that `ack_quorum` of these are at or beyond; one value for every member."""
+    """Return the greatest LSN that `ack_quorum` of these, one for each member, have reached."""
     ascending = sorted(flush_lsns)
     return ascending[len(ascending) - ack_quorum]

@@ -35,7 +35,7 @@ TRIES_MAX = 5
 
 
 class _NoPrimary:
-    """There is none to speak to."""
+    """The port of a primary that `settle` does not have."""
 
     def identify(self) -> None:
         raise AssertionError("settle asks no primary")
@@ -158,6 +158,6 @@ async def _try(addresses: Sequence[Address], core: Proposer, election: _Election
             driver.post(Tick())
         return election.stop.result()
     finally:
-        election.missing = who_is_missing(core)  # before the links are
+        election.missing = who_is_missing(core)  # before the links are gone
         connecting.cancel()
         await asyncio.wait([connecting])

@@ -1,10 +1,11 @@
-"""Where a record ends that goes on at some place, told by the header of one page alone. Pure.
+"""The end of a record that goes on at some place, read from the header of one page alone. Pure.
 
-    unfinished_end      of the record that goes on where the WAL ends
-    head_end            of the record inside which a log starts
+    unfinished_end      the end of the record that goes on where the WAL ends
+    head_end            the end of the record inside which a log starts
+    is_switch_tail      whether the end of a record is that of an XLOG_SWITCH
 
-A page in whose middle a record ends says in rem_len how much of it was to come: PostgreSQL's
-"contrecord" (xlog_internal.h). Nothing is checked here but the header itself; walformat walks.
+A page in whose middle a record ends has in rem_len how much of it was to come: PostgreSQL's
+"contrecord" (xlog_internal.h). Only the header itself is checked here; walformat walks the records.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ XLOG_SWITCH = 0x40
 
 
 def unfinished_end(wal: WalBytes, *, limit_lsn: Lsn, segment_bytes: int) -> Lsn | None:
-    """Where the record will end that goes on at `limit_lsn`, read from the last page's header
-    alone; None if no record goes on there, or if that header is not there yet."""
+    """Return where the record will end that goes on at `limit_lsn`.
+
+    Return None if no record goes on there, or if the last page's header is not there yet. That
+    header alone is read.
+    """
     page_lsn = Lsn(limit_lsn - 1).round_down(WAL_PAGE_BYTES)
     size = header_bytes(page_lsn, segment_bytes)
     if page_lsn + size > limit_lsn:
@@ -40,8 +44,11 @@ def unfinished_end(wal: WalBytes, *, limit_lsn: Lsn, segment_bytes: int) -> Lsn 
 
 
 def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:
-    """Where the record ends inside which a log starts; `first_lsn` if it starts with one, or if
-    its first page is not there. Reads the beginning of that page only."""
+    """Return where the record ends inside which a log starts.
+
+    Return `first_lsn` if the log starts with a record, or if its first page is not there. Only the
+    beginning of that page is read.
+    """
     header = page_header(wal.read(first_lsn, first_lsn + LONG_HEADER_BYTES))
     if header_error(header, first_lsn, segment_bytes) or not header.continues_record:
         return first_lsn
@@ -49,7 +56,7 @@ def head_end(wal: WalBytes, *, first_lsn: Lsn, segment_bytes: int) -> Lsn:
 
 
 def is_switch_tail(page: memoryview, offset: int, rem_len: int) -> bool:
-    """Whether the end of a record that started on an earlier page is that of an XLOG_SWITCH.
+    """Return True if an XLOG_SWITCH that started on an earlier page ends here.
 
     A switch is a bare header, so 8 or 16 bytes of it can come over, with info and rmid in them.
     """

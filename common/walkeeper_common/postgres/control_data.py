@@ -4,7 +4,7 @@
 
 Contract: a content whose CRC is not right is refused, because a server may be writing the file.
 Layout: pg_control.h of 13 to 18 on a little-endian machine. The fields that are read here have the
-same offsets in all of them; what differs lies behind them.
+same offsets in all of them; the versions differ only after these fields.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = Struct("<dIIII")  # floatFormat, blcksz, relseg_size, xlog_blcksz, xlog_
 FLOAT_FORMAT = Struct("<d").pack(1234567.0)
 CRC_OFFSETS = range(232, 512, 4)
 CHECKPOINT_HEAD = Struct("<QI")  # redo, timeline
-# fullPageWrites is one byte; what fills up its word is another field in later versions.
+# fullPageWrites is one byte; the rest of its word is another field in later versions.
 # PostgreSQL moves nextXid in pg_control on during recovery (xlog_redo), so it need not be the
 # record's own.
 COMPARED = (slice(0, 17), slice(32, 60), slice(64, 84))
@@ -69,7 +69,7 @@ class ControlData:
 
     @property
     def redo_lsn(self) -> Lsn:
-        """Return from where PostgreSQL replays."""
+        """The LSN from which PostgreSQL replays."""
         return Lsn(CHECKPOINT_HEAD.unpack_from(self.checkpoint)[0])
 
 
@@ -103,12 +103,12 @@ def parse_control_data(content: bytes) -> ControlData:
 
 
 def is_same_checkpoint(copy: bytes, payload: bytes) -> bool:
-    """Return whether pg_control's copy is of the record with this payload."""
+    """Return True if pg_control's copy is of the record with this payload."""
     return len(copy) == len(payload) and all(copy[part] == payload[part] for part in COMPARED)
 
 
 def _has_its_crc(content: bytes) -> bool:
-    """The CRC ends the fields; versions have different numbers of them."""
+    """Return True if a CRC ends the fields; versions have different numbers of fields."""
     return any(
         crc32c(content[:at]) == int.from_bytes(content[at : at + 4], "little")
         for at in CRC_OFFSETS

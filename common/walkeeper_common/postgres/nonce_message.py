@@ -4,7 +4,7 @@ The proposer writes it with pg_logical_emit_message: not transactional, prefix `
 nonce. It has no transaction id, so it waits for no standby, and it works while commits hang. A
 message of that prefix without a whole nonce tells nothing: a user's load may write it everywhere.
 
-    is_nonce_message(data)      what a record of RMGR_LOGICAL_MESSAGE has behind its header
+    is_nonce_message(data)      whether this data of an RMGR_LOGICAL_MESSAGE record is ours
     nonce_page(end_lsn)         the page that holds the message whole, or None
     lacks_nonce(...)            whether the segment that PostgreSQL writes should get one
 
@@ -20,7 +20,7 @@ from walkeeper_common.lsn import WAL_PAGE_BYTES, Lsn
 RMGR_LOGICAL_MESSAGE = 21
 PREFIX = "walkeeper"
 NONCE_BYTES = 16
-RECORD_BYTES_MAX = 128  # of a nonce's record, with its header: 80 in 13 to 18
+RECORD_BYTES_MAX = 128  # a nonce's record with its header has 80 bytes in 13 to 18
 QUIET_BYTES_MAX = 64 << 10
 OLD_SEGMENTS = 4
 
@@ -45,8 +45,11 @@ def is_nonce_message(data: memoryview) -> bool:
 
 
 def nonce_page(end_lsn: Lsn) -> Lsn | None:
-    """Return the page that holds the whole record which ends at `end_lsn`, or None if a page's end
-    may cut it. The comparison looks at records that lie in one page."""
+    """Return the page that holds the whole record which ends at `end_lsn`, or None.
+
+    None means that a page's end may cut the record. The comparison looks only at records that lie
+    in one page.
+    """
     page_lsn = Lsn(end_lsn - 1).round_down(WAL_PAGE_BYTES)
     is_whole = end_lsn - page_lsn >= _LONG_PAGE_HEADER_BYTES + RECORD_BYTES_MAX
     return page_lsn if is_whole else None
@@ -55,10 +58,10 @@ def nonce_page(end_lsn: Lsn) -> Lsn | None:
 def lacks_nonce(insert_lsn: Lsn, last_lsn: Lsn | None, *, segment_bytes: int) -> bool:
     """Return True if the segment at `insert_lsn` should get a nonce; `last_lsn` ends the last one.
 
-    A nonce is WAL that archive_timeout counts: one in each segment, from its first byte on, would
-    make an idle server switch segments for ever. So a segment gets one when it holds a little WAL
-    of the server's own. Segments of less get one in each OLD_SEGMENTS, or a server that switches
-    often would keep WAL without end.
+    archive_timeout counts a nonce's WAL. One in each segment, from its first byte on, would make an
+    idle server switch segments for ever. So a segment gets one when it holds a little WAL of the
+    server's own. Segments with less WAL get one in each OLD_SEGMENTS. Otherwise a server that
+    switches often would keep WAL without end.
     """
     if last_lsn is None:
         return True

@@ -1,12 +1,12 @@
 """pgoutput's messages, as far as a keeper of them must look inside. Pure.
 
-    Begin, Commit, Emitted, relations_of, described     of one message without its CopyData header
-    StreamCommit, StreamAbort, stream_xid               of a transaction sent before it ends
+    Begin, Commit, Emitted, relations_of, described     parts of a message without CopyData header
+    StreamCommit, StreamAbort, stream_xid               parts of a transaction sent before it ends
     pack_copy_data, pack_without_xid                    an XLogData message as a server sends it
 
-Relation and Type messages are sent once per connection, so whoever starts in the middle needs them
-again; everything else is passed on as it came. Layout: PostgreSQL's manual, "Logical Replication
-Message Formats", protocol versions 1 to 4.
+Relation and Type messages are sent once per connection. A consumer that starts in the middle needs
+them again. All other messages are passed on as they came. Layout: PostgreSQL's manual, "Logical
+Replication Message Formats", protocol versions 1 to 4.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ XLOG_DATA, XLOG_DATA_BYTES = ord("w"), COPY_HEADER_BYTES - 5
 def _unpack(
     layout: Struct, message: memoryview, what: str, *, exactly: bool = False
 ) -> tuple[int, ...]:
-    """The fields behind its kind; `exactly`: and nothing behind them."""
+    """Return the fields after the message's kind; `exactly` also refuses bytes after them."""
     try:
         return (layout.unpack if exactly else layout.unpack_from)(message)[1:]
     except StructError as error:
@@ -72,7 +72,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`end_lsn` is where the commit record ends: what a session's COMMIT waits for."""
+    """`end_lsn` is where the commit record ends: a session's COMMIT waits for it."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -85,7 +85,7 @@ class Commit:
 
     @classmethod
     def ending(cls, data: bytes) -> Commit | None:
-        """The one whose CopyData message is the last of these; None: it is something else's."""
+        """Return the Commit whose CopyData message ends this data, or None if another one does."""
         message = memoryview(data)[-_COMMIT.size :]
         is_commit = len(data) >= COMMIT_BYTES and data[-COMMIT_BYTES] == ord("d")
         return cls.unpack(message) if is_commit and message[0] == COMMIT else None
@@ -109,13 +109,13 @@ class StreamCommit:
 
     @property
     def begin(self) -> Begin:
-        """What the transaction would have begun with, had it been sent at its commit."""
+        """The Begin that a server would have sent first, had it sent all at the commit."""
         return Begin(self.commit.commit_lsn, self.commit.committed_at_us, self.xid)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """Of `xid` the subtransaction `subxid` is rolled back, or all of it, if that is `xid` again."""
+    """The subtransaction `subxid` of `xid` is rolled back, or all of `xid` if the two are equal."""
 
     xid: int
     subxid: int
@@ -139,7 +139,7 @@ class Emitted:
 
 
 def has_origin(payload: memoryview | bytes) -> bool:
-    """Whether a transaction came from elsewhere: pgoutput puts an Origin right behind its Begin.
+    """Return True if a transaction came from elsewhere: its Begin is followed by an Origin.
 
     `payload` begins with the Begin's CopyData message.
     """
@@ -148,19 +148,19 @@ def has_origin(payload: memoryview | bytes) -> bool:
 
 
 def stream_xid(message: memoryview) -> int:
-    """The transaction of a Stream Start, the (sub)transaction of a message inside a stream."""
+    """Return the transaction of a Stream Start, or the (sub)transaction of a streamed message."""
     return _unpack(_XID, message, "streamed message")[0]
 
 
 def pack_without_xid(payload: Buffer) -> bytes:
-    """The CopyData of a streamed message as it is outside of a stream."""
+    """Return the CopyData of a streamed message as it is outside of a stream."""
     head, rest = payload[: XLOG_DATA_BYTES + 1], payload[XLOG_DATA_BYTES + _XID.size :]
-    # Its size counts itself, and has four bytes less, of the xid.
+    # The size counts itself, and is four bytes less: those of the xid.
     return b"".join((b"d", len(payload).to_bytes(4, "big"), head, rest))
 
 
 def relations_of(message: memoryview) -> tuple[int, ...]:
-    """The OIDs of the relations whose description this message needs."""
+    """Return the OIDs of the relations whose description this message needs."""
     kind = message[0]
     try:
         if kind in CHANGES:
@@ -174,12 +174,12 @@ def relations_of(message: memoryview) -> tuple[int, ...]:
 
 
 def described(message: memoryview) -> int:
-    """The OID that a Relation or Type message describes."""
+    """Return the OID that a Relation or Type message describes."""
     return _unpack(_OID, message, "description")[0]
 
 
 def relation_name(message: memoryview) -> tuple[str, str]:
-    """(schema, table) of a Relation message; an empty schema means pg_catalog."""
+    """Return (schema, table) of a Relation message; an empty schema means pg_catalog."""
     words = bytes(message[_OID.size :]).split(b"\0", 2)
     if len(words) < 3:
         raise RemoteProtocolError(f"a Relation of {len(message)} bytes")
@@ -188,7 +188,7 @@ def relation_name(message: memoryview) -> tuple[str, str]:
 
 
 def pack_copy_data(payload: Buffer) -> bytes:
-    """The inside of a CopyData (an XLogData) with the header that a server puts before it."""
+    """Return the inside of a CopyData (an XLogData) with the header that a server puts first."""
     return b"d" + (len(payload) + 4).to_bytes(4, "big") + payload
 
 
@@ -197,17 +197,17 @@ def _no_message(found: Buffer) -> RemoteProtocolError:
 
 
 class WholeMessages:
-    """Frames' payloads as they are, cut where a CopyData message ends; one may lie across frames.
+    """Cuts frames' payloads where a CopyData message ends; a message may lie across frames.
 
-    Whatever is sent to a consumer has to end there: a keepalive or the end of the stream may be
-    next, and would be taken for the rest of the message.
+    Bytes for a consumer have to end there. A keepalive or the end of the stream may be next, and
+    the consumer would take it for the rest of the message.
     """
 
     def __init__(self) -> None:
         self._held = bytearray()
 
     def feed(self, payload: memoryview | bytes) -> bytes:
-        """All messages that are complete now."""
+        """Return all messages that are complete now."""
         held, at = self._held, 0
         held += payload
         while at + _COPY_DATA.size <= len(held):
@@ -229,7 +229,7 @@ class MessageSplitter:
         self._whole = WholeMessages()
 
     def feed(self, payload: memoryview | bytes) -> list[tuple[bytes, memoryview]]:
-        """(the CopyData message, the pgoutput message inside it) of each that is complete."""
+        """Return (CopyData message, pgoutput message inside it) of each that is complete."""
         data = self._whole.feed(payload)
         view, at = memoryview(data), 0
         found = []
@@ -245,8 +245,9 @@ class MessageSplitter:
 class Descriptions:
     """The Relation and Type messages seen so far, and which of them are still to be repeated.
 
-    A type's message comes before the relation's that uses it, and is kept with that relation.
-    `arrivals` numbers them; what is seen side by side shares one, and then the newer one counts.
+    A type's message comes before the message of the relation that uses it, and is kept with that
+    relation. `arrivals` numbers the messages. Two Descriptions that see messages side by side share
+    one, and then the newer message counts.
     """
 
     def __init__(self, arrivals: Iterator[int] | None = None) -> None:
@@ -256,15 +257,15 @@ class Descriptions:
         self._valid: set[int] = set()
 
     def forget_valid(self) -> None:
-        """From here on every relation has to be described again before it is used."""
+        """Require that every relation is described again before it is used."""
         self._valid.clear()
 
     def is_valid(self, relation: int) -> bool:
-        """Whether nothing has to go out before a change of this relation."""
+        """Return True if a change of this relation needs no description before it."""
         return relation in self._valid
 
     def see(self, copy_data: bytes, message: memoryview) -> bytes:
-        """What has to go out before this message: descriptions that it needs and lacks."""
+        """Return the descriptions that have to go out first: this message needs and lacks them."""
         kind = message[0]
         if kind == TYPE:
             self._types += copy_data
@@ -282,7 +283,10 @@ class Descriptions:
         return b""
 
     def take_in(self, other: Descriptions) -> None:
-        """Those of a transaction that was seen beside ours and comes behind it: to be repeated."""
+        """Take those of a transaction that was seen beside ours and comes after it.
+
+        They have to go out again.
+        """
         for oid, found in other._by_relation.items():
             self._by_relation[oid] = max(found, self._by_relation.get(oid, found))
             self._valid.discard(oid)

@@ -2,11 +2,11 @@
 
     parse_command(text) -> Command
 
-A text that does not begin with one of its words is an SqlCommand, whatever it is; one that does
-and goes on wrongly is SqlRefused 42601. Words in any case, names quoted or bare (bare ones are
-down-cased), a trailing `;` and any spaces. Both spellings of CREATE_REPLICATION_SLOT's options:
-bare words up to PostgreSQL 14, a list in parentheses since 15. What only a primary can do is
-recognised, so that it can be refused by name.
+A text that does not begin with a command's word is an SqlCommand. A text that does, and goes on
+wrongly, is SqlRefused 42601. Words are in any case, and names are quoted or bare (bare ones are
+down-cased). A trailing `;` and any spaces are allowed. CREATE_REPLICATION_SLOT's options have two
+spellings: bare words up to PostgreSQL 14, a list in parentheses since 15. Commands that only a
+primary can run are recognised, so that they can be refused by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import SqlRefused
 
 TIMELINE_MAX = 2**32 - 1
-# Possessive and atomic: what has been skipped is never looked at again, so the time is linear.
+# Possessive and atomic: skipped text is never looked at again, so the time is linear.
 NOTHING = re.compile(r"(?:[ \t\r\n\f\v;]++|--[^\n]*+|(?>/\*.*?\*/))*+", re.DOTALL)
 TOKEN = re.compile(
     r"""\s*(?:
@@ -37,26 +37,26 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IdentifySystem:
-    """Which cluster, timeline and position is this?"""
+    """Ask which cluster, timeline and position this is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """A setting's value."""
+    """Ask for a setting's value."""
 
     setting: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSlot:
-    """Where a slot is."""
+    """Ask where a slot is."""
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSlot:
-    """A physical slot."""
+    """Make a physical slot."""
 
     slot: str
     temporary: bool
@@ -65,7 +65,7 @@ class CreateSlot:
 
 @dataclass(frozen=True, slots=True)
 class CreateLogicalSlot:
-    """A logical slot; `options` in the order in which they were given, names in lower case."""
+    """Make a logical slot; `options` are in the given order, with names in lower case."""
 
     slot: str
     temporary: bool
@@ -75,7 +75,7 @@ class CreateLogicalSlot:
 
 @dataclass(frozen=True, slots=True)
 class AlterSlot:
-    """Other `options` for a logical slot."""
+    """Give a logical slot other `options`."""
 
     slot: str
     options: tuple[tuple[str, str], ...]
@@ -83,7 +83,7 @@ class AlterSlot:
 
 @dataclass(frozen=True, slots=True)
 class StartLogical:
-    """Logical streaming, with the plugin's options."""
+    """Stream logically, with the plugin's options."""
 
     slot: str
     start_lsn: Lsn
@@ -92,7 +92,7 @@ class StartLogical:
 
 @dataclass(frozen=True, slots=True)
 class DropSlot:
-    """`wait` until nobody streams from it any more."""
+    """Drop a slot; `wait` until no client streams from it any more."""
 
     slot: str
     wait: bool
@@ -100,7 +100,7 @@ class DropSlot:
 
 @dataclass(frozen=True, slots=True)
 class StartReplication:
-    """Physical streaming; no `timeline` means the current one."""
+    """Stream physically; no `timeline` means the current one."""
 
     slot: str | None
     start_lsn: Lsn
@@ -109,21 +109,21 @@ class StartReplication:
 
 @dataclass(frozen=True, slots=True)
 class TimelineHistory:
-    """The timeline's .history file."""
+    """Ask for the timeline's .history file."""
 
     timeline: int
 
 
 @dataclass(frozen=True, slots=True)
 class PrimaryOnly:
-    """`what` needs the data directory or the catalogs: no safekeeper has them."""
+    """`what` needs the data directory or the catalogs, which no safekeeper has."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCommand:
-    """Anything else."""
+    """Any other text."""
 
     text: str
 
@@ -145,7 +145,7 @@ Command: TypeAlias = (
 
 
 def parse_command(text: str) -> Command:
-    """Of one simple-query string. SqlRefused 42601 is all it raises."""
+    """Parse one simple-query string; raise SqlRefused 42601 and no other error."""
     first = re.match(r"\s*([A-Za-z_]+)", text)
     parse = COMMANDS.get(first[1].upper()) if first else None
     if parse is None:
@@ -158,7 +158,7 @@ def parse_command(text: str) -> Command:
 
 
 def is_empty(text: str) -> bool:
-    """Nothing but spaces, semicolons and comments: an EmptyQueryResponse, and no error."""
+    """Return True for spaces, semicolons and comments alone: an EmptyQueryResponse, no error."""
     return NOTHING.fullmatch(text) is not None
 
 
@@ -178,13 +178,13 @@ class _Words:
             self.tokens.pop()
 
     def take(self, *kinds: str) -> str:
-        """The next token, which must be of one of these kinds."""
+        """Take the next token, which must be of one of these kinds."""
         if not self.tokens or self.tokens[0][0] not in kinds:
             raise _syntax_error(self.rest())
         return self.tokens.pop(0)[1]
 
     def accept(self, word: str) -> bool:
-        """Takes `word`, in any case, if it comes next."""
+        """Take `word`, in any case, if it comes next; return True if it did."""
         if self.tokens and self.tokens[0][0] in ("word", "sign"):
             if self.tokens[0][1].upper() != word:
                 return False
@@ -193,23 +193,23 @@ class _Words:
         return False
 
     def name(self) -> str:
-        """An identifier: bare and down-cased, or quoted and as it is."""
+        """Take an identifier: bare and down-cased, or quoted and as it is."""
         token = self.take("word", "quoted")
         return token[1:-1].replace('""', '"') if token.startswith('"') else token.lower()
 
     def timeline(self) -> int:
-        """A timeline id; there is no timeline 0."""
+        """Take a timeline id; there is no timeline 0."""
         number = int(self.take("number")[:12])
         if not 1 <= number <= TIMELINE_MAX:
             raise SqlRefused("42601", f"invalid timeline {number}")
         return number
 
     def rest(self) -> str:
-        """What has not been taken, for messages."""
+        """Return the tokens that were not taken, for messages."""
         return " ".join(token for _, token in self.tokens)
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Refuse tokens that are left."""
         if self.tokens:
             raise _syntax_error(self.rest())
 
@@ -255,7 +255,7 @@ def _bare_or_listed(words: _Words) -> tuple[tuple[str, str], ...]:
 
 
 def _options(words: _Words) -> tuple[tuple[str, str], ...]:
-    """The list after `(`, up to and with `)`; an option without a value is `true`."""
+    """Take the list after `(`, up to and with `)`; an option without a value is `true`."""
     found = []
     while True:
         name, value = words.name().lower(), "true"
@@ -271,7 +271,7 @@ def _options(words: _Words) -> tuple[tuple[str, str], ...]:
 
 
 def _slot_options(words: _Words) -> bool:
-    """The list after `(`, up to and with `)`: whether RESERVE_WAL is on."""
+    """Take the list after `(`, up to and with `)`; return True if RESERVE_WAL is on."""
     reserve = False
     while True:
         option = words.name()
@@ -288,7 +288,10 @@ def _slot_options(words: _Words) -> bool:
 
 
 def parse_boolean(text: str, complaint: str) -> bool:
-    """As PostgreSQL's parse_bool: unique prefixes of true, false, yes, no; on, off, 1, 0."""
+    """Parse as PostgreSQL's parse_bool does, or raise SqlRefused 22023 with the complaint.
+
+    It takes unique prefixes of true, false, yes and no, and also on, off, 1 and 0.
+    """
     value = text.strip().lower()
     if value and ("true".startswith(value) or "yes".startswith(value) or value in ("on", "1")):
         return True

@@ -2,30 +2,35 @@
 
     record_end_before   where the last complete record below flush_lsn ends (docs/protocol.md R18)
     scan                how far WAL is valid after a crash (R9)
+    whole_records       the records that lie whole and valid in one page
 
 Contract: a record counts as complete when all of its bytes and the zeros that align it lie below
-the limit, and its CRC-32C, its prev-link and every page header in it are right. End LSNs are
+the limit. Its CRC-32C, its prev-link and every page header in it must be right. End LSNs are
 PostgreSQL's EndRecPtr: aligned to 8, and the page boundary itself if the record ends exactly at a
-page end. Nothing above the limit is read; reads are at most `CHUNK_BYTES` long and memory is
+page end. The walk reads no byte above the limit. A read is at most `CHUNK_BYTES` long and memory is
 bounded by that, also for a record of 1 GB.
 
-An XLOG_SWITCH ends where its own bytes do. What pads its segment comes with the record behind it,
-whose prev-link shows that it belongs there, and is not looked at, as in xlogreader.c
-(XLogDecodeNextRecord): it is zeros, but in a recycled segment, if the server died while it wrote
-them, older pages, and nothing tells half of these from zeros.
+An XLOG_SWITCH ends where its own bytes do. The padding of its segment comes with the next record,
+whose prev-link shows that it belongs there. The padding is not looked at, as in xlogreader.c
+(XLogDecodeNextRecord). It is zeros. A recycled segment has older pages instead if the server died
+while it wrote the zeros, and half of them cannot be distinguished from zeros.
 
-The one walk behind both functions is strict where PostgreSQL's own reader is (xlogreader.c:
-XLogDecodeNextRecord, XLogReaderValidatePageHeader, ValidXLogRecordHeader), and where PostgreSQL
-writes zeros that no CRC covers: else two safekeepers could keep different bytes for the same log.
-It needs no de-paging: most records lie inside one page, the others are checked piece by piece.
-Formats 13 to 18 are the same here, so the page magic only has to stay what it was in the first page
-read; an unknown one is accepted. Layout: xlog_internal.h, xlogrecord.h; docs/protocol.md has the
-rules.
+The one walk of both functions is strict where PostgreSQL's own reader is (xlogreader.c:
+XLogDecodeNextRecord, XLogReaderValidatePageHeader, ValidXLogRecordHeader). It is also strict where
+PostgreSQL writes zeros that no CRC covers. Otherwise two safekeepers could keep different bytes for
+the same log. It needs no de-paging: most records lie inside one page, and the others are checked
+piece by piece. Formats 13 to 18 are the same here. So the page magic only has to stay that of the
+first page read, and an unknown one is accepted. Layout: xlog_internal.h, xlogrecord.h. The rules
+are in docs/protocol.md.
 
 Stale bytes (an older page in a reused file) are refused by page address, timeline, prev-link and
 CRC. Two ranges carry no check of PostgreSQL's own, and a caller that scans after a power cut must
-know that they were durable: the first bytes of a log that starts inside a record, and the bytes
-of a record that an XLP_FIRST_IS_OVERWRITE_CONTRECORD page has cut off (wal_store sees to both).
+know that they were durable:
+
+* the first bytes of a log that starts inside a record;
+* the bytes of a record that an XLP_FIRST_IS_OVERWRITE_CONTRECORD page has cut off.
+
+wal_store sees to both.
 """
 
 from __future__ import annotations
@@ -66,7 +71,7 @@ RMGR_TRANSACTION = 1
 CHECKPOINT_INFOS = (0x00, 0x10)  # shutdown, online
 COMMIT_INFOS = (0x00, 0x30)  # commit, commit prepared; under the mask 0x70
 RECORD_HEADER = Struct("<IIQBB2xI")  # tot_len, xid, prev, info, rmid, crc
-PREV_LINK = slice(8, 16)  # of a record
+PREV_LINK = slice(8, 16)  # where a record has it
 
 
 class InvalidWal(CorruptWal):
@@ -79,9 +84,9 @@ class InvalidWal(CorruptWal):
 
 @dataclass(frozen=True, slots=True)
 class RecordEnd:
-    """`end_lsn` ends a record that started at `start_lsn`; None if it started before the log.
+    """`end_lsn` ends a record that started at `start_lsn`, which is None if before the log.
 
-    The next one starts at `next_lsn`: at `end_lsn`, or behind the segment that a switch has ended.
+    The next one starts at `next_lsn`: at `end_lsn`, or after the segment that a switch has ended.
     """
 
     start_lsn: Lsn | None
@@ -106,12 +111,12 @@ class ScanEnd:
 def record_end_before(
     wal: WalBytes, *, first_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int
 ) -> RecordEnd:
-    """The last complete record at or below `flush_lsn`; what follows is a prefix of one record.
+    """Return the last complete record at or below `flush_lsn`; a prefix of one record may follow.
 
-    Enters at the last page in which a record starts and a complete one is found, so it reads about
-    two pages, or as much as the last records are long. `first_lsn` (the log's first segment, or
-    where any record starts: nothing before it is read) is the answer until a record behind it is
-    whole. Raises InvalidWal if the bytes are anything else.
+    Enter at the last page in which a record starts and a complete one is found. So the function
+    reads about two pages, or as much as the last records are long. Return `first_lsn` until a
+    record after it is whole. It is the log's first segment, or where any record starts, and no byte
+    before it is read. Raise InvalidWal if the bytes are anything else.
     """
     assert first_lsn <= flush_lsn, f"{first_lsn=} {flush_lsn=}"
     if flush_lsn == first_lsn:
@@ -131,9 +136,10 @@ def record_end_before(
 
 
 def _may_enter(wal: WalBytes, page_lsn: Lsn, flush_lsn: Lsn, segment_bytes: int) -> bool:
-    """Whether a record starts in this page below flush_lsn, going by the page's header.
+    """Return True if a record starts in this page below flush_lsn, going by the page's header.
 
-    One that is none may pad a segment behind an XLOG_SWITCH: a walk from before it decides.
+    A page without a valid header may pad a segment after an XLOG_SWITCH. A walk from before the
+    page decides that.
     """
     size = header_bytes(page_lsn, segment_bytes)
     if page_lsn + size >= flush_lsn:
@@ -158,11 +164,12 @@ def scan(
     segment_bytes: int,
     foreign: Callable[[PageHeader], str | None] | None = None,
 ) -> ScanEnd:
-    """Walks from a record's, page's or segment's start to the first thing that is not valid WAL.
+    """Walk from a record's, page's or segment's start to the first thing that is not valid WAL.
 
-    At a page's start its header says where the first record is; until one starts, the end is
-    `start_lsn`. `wal` must have everything below `limit_lsn`. About 0.1 s for 16 MiB.
-    `foreign(header)` says why a page is another log's, which ends the walk; no CRC covers headers.
+    At a page's start its header says where the first record is. Until a record starts, the end is
+    `start_lsn`. `wal` must have everything below `limit_lsn`. A scan of 16 MiB takes about 0.1 s.
+    `foreign(header)` returns why a page is another log's, and this ends the walk. No CRC covers
+    headers.
     """
     assert start_lsn <= limit_lsn, f"{start_lsn=} {limit_lsn=}"
     walk = _Walk(wal, start_lsn, limit_lsn, segment_bytes, foreign)
@@ -202,10 +209,10 @@ def whole_records(page_lsn: Lsn, page: bytes | memoryview) -> Iterator[tuple[int
 
 
 class _Stop(Exception):
-    """Why a walk ended, and where; never leaves this module.
+    """The reason why a walk ended, and where; never leaves this module.
 
-    `is_cut`: everything is valid, the limit may cut a record. Else what is there is not WAL that
-    continues what came before.
+    With `is_cut`, everything is valid, and the limit may cut a record. Without it, the bytes at
+    `lsn` are not WAL that continues the bytes before them.
     """
 
     def __init__(self, lsn: Lsn, reason: str, *, is_cut: bool = False) -> None:
@@ -228,8 +235,8 @@ class _Walk:
         self._wal, self._limit, self._segment_bytes = wal, limit, segment_bytes
         self._begin = begin
         self._next = begin  # where the next record starts, or the boundary of the page it is in
-        self._cut_off_at = begin  # the page in front of which a record may be cut off
-        self._previous: Lsn | None = None  # what the next record's prev-link must be
+        self._cut_off_at = begin  # the page at which a record before it may be cut off
+        self._previous: Lsn | None = None  # the LSN that the next record's prev-link must have
         self._magic: int | None = None
         self._timeline = 0
         self._chunk, self._chunk_lsn = memoryview(b""), begin
@@ -250,7 +257,7 @@ class _Walk:
             return stop
 
     def _enter_page(self) -> None:
-        """Skips the continuation at the front of the first page; its record started before."""
+        """Skip the continuation at the front of the first page; its record started before."""
         begin = self._next
         header = self._header(begin, begin, None)
         if not header.continues_record:
@@ -280,7 +287,7 @@ class _Walk:
             self._leave_segment()
 
     def _records_inside_page(self) -> None:
-        """The fast path: records that start and end in the page of `_next`, as long as they do."""
+        """Take the fast path: records that start and end in the page of `_next`."""
         page_lsn = self._next.round_down(WAL_PAGE_BYTES)
         view, offset = self._page(page_lsn), self._next - page_lsn
         if offset == 0:
@@ -309,7 +316,7 @@ class _Walk:
             self._next = page_lsn + offset
 
     def _record_across_pages(self) -> None:
-        """Any one record: checks it piece by piece, and says what is wrong with it."""
+        """Check any one record piece by piece, and raise a _Stop with what is wrong with it."""
         start = self._next
         page_lsn = start.round_down(WAL_PAGE_BYTES)
         if start == page_lsn:
@@ -349,7 +356,7 @@ class _Walk:
     def _finish_record(
         self, start: Lsn, tot_len: int, head: bytes, data_crc: int, padding: memoryview
     ) -> None:
-        """All bytes of a record are there: check them, then what is behind them."""
+        """Check a record, all of whose bytes are there, and move on to the next one."""
         _, _, _, info, rmid, crc = RECORD_HEADER.unpack(head)
         if crc32c(head[:20], data_crc) != crc:
             reason = f"incorrect resource manager data checksum in record at {start}"
@@ -357,7 +364,7 @@ class _Walk:
         self._check_alignment(start, padding)
         end = self._end_of(start, tot_len)
         is_switch = rmid == RMGR_XLOG and info & 0xF0 == XLOG_SWITCH
-        if is_switch and tot_len != RECORD_HEADER_BYTES:  # or it could not be told by its tail
+        if is_switch and tot_len != RECORD_HEADER_BYTES:  # or its tail could not show the switch
             raise self._invalid(start, f"the switch record at {start} has data in it")
         if end > self._limit:
             raise self._at_limit(start)
@@ -368,7 +375,7 @@ class _Walk:
             self._leave_segment()
 
     def _leave_segment(self) -> None:
-        """Behind a switch record: what follows in its segment is no WAL."""
+        """Go on after a switch record at the next segment: the rest of its segment is no WAL."""
         self._next = self.switched_to = self.end_lsn.round_up(self._segment_bytes)
 
     def _end_of(self, start: Lsn, tot_len: int) -> Lsn:
@@ -377,7 +384,10 @@ class _Walk:
         return skip_payload(page_lsn, before + aligned(tot_len), self._segment_bytes)
 
     def _check_prev_link(self, start: Lsn, head: bytearray) -> None:
-        """As soon as it is there; of the first record only that it points back is known."""
+        """Check the prev-link as soon as it is there.
+
+        The first record's is only known to point back.
+        """
         if len(head) < PREV_LINK.stop:
             return
         prev = Lsn(int.from_bytes(head[PREV_LINK], "little"))
@@ -385,7 +395,7 @@ class _Walk:
             raise self._invalid(start, f"record with incorrect prev-link {prev} at {start}")
 
     def _check_alignment(self, start: Lsn, padding: memoryview) -> None:
-        """Zeros: PostgreSQL clears each page before it writes (xlog.c: AdvanceXLInsertBuffer)."""
+        """Check for zeros: PostgreSQL clears each page before it writes (AdvanceXLInsertBuffer)."""
         if any(padding):
             reason = f"there is data in the padding behind the record at {start}"
             raise self._invalid(start, reason)
@@ -405,10 +415,10 @@ class _Walk:
             raise self._invalid(page_lsn, f"{reason} at {page_lsn}")
 
     def _header(self, page_lsn: Lsn, start: Lsn, remaining: int | None) -> PageHeader:
-        """The checked header of a page; the walk stops where it is not there or not right.
+        """Return the checked header of a page; end the walk if it is not there or not right.
 
-        `start` is where the record that may go on here started, `remaining` what is missing of it,
-        None where that is not known.
+        `start` is where the record started that may go on here. `remaining` is how many of its
+        bytes are missing, or None if that is not known.
         """
         size = header_bytes(page_lsn, self._segment_bytes)
         view = self._page(page_lsn)
@@ -422,10 +432,10 @@ class _Walk:
         return header
 
     def _check_cut_header(self, page_lsn: Lsn, there: bytes, remaining: int | None) -> None:
-        """The limit lies inside a header: what is there must be what the whole would start with.
+        """Check a header that the limit cuts: its bytes must be the beginning of a valid one.
 
-        The fields that must equal something are completed with it. The flags decide for
-        themselves (the record goes on or is cut off); the timeline may grow, so it is not checked.
+        The fields that must equal something are completed with it. The flags decide whether the
+        record goes on or is cut off. The timeline may grow, so it is not checked.
         """
         info = FIRST_IS_CONTRECORD if remaining else 0
         magic, timeline = self._magic or 0xD100, self._timeline
@@ -455,7 +465,7 @@ class _Walk:
         self._magic, self._timeline = header.magic, header.timeline
 
     def _page(self, page_lsn: Lsn) -> memoryview:
-        """The page's bytes below the limit: a slice of the chunk that was read last."""
+        """Return the page's bytes below the limit: a slice of the chunk that was read last."""
         offset = page_lsn - self._chunk_lsn
         if not 0 <= offset < len(self._chunk):
             chunk_bytes = min(CHUNK_BYTES, self._segment_bytes)

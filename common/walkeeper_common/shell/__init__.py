@@ -1,1 +1,1 @@
-"""What all daemons do at their edges: sockets, signals, threads, HTTP, the operator's log."""
+"""The edges that all daemons share: sockets, signals, threads, HTTP, the operator's log."""

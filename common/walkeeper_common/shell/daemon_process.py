@@ -1,4 +1,4 @@
-"""What every daemon does at its edges: event loop, signals, readiness, systemd. A shell.
+"""The edges of every daemon: event loop, signals, readiness, systemd. A shell.
 
 `run_daemon` returns the exit code: 0 after SIGTERM or SIGINT, 1 with one clear line on stderr for
 every expected error. A defect keeps its traceback.
@@ -51,8 +51,11 @@ def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level:
 
 
 def _keep_heap() -> None:
-    """glibc gives every freed buffer of 128 KiB back to the kernel, which zeroes its pages for the
-    next one: a quarter of the CPU that bulk WAL took. Bounded buffers may stay with the process."""
+    """Let glibc keep freed buffers, all of which are bounded, in the process.
+
+    By default it gives every freed buffer of 128 KiB back to the kernel. The kernel zeroes the
+    pages for the next one, which took a quarter of the CPU of bulk WAL.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_BYTES)
@@ -86,7 +89,7 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
 
 
 def end_on_defect(error: BaseException) -> NoReturn:
-    """For WorkerThread: whatever it is, also an OSError that nobody turned into a StorageError."""
+    """End the process on a WorkerThread's defect, also an OSError that is no StorageError."""
     _end("a job of a worker failed", error)
 
 
@@ -99,8 +102,11 @@ def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, object])
 
 
 def _is_of_a_peer(context: dict[str, object], error: object) -> bool:
-    """A connection's error, or a library's result that nobody waits for any more. Not the OSError
-    of a callback or a task of ours: what it should have done is not done, and nobody would know."""
+    """Return True for a connection's error, or a library's result that no caller awaits any more.
+
+    An OSError of our own callback or task is none. It did not do its work, and no other part of
+    the daemon would notice.
+    """
     if isinstance(error, asyncio.CancelledError | ConnectionError | TimeoutError):
         return True
     future = context.get("future")
@@ -110,20 +116,20 @@ def _is_of_a_peer(context: dict[str, object], error: object) -> bool:
 
 
 def _end(message: str, error: BaseException | None) -> NoReturn:
-    """A broken invariant ends the process at once: a clean stop would vouch for its state."""
+    """End the process at once: a clean stop would vouch for the state of a broken invariant."""
     logger.critical("defect: %s", message, exc_info=error)
     logging.shutdown()
     os._exit(1)
 
 
 def announce_ready(what: str) -> None:
-    """`ready: safekeeper 1 on 127.0.0.1:5454` on stdout, and READY=1 to systemd."""
+    """Print `ready: safekeeper 1 on 127.0.0.1:5454` on stdout and send READY=1 to systemd."""
     background_output().print(f"ready: {what}")
     notify_systemd("READY=1")
 
 
 def notify_systemd(state: str) -> None:
-    """sd_notify(3): one datagram, nothing if nobody asked for it."""
+    """Send one datagram as sd_notify(3) does, or none if NOTIFY_SOCKET is not set."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

@@ -1,13 +1,13 @@
-"""How many files and sockets a daemon may have open, and how many of them are connections.
+"""The number of files and sockets that a daemon may open, and how many of them are connections.
 
-    take_descriptors        at its start, or Refused
+    take_descriptors        raises the process' limit at its start, or raises Refused
     connections_allowed     a cap on one kind of connections, under this process' limit
     kept_files_allowed      how many files of its logs a safekeeper keeps open, of all together
 
-A log whose file cannot be opened takes no WAL meanwhile, or has failed for good. So whoever takes
-connections refuses one too many long before, and files have half of the descriptors to themselves:
-a quarter of all is for those that stay open because they may be used again, the other for those
-that are in use, whatever is kept: a few of each log at most, one or none most of the time.
+A log whose file cannot be opened takes no WAL meanwhile, or has failed for good. So a daemon
+refuses connections long before descriptors run out, and files have half of the descriptors to
+themselves. One quarter of all is for files that stay open because they may be used again. The
+other quarter is for files in use: a few of each log at most, one or none most of the time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ DESCRIPTORS_OF_FULL_CAPS = 2000
 
 
 def take_descriptors() -> None:
-    """The soft limit of 1,024 is for programs that call select(2), systemd.exec(5) says: a daemon
-    should take what the hard one allows. Each hosted log has its files, each standby a socket."""
+    """Raise the soft limit to what the hard one allows, at most DESCRIPTORS.
+
+    Raise Refused if the process may open fewer than DESCRIPTORS_MIN files. The soft limit of 1,024
+    is for programs that call select(2), as systemd.exec(5) says. Each hosted log has its files, and
+    each standby has a socket.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError):  # forbidden: it goes on with what it has
+        with suppress(OSError):  # forbidden: the daemon goes on with the limit that it has
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     allowed = _allowed()
     if allowed < DESCRIPTORS_MIN:
@@ -40,7 +44,7 @@ def take_descriptors() -> None:
 
 
 def connections_allowed(cap: int) -> int:
-    """`cap`, or less in proportion where descriptors are few; at least 1."""
+    """Return `cap`, or less in proportion if the process has few descriptors; at least 1."""
     return -(-cap * min(_allowed(), DESCRIPTORS_OF_FULL_CAPS) // DESCRIPTORS_OF_FULL_CAPS)
 
 

@@ -1,10 +1,10 @@
 """One proposer-safekeeper connection on a socket: bytes to messages and back.
 
 The loop receives into the frame reader's own memory and writes header and WAL as two buffers, so
-WAL is copied by the kernel alone. Nearly all that is received is what its owner expects, byte for
-byte: so the owner sees it first as it came, and mostly no message is made of it. Reading stops
-while the owner is busy (`pause_reading`). A peer that does not read what it is sent is cut off, as
-what waits for it is bounded. One that breaks the protocol is told why in a Reject and is closed.
+WAL is copied by the kernel alone. Nearly all frames are exactly those that the owner expects. So
+the owner sees the bytes first, and mostly no message is made of them. Reading stops while the owner
+is busy (`pause_reading`). The unsent bytes are bounded: a peer that does not read them is cut off.
+A peer that breaks the protocol receives a Reject with the reason, and is closed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ TakeFrames: TypeAlias = Callable[[bytearray, int], int]
 
 
 class Owner(Protocol):
-    """Whoever speaks on this connection.
+    """The side of this program that speaks on this connection.
 
-    `on_frames`: the first `size` bytes of a memory were received and begin with a frame; how many
-    of them, in whole frames, are done with. 0, and nothing done: `on_message` gets what they say.
+    `on_frames` gets the first `size` bytes of a memory, which begin with a frame. It returns how
+    many of them, in whole frames, it has handled. If it returns 0, it has done nothing, and
+    `on_message` gets the messages in them.
     """
 
     def on_frames(self, memory: bytearray, size: int, /) -> int: ...
     def on_message(self, message: Message) -> None: ...
 
     def on_closed(self, reason: str) -> None:
-        """Once, whoever closed it."""
+        """Take the reason, once, whichever side closed the connection."""
         ...
 
 
@@ -51,20 +52,20 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._owner: Owner | None = None
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._descriptor: int | None = None  # of a socket that takes bytes as they are
+        self._descriptor: int | None = None  # the socket's, if it takes bytes as they are (no TLS)
         self._reason = "the peer closed the connection"
         self._is_paused = False
-        self._seen_bytes = 0  # of a frame that was not complete, when somebody looked last
+        self._seen_bytes = 0  # those of an incomplete frame at the last `receives_more`
 
     @property
     def peer(self) -> str:
-        """Of the other side."""
+        """The address of the other side, or "?" without a connection."""
         name = self._transport.get_extra_info("peername") if self._transport else None
         return shown_address(name[:2]) if name else "?"
 
     @property
     def unsent_bytes(self) -> int:
-        """What the socket has not taken yet."""
+        """The number of bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def receives_more(self) -> bool:
@@ -74,11 +75,11 @@ class FramedConnection(asyncio.BufferedProtocol):
         return held_bytes not in (0, seen_bytes)
 
     def greet(self, transport: asyncio.BaseTransport) -> None:
-        """The connecting side: say which protocol this is."""
+        """Say, as the connecting side, which protocol this is."""
         cast(asyncio.Transport, transport).write(PREFACE)
 
     def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
-        """The listening side: go on with bytes that were read to learn who calls."""
+        """Go on, as the listening side, with bytes that were read to identify the protocol."""
         assert received.startswith(PREFACE), f"{received[:8]!r}"
         transport.set_protocol(self)
         self.connection_made(transport)
@@ -117,7 +118,7 @@ class FramedConnection(asyncio.BufferedProtocol):
                 reader.take(taken, size)
                 if taken == size:
                     return
-                nbytes = 0  # what is left may be whole messages of another kind
+                nbytes = 0  # the remaining bytes may be whole messages of another kind
         try:
             for message in reader.received(nbytes):
                 owner.on_message(message)
@@ -139,15 +140,15 @@ class FramedConnection(asyncio.BufferedProtocol):
             self._owner.on_closed(self._reason)
 
     def send(self, message: Message) -> None:
-        """Queued behind what was sent before; dropped when the connection is gone."""
+        """Queue the message after those sent before; drop it if the connection is gone."""
         buffers = encode(message)
         self.write(buffers, sum(map(len, buffers)))
 
     def write(self, buffers: list[Buffer], size: int) -> None:
-        """`size` bytes of packed messages, in their place behind what the socket has not taken yet.
+        """Write `size` bytes of packed messages after those that the socket has not taken yet.
 
-        While it takes everything, bytes go there at once: the transport would wait for the end of
-        the loop's turn, and a commit with it.
+        While the socket takes everything, bytes go there at once. The transport would wait for the
+        end of the loop's turn, and a commit would wait with it.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -178,13 +179,13 @@ class FramedConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def close(self, reason: str) -> None:
-        """Sends what was queued, then closes; on_closed follows with this reason."""
+        """Send what is queued, then close; on_closed follows with this reason."""
         if self._transport is not None and not self._transport.is_closing():
             self._reason = reason
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """At once: a peer that does not read would keep `close` waiting."""
+        """Close at once and drop queued bytes: `close` would wait for a peer that reads none."""
         if self._transport is not None:
             self._reason = reason
             self._transport.abort()

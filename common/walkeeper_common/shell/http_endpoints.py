@@ -1,13 +1,14 @@
-"""`--http`: what load balancers, Prometheus and people ask of a daemon. A shell.
+"""`--http`: a daemon's answers to load balancers, Prometheus and people. A shell.
 
     /health   200 while the process serves its loop
     /ready    200, or 503 with the reason (Patroni's way)
     /status   the daemon's own state as JSON, and its version
     /metrics  the same figures in Prometheus' text format
 
-Imported only when --http is given: a safekeeper without it pays nothing. Whoever asks too much is
-refused before the daemon runs out of descriptors, which its files need; and whoever holds one and
-asks nothing loses it, or the silent would shut out those who ask.
+A daemon imports this only if --http is given: a safekeeper without it pays nothing. A client above
+the limit of connections is refused before the daemon runs out of descriptors, which its files need.
+A client that holds a connection and sends no request loses it. Otherwise silent clients would shut
+out the others.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ logger = logging.getLogger("walkeeper.http")
 
 CONNECTIONS_MAX = 100
 HEAD_TIMEOUT_S = 5.0  # for a connection's first request
-KEEP_ALIVE_S = 75.0  # for the next one: above the minute at which Prometheus asks
+KEEP_ALIVE_S = 75.0  # for the next one: longer than the minute between Prometheus' requests
 CROWDED = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
     b"too many connections\n"
@@ -54,7 +55,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What a daemon can say of itself; each is called at every request, on the loop."""
+    """The answers of a daemon about itself; each is called at every request, on the loop."""
 
     not_ready: Callable[[], str | None]
     status: Callable[[], Mapping[str, object]]
@@ -77,7 +78,7 @@ class _Collector(Collector):
 
 
 class _Refusal(asyncio.Protocol):
-    """A connection too many."""
+    """A connection above the limit: it receives CROWDED and is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
@@ -97,11 +98,11 @@ class _FirstHeads:
 
     def _end(self, connection: web.RequestHandler) -> None:
         del self._waiting[connection]
-        connection.force_close()  # nothing, if its peer has gone since or was told 400
+        connection.force_close()  # does nothing if the peer has gone since, or received a 400
 
     @property
     def middleware(self) -> Middleware:
-        """Sees every request, as soon as its head is whole."""
+        """A middleware that stops a connection's timer as soon as a request's head is whole."""
 
         @web.middleware
         async def on_head(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -126,8 +127,10 @@ async def serve_http(
     on_listening: Callable[[str, int], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
 ) -> None:
-    """Until it is cancelled. Refused if the address cannot be listened on. `routes`: more GETs; one
-    is cancelled when its peer has gone."""
+    """Serve until cancelled; raise Refused if the address cannot be listened on.
+
+    `routes` adds GETs. A request of theirs is cancelled when its peer has gone.
+    """
     connections_max = connections_allowed(connections_max)
     heads = _FirstHeads()
     app = web.Application(middlewares=[heads.middleware])

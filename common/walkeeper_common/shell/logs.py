@@ -1,9 +1,9 @@
 """The operator's log, in PostgreSQL's form: `2026-11-21 03:03:10.104 UTC [pid] LOG:  message`.
 
-A daemon's lines are written by a thread, in order, those on stdout among them: a pipe whose reader
-hangs must hold up no commit. Then `LINES_MAX` lines wait, more are dropped and counted, and at the
-end of the process the reader has `FLUSH_S` more. What is said again and again, since a thing that
-fails is tried once a second, is said once a minute: `Repetitions`.
+A thread writes a daemon's lines in order, those on stdout among them: a pipe whose reader hangs
+must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
+the end of the process the reader has `FLUSH_S` more. A failing operation is tried once a second.
+`Repetitions` logs its line once a minute.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PostgresFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class _Said:
-    """A line: how often in the minute that began at `since_s`, and how often it was held back."""
+    """A line's count in the minute that began at `since_s`, and how often it was held back."""
 
     since_s: float
     times: int = 1
@@ -49,14 +49,17 @@ class _Said:
 
 
 class Repetitions:
-    """Of the same line REPEATS_MAX pass in a minute, then one a minute that says how many more it
-    stands for. Knows the REMEMBERED_MAX lines that were said last."""
+    """Lets the same line pass REPEATS_MAX times in a minute, then once a minute.
+
+    The line of each later minute says how many more it stands for. The REMEMBERED_MAX lines that
+    were logged last are known.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[str, _Said] = {}
 
     def passed(self, line: str, now_s: float) -> str | None:
-        """What is to be written. None: nothing."""
+        """Return the text to write, or None if the line is held back."""
         said = self._lines.pop(line, None)
         if said is None or now_s >= said.since_s + REPEAT_S:
             more = said.held_back if said is not None else 0
@@ -73,13 +76,13 @@ class Repetitions:
 
 
 class BackgroundOutput(logging.Handler):
-    """`background_output()` is this process's: its thread writes until the process ends."""
+    """A handler whose thread writes until the process ends; `background_output()` returns it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(PostgresFormatter())
         self._changed = threading.Condition()
-        self._lines: list[tuple[int, str]] = []  # what is written next, and to which descriptor
+        self._lines: list[tuple[int, str]] = []  # the next ones to write, each with its descriptor
         self._dropped = 0
         self._repetitions = Repetitions()
         self._is_writing = self._is_given_up = False
@@ -104,13 +107,13 @@ class BackgroundOutput(logging.Handler):
             self._append(STDERR, line)
 
     def print(self, line: str) -> None:
-        """To stdout, after what was logged before; never dropped."""
+        """Write to stdout, after the lines that were logged before; never drop the line."""
         with self._changed:
             self._tell_of_dropped()
             self._append(STDOUT, line)
 
     def flush(self) -> None:
-        """Wait until all is written, FLUSH_S at most; nothing is heard on stderr after that."""
+        """Wait FLUSH_S at most until all is written; else give up, and lead stderr to /dev/null."""
         with self._changed:
             is_written = self._changed.wait_for(
                 lambda: self._is_given_up or not (self._lines or self._is_writing), FLUSH_S
@@ -118,7 +121,7 @@ class BackgroundOutput(logging.Handler):
             if is_written:
                 return
             self._is_given_up = True
-        # What Python itself has to say, a traceback for example, would wait for the reader as well.
+        # Python's own output, for example a traceback, would wait for the reader as well.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, STDERR)
         os.close(nowhere)
@@ -146,14 +149,14 @@ class BackgroundOutput(logging.Handler):
             for descriptor, line in lines:
                 try:
                     _write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
-                except OSError as error:  # whoever started it reads no more
+                except OSError as error:  # the program that started this one reads no more
                     if descriptor == STDOUT:
                         logging.getLogger("walkeeper").warning("%s; stdout: %s", line, error)
 
 
 @cache
 def background_output() -> BackgroundOutput:
-    """Made, and its thread started, when it is first asked for."""
+    """Return this process's output; make it and start its thread at the first call."""
     return BackgroundOutput()
 
 
@@ -161,17 +164,17 @@ def _write(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # somebody who shares it has made it so
+        except BlockingIOError:  # another process that shares the descriptor has made it so
             select.select((), (descriptor,), ())
 
 
 def log_in_background(level: str) -> None:
-    """For the daemons; called once."""
+    """Log as the daemons do, in the background; called once."""
     _log_through(background_output(), level)
 
 
 def log_to_stderr(level: str) -> None:
-    """For the commands that end; called once."""
+    """Log as the commands do, which end; called once."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PostgresFormatter())
     _log_through(handler, level)
@@ -184,7 +187,7 @@ def _log_through(handler: logging.Handler, level: str) -> None:
 
 
 def log_note(logger: logging.Logger, text: str, facts: object) -> None:
-    """A core's Note: its text, then its facts as key=value."""
+    """Log a core's Note: its text, then its facts as key=value."""
     pairs = facts if isinstance(facts, list | tuple) else ()
     shown = " ".join(f"{name}={value}" for name, value in pairs)
     logger.info("%s%s%s", text, ": " if shown else "", shown)

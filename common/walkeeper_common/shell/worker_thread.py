@@ -1,14 +1,17 @@
 """A thread that runs one job after the other and calls back on the event loop.
 
 fsync blocks, and Python's loop must not: WAL is written here, in groups, one job at a time.
-A job that raises a WalkeeperError hands it to `done`; any other exception is a defect and is
-raised on the loop, where it ends the daemon.
+A job's WalkeeperError goes to `done`. Any other exception is a defect: it is reported on the loop
+and ends the daemon.
 
 A thread costs two wake-ups a job, more than a fast disk's fdatasync. So a *brief* job runs on the
-loop itself, as soon as the loop has taken in what is there, while three things hold: nothing is
-before it on the thread, such jobs have lately been short (BRIEF_S, on average), and no other worker
-of this process does the same (`LoopShare`): two of them would wait for each other. Whoever has one
-brief job after the other asks once (`at_once`) and keeps the pace of them.
+loop itself, as soon as the loop has taken in what is there, while three things hold:
+
+* no job is before it on the thread;
+* such jobs have lately been short (BRIEF_S, on average);
+* no other worker of this process does the same (`LoopShare`), or the two would wait for each other.
+
+A caller with one brief job after the other asks once (`at_once`) and keeps the pace of them.
 """
 
 from __future__ import annotations
@@ -29,20 +32,20 @@ Job = Callable[[], object]
 Done = Callable[[object], None]
 T = TypeVar("T")
 
-# How long a worker counts as busy after it has asked for the loop: one that has many brief jobs
+# A worker counts as busy for so long after it has asked for the loop. A worker with many brief jobs
 # asks each second, or at its log's next tick.
 SHARE_S = 3.0
 
 
 class LoopShare:
-    """Which worker of a process may block its loop: the only one with brief jobs lately."""
+    """The right to block the loop of a process: the only worker with brief jobs lately has it."""
 
     def __init__(self) -> None:
         self._worker: object = None
         self._used_s = self._shared_s = -SHARE_S
 
     def is_free_for(self, worker: object, now_s: float) -> bool:
-        """Also notes that `worker` has a brief job now, or some from now on."""
+        """Return True if no other worker used the loop lately; note that `worker` does now."""
         if worker is not self._worker:
             if self._used_s + SHARE_S > now_s:
                 self._shared_s = now_s
@@ -52,12 +55,12 @@ class LoopShare:
 
 
 class WorkerThread:
-    """Started at once; `stop` lets the queued jobs finish."""
+    """A thread that starts at once; `stop` lets the queued jobs finish."""
 
     def __init__(
         self, name: str, on_defect: Callable[[BaseException], None], share: LoopShare | None = None
     ) -> None:
-        """Without a `share` every job is the thread's."""
+        """Start the thread; without a `share` every job runs on it."""
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[tuple[Job, Done] | None] = SimpleQueue()
         self._on_defect, self._share = on_defect, share
@@ -81,9 +84,11 @@ class WorkerThread:
         self._hand_over(job, done)
 
     def at_once(self) -> Pace | None:
-        """Until the next `submit`, brief jobs need not be submitted: whoever has one runs it on the
-        loop, while this pace says that they are brief, and keeps it. None: one would have to wait
-        for something, or should not hold up the loop."""
+        """Return the pace to keep if a caller may run its brief jobs on the loop itself, or None.
+
+        It may until the next `submit`, while the pace says that they are brief, and then need not
+        submit them. None means that a job would have to wait or should not hold up the loop.
+        """
         share = self._share
         if share is None or self._on_loop or not self._may_block_loop(share, monotonic()):
             return None
@@ -99,7 +104,7 @@ class WorkerThread:
         return is_alone and self._on_thread == 0 and self._pace.usual_s < BRIEF_S
 
     def _run_timed(self, job: Job) -> object:
-        """What it returned, or the WalkeeperError that it raised."""
+        """Return the job's result, or the WalkeeperError that it raised."""
         started_s = monotonic()
         try:
             return job()
@@ -144,18 +149,21 @@ class WorkerThread:
         try:
             self._loop.call_soon_threadsafe(what, *arguments)
         except RuntimeError:
-            return  # the loop is closed: nobody is waiting any more
+            return  # the loop is closed: no caller waits any more
 
 
 async def call(thread: WorkerThread, job: Callable[[], T]) -> T:
-    """The job's result; raises the WalkeeperError that it raised."""
+    """Return the job's result; raise the WalkeeperError that it raised."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     thread.submit(job, partial(resolve, future))
     return await future
 
 
 def resolve(future: asyncio.Future[T], result: T | WalkeeperError) -> None:
-    """What a Done is told, for whoever awaits it; they may have gone."""
+    """Resolve the future with the job's result or error, unless it is done: a waiter may have gone.
+
+    A WorkerThread's Done.
+    """
     if future.done():
         return
     if isinstance(result, WalkeeperError):

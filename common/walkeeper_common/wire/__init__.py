@@ -1,1 +1,1 @@
-"""What proposers, safekeepers and commands say to each other, and its bytes. No I/O."""
+"""The messages of proposers, safekeepers and commands, and their bytes. No I/O."""

@@ -1,13 +1,13 @@
 """The fields that frames on the wire and files on disk are made of: one codec for both. Pure.
 
-Big-endian, explicit, in the order in which they are written; a text has a u16 length and is
-UTF-8, a blob has a u32 length, a list has a u32 count. No tags and no versions here: whoever
-writes a frame or a file puts those in front.
+Fields are big-endian, explicit, and in the order in which they are written. A text has a u16 length
+and is UTF-8, a blob has a u32 length, a list has a u32 count. Tags and versions are not here: the
+writer of a frame or a file puts them first.
 
-`Writer` refuses values that do not fit with an AssertionError: they are our own. `Reader` trusts
-nothing: it checks every length, count and value against what is left and against a maximum, and
-raises RemoteProtocolError with the offset, never anything else. `control_file` turns that into an
-error that names the file. Nothing is read beyond the buffer; `done()` refuses trailing bytes.
+`Writer` refuses values that do not fit with an AssertionError: they are our own. `Reader` trusts no
+peer. It checks every length, count and value against the remaining bytes and against a maximum. Its
+only exception is RemoteProtocolError, with the offset. `control_file` turns that into an error that
+names the file. `Reader` reads no byte beyond the buffer, and `done()` refuses trailing bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 TEXT_BYTES_MAX = 65535
 BLOB_BYTES_MAX = 1 << 26
 UUID_BYTES = 16
-_IS_CHANGED = 0x80  # with an ack quorum, which is at most MEMBERS_MAX: a change of members follows
+_IS_CHANGED = 0x80  # beside an ack quorum (at most MEMBERS_MAX): a change of members follows
 _SEALED, _HAS_FILE, _FOLDED = (
     1,
     2,
@@ -43,7 +43,7 @@ _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 
 
 class Writer:
-    """Collects fields; `bytes(writer)` or `finish()` is what was written. Never blocks."""
+    """Collects fields; `bytes(writer)` or `finish()` returns the bytes. Never blocks."""
 
     __slots__ = ("_buffer",)
 
@@ -86,7 +86,7 @@ class Writer:
             self.lsn(value)
 
     def raw(self, value: Buffer, size: int) -> None:
-        """Exactly `size` bytes, without a length in front."""
+        """Append exactly `size` bytes, without a length before them."""
         assert len(value) == size, f"{len(value)=} {size=}"
         self._buffer += value
 
@@ -97,7 +97,7 @@ class Writer:
         self._buffer += encoded
 
     def prose(self, value: str) -> None:
-        """A text for people, which may quote what a peer sent: cut off to what fits."""
+        """Append a text for people, which may quote a peer's bytes; cut it off to what fits."""
         encoded = value.encode(errors="replace")[:TEXT_BYTES_MAX]
         self.text(encoded.decode(errors="ignore"))
 
@@ -174,12 +174,12 @@ class Reader:
         return len(self._buffer) - self._offset
 
     def done(self) -> None:
-        """Nothing may be left: a longer frame comes from a peer that means something else."""
+        """Refuse trailing bytes: a longer frame comes from a peer that means something else."""
         if self.remaining:
             raise self._error(f"{self.remaining} trailing bytes")
 
     def view(self, size: int, what: str = "bytes") -> memoryview:
-        """The next `size` bytes, not copied: valid as long as the buffer is."""
+        """Return the next `size` bytes, not copied: the view is valid as long as the buffer is."""
         if size > self.remaining:
             raise self._error(f"{what} needs {size} bytes, {self.remaining} are left")
         begin, self._offset = self._offset, self._offset + size

@@ -2,8 +2,8 @@
 
 One frozen dataclass per message, one tag, explicit `pack` and `unpack`; field order in the
 dataclass is the order on the wire, big-endian (`fields.py`). A body that is short, long or of an
-unknown tag raises RemoteProtocolError and nothing else. WAL payloads ride behind the fixed part
-and are never copied (`framing.py`).
+unknown tag raises RemoteProtocolError and no other exception. A WAL payload follows the fixed part
+and is never copied (`framing.py`).
 """
 
 from __future__ import annotations
@@ -40,21 +40,24 @@ class RejectCode(IntEnum):
     BAD_PAYLOAD = 8  # the CRC or the length of a payload is wrong
     NO_SPACE = 9  # a segment could not be allocated; retry later
     STORAGE_FAILED = 10  # this safekeeper's disk failed; it acknowledges nothing any more
-    CORRUPT = 11  # what is on disk is not what was made durable
+    CORRUPT = 11  # the bytes on disk are not those that were made durable
     WAL_REMOVED = 12  # a read below the oldest WAL kept
     NOT_READABLE = 13  # a read beyond what this reader may see
     REFUSED = 14  # anything else that asking again will not change; the text says why
     STALE_GENERATION = 15  # the two sides know different members; greet again
 
 
-# Of another log, or of one who is out of this one: a ballot that comes with it says nothing of ours
-# (scenarios/another_logs_ballot_deposes_nobody.txt).
+# The sender has another log, or is not a member of this one. A ballot that comes with such a code
+# means nothing for our log (scenarios/another_logs_ballot_deposes_nobody.txt).
 OF_NO_MEMBER = (RejectCode.WRONG_LOG, RejectCode.UNKNOWN_LOG, RejectCode.NOT_A_MEMBER)
 
 
 @dataclass(frozen=True, slots=True)
 class ProposerGreeting:
-    """The first message. `log_uuid` zero: not known yet; `system_id` 0: no primary (settle)."""
+    """The first message. `log_uuid` is zero if not known yet, `system_id` if there is no primary.
+
+    `settle` has no primary.
+    """
 
     TAG: ClassVar[int] = ord("g")
     protocol_version: int
@@ -104,10 +107,11 @@ class ProposerGreeting:
 
 @dataclass(frozen=True, slots=True)
 class AcceptorGreeting:
-    """Who I am and how far my log goes. `live` is the elected proposer heard within 3 heartbeats.
+    """The sender's identity, and how far its log goes.
 
-    Advice only: votes repeat flush_lsn and record_lsn, because an older proposer may append after
-    a greeting (Neon #294).
+    `live` is the elected proposer whose last message is less than 3 heartbeats old. All of it is
+    advice. Votes repeat flush_lsn and record_lsn, because an older proposer may append after a
+    greeting (Neon #294).
     """
 
     TAG: ClassVar[int] = ord("G")
@@ -155,7 +159,7 @@ class AcceptorGreeting:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """`member` is whom the proposer believes to ask, `id#incarnation` (R17)."""
+    """`member` is the `id#incarnation` that the proposer expects on this connection (R17)."""
 
     TAG: ClassVar[int] = ord("v")
     generation: int
@@ -176,7 +180,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """`ballot` is the acceptor's own: the one asked for iff granted. The rest is final for it."""
+    """`ballot` is the acceptor's own: the requested one iff granted. The rest is final for it."""
 
     TAG: ClassVar[int] = ord("V")
     generation: int
@@ -233,7 +237,7 @@ class ProposerElected:
 
 @value
 class AppendRequest:
-    """WAL [begin_lsn, end_lsn) of one timeline; without payload a heartbeat."""
+    """WAL [begin_lsn, end_lsn) of one timeline, or a heartbeat if it has no payload."""
 
     TAG: ClassVar[int] = ord("a")
     LAYOUT: ClassVar[Struct] = Struct("!IQ16sIQQQQI")
@@ -248,7 +252,7 @@ class AppendRequest:
     payload: Buffer
 
     def head(self) -> bytes:
-        """The fixed part; the payload follows it as it is."""
+        """Return the fixed part; the payload follows it as it is."""
         return self.LAYOUT.pack(
             self.generation,
             self.ballot.term,
@@ -288,9 +292,9 @@ class AppendRequest:
 
 @value
 class Feedback:
-    """What the standbys behind one safekeeper report: the least apply_lsn, and xmin horizons.
+    """The report of the standbys of one safekeeper: the least apply_lsn, and xmin horizons.
 
-    apply_lsn 0: no standby. An xmin is 64 bits, epoch and xid; 0: none.
+    apply_lsn 0 means no standby. An xmin is 64 bits, epoch and xid, and 0 means none.
     """
 
     apply_lsn: Lsn
@@ -314,7 +318,7 @@ class AppendResponse:
     feedback: Feedback
 
     def head(self) -> bytes:
-        """The whole message; it has no payload."""
+        """Return the whole message; it has no payload."""
         return self.LAYOUT.pack(
             self.generation,
             self.ballot.term,

@@ -21,7 +21,7 @@ from walkeeper_common.wire.messages import WAL_PAYLOAD_BYTES_MAX, Buffer
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Up to `size_max` bytes at begin_lsn. NO_BALLOT: committed WAL, else pinned (R13)."""
+    """Read up to `size_max` bytes at begin_lsn: committed WAL with NO_BALLOT, else pinned (R13)."""
 
     TAG: ClassVar[int] = ord("r")
     ballot: Ballot
@@ -43,7 +43,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadResponse:
-    """WAL from begin_lsn on; an empty payload: nothing readable there yet."""
+    """WAL from begin_lsn on. The payload is empty if no WAL is readable there yet."""
 
     TAG: ClassVar[int] = ord("D")
     LAYOUT: ClassVar[Struct] = Struct("!Q16sQI")
@@ -53,7 +53,7 @@ class ReadResponse:
     payload: Buffer
 
     def head(self) -> bytes:
-        """The fixed part; the payload follows it as it is."""
+        """Return the fixed part; the payload follows it as it is."""
         return self.LAYOUT.pack(self.ballot.term, self.ballot.proposer_id, self.begin_lsn, self.crc)
 
     @classmethod
@@ -67,7 +67,7 @@ class ReadResponse:
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What do you hold under this name? The first question of `create`."""
+    """The first question of `create`: which log has this safekeeper under this name?"""
 
     TAG: ClassVar[int] = ord("q")
     cluster: str
@@ -82,7 +82,7 @@ class LogQuery:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """`log_uuid` zero: no log of that name here. Answers LogQuery, PrepareLog and ConfigureLog."""
+    """Answers LogQuery, PrepareLog and ConfigureLog. `log_uuid` zero: no log of that name here."""
 
     TAG: ClassVar[int] = ord("Q")
     acceptor_id: int
@@ -139,7 +139,7 @@ class ConfigureLog:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """For people and monitoring; nothing in the consensus depends on it."""
+    """A question of people and monitoring; the consensus does not depend on it."""
 
     TAG: ClassVar[int] = ord("s")
     cluster: str

@@ -116,7 +116,7 @@ class Feeder:
         return effects
 
     def _room(self, lsn: Lsn, size_max: int) -> int:
-        """An append never crosses a timeline's switch."""
+        """Return the most bytes of an append at `lsn`, which never crosses a timeline's switch."""
         return min(size_max, self.timelines.next_fork(lsn) - lsn)
 
     def _ask_donor(self, member: Member, members: Iterable[Member]) -> list[Effect]:
@@ -149,7 +149,7 @@ class Feeder:
                 continue
             member.donated[response.begin_lsn] = memoryview(response.payload)
             if end_lsn != member.asked_lsn and end_lsn not in member.donated:
-                member.forget_reads()  # a short read: the ones behind it would leave a gap
+                member.forget_reads()  # a short read: the later ones would leave a gap
             return self.feed(member, everyone)
         return []
 

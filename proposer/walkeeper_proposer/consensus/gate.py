@@ -47,7 +47,7 @@ class LogEnd:
 
     @property
     def timeline(self) -> int:
-        """L."""
+        """The timeline of that history's last entry: L of docs/steps.md."""
         return self.borne_out[-1].timeline
 
 
@@ -60,7 +60,10 @@ class Waivers:
 
 
 def refusal(primary: PrimaryIdentity, log: LogEnd, waivers: Waivers) -> str | None:
-    """Why this primary may not write this log, and what to do; None: compare bytes, then stream."""
+    """Return why this primary may not write this log, and what to do.
+
+    Return None if the bytes are to be compared, and then streamed.
+    """
     return (
         refusal_at_sight(primary, log, waivers)
         or lost_wal(primary, log)
@@ -122,8 +125,8 @@ def _unfit(primary: PrimaryIdentity, waivers: Waivers) -> str | None:
 def lost_wal(primary: PrimaryIdentity, log: LogEnd) -> str | None:
     """Return what a primary on the log's timeline lacks, or None.
 
-    With equal numbers it may as well be another branch (R23), so bytes are compared before this
-    is said.
+    With equal numbers it may as well be another branch (R23). So the caller compares bytes before
+    it reports this.
     """
     if primary.timeline != log.timeline or primary.flush_lsn >= log.record_lsn:
         return None

@@ -1,11 +1,11 @@
-"""Whether the WAL that a voter has of our own term is what we sent it. Pure.
+"""A check that the WAL which a voter has of our own term is the WAL that we sent. Pure.
 
-A leader meets its own ballot in the vote of a safekeeper that was lost and is back. What that has
-beyond the last acknowledgement which we saw was written under our ballot, but perhaps not by what
-we remember: our machine may have been set back to an older image, with its memory and the primary.
-Positions tell nothing, as what we sent since then may be as long. So the bytes are read back and
-compared before the voter is told to go on (R24,
-scenarios/leader_from_a_memory_image_compares_bytes.txt). Ours are in the window, or with a
+A leader meets its own ballot in the vote of a safekeeper that was lost and is back. The safekeeper
+may have WAL after the last acknowledgement that we saw. That WAL was written under our ballot, but
+perhaps by another past of ours. Our machine may have been set back to an older image, with its
+memory and the primary. Positions tell nothing, as the WAL that we sent since then may be as long.
+So the bytes are read back and compared before the leader tells the voter to go on (R24,
+scenarios/leader_from_a_memory_image_compares_bytes.txt). Our bytes are in the window, or at a
 safekeeper that has attached: it has acknowledged them to us.
 """
 
@@ -24,19 +24,19 @@ from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_proposer.consensus.progress import Member
 from walkeeper_proposer.consensus.proposer_events import Effect, Send
 
-Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # WAL of ours at an LSN, if we hold it
+Held: TypeAlias = Callable[[Lsn, int], memoryview | None]  # our WAL at an LSN, or None
 
 
 class Forgotten(WalkeeperError):
-    """We are older than what we have written: all that is in memory is to be learned anew."""
+    """We are older than the WAL that we have written: our whole state must be learned anew."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """One voter's [at_lsn, end_lsn), piece by piece; it goes on at `start_lsn` afterwards.
+    """A comparison of one voter's [at_lsn, end_lsn), piece by piece.
 
-    `record_lsn` is its vote's. After a restart it is not read beyond that, where nothing but what
-    pads a segment can be.
+    The voter goes on at `start_lsn` afterwards. `record_lsn` is its vote's. After a restart the
+    voter is not read beyond it, where only the padding of a segment can be.
     """
 
     name: str | None
@@ -47,7 +47,7 @@ class Comparison:
     theirs: Buffer | None = None
     ours: Buffer | None = None
     size: int = 0
-    donor: int | None = None  # the link of whom ours are read from
+    donor: int | None = None  # the link of the safekeeper from which ours are read
 
     @property
     def is_done(self) -> bool:
@@ -56,13 +56,13 @@ class Comparison:
     def ask(
         self, voter: Member, members: Sequence[Member], ballot: Ballot, held: Held
     ) -> list[Effect]:
-        """Read the next piece of the voter; and of a donor, if we do not hold it."""
+        """Read the next piece from the voter, and from a donor too if we do not hold it."""
         self.size = min(self.end_lsn - self.at_lsn, voter.append_bytes)
         ask = Send(voter.link, ReadRequest(ballot, self.at_lsn, self.size))
         return [ask, *self.ask_donor(members, ballot, held)]
 
     def ask_donor(self, members: Sequence[Member], ballot: Ballot, held: Held) -> list[Effect]:
-        """Nothing while the one that was asked may still answer."""
+        """Read our bytes from a donor, unless we have them or the last donor may still answer."""
         if self.ours is not None or held(self.at_lsn, self.size) is not None:
             return []
         able = [m for m in members if m.attached and m.donates_lsn <= self.at_lsn < m.flush_lsn]
@@ -72,7 +72,7 @@ class Comparison:
         return [Send(self.donor, ReadRequest(ballot, self.at_lsn, self.size))]
 
     def take(self, voter: Member, source: Member, response: ReadResponse, held: Held) -> bool:
-        """Return whether this answer brings it on. Raises Forgotten where the two differ."""
+        """Return True if this answer brings it on; raise Forgotten where the two differ."""
         payload = response.payload
         if response.begin_lsn != self.at_lsn or crc_of(payload) != response.crc:
             return False
@@ -97,7 +97,7 @@ class Comparison:
         return True
 
     def _take_nothing(self) -> bool:
-        """It may not be read any further: only what pads a segment is left."""
+        """Return True if the empty answer ends it: only the padding of a segment is left."""
         if self.at_lsn >= self.record_lsn:
             self.at_lsn = self.end_lsn
         return self.is_done

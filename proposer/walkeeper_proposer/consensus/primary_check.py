@@ -167,14 +167,14 @@ class PrimaryCheck:
         self.primary, self.log, self.waivers, self.scope = primary, log, waivers, scope
         self.verdict: Verdict | None = None
         self.text = ""
-        # With equal timelines, said only of a server whose bytes are the log's (R23).
+        # With equal timelines, a refusal only for a server whose bytes are the log's (R23).
         self._lost = gate.lost_wal(primary, log)
         self._held = held
         self._segment_bytes = log.configuration.segment_bytes
         self._comparison = Comparison(scope.end_lsn, scope.end_lsn)
         self._primary_first_lsn = Lsn(0)  # raised when the primary says that WAL is gone
         self._timelines = Timelines(log.borne_out)
-        self._read_end_lsn = scope.end_lsn  # of the read of the primary that is under way
+        self._read_end_lsn = scope.end_lsn  # where the primary's read under way ends
 
     def start(self) -> list[Effect]:
         ask = gate.refusal if self._lost is None else gate.refusal_at_sight
@@ -198,7 +198,7 @@ class PrimaryCheck:
         return effects + self._compare(segment - self._segment_bytes, self.scope.end_lsn)
 
     def _compare_what_is_left(self, lost: str) -> list[Effect]:
-        """Up to where the primary's WAL ends. It is refused in any case; the question is why."""
+        """Compare up to the end of the primary's WAL; it is refused, and this finds the reason."""
         end_lsn = min(self.scope.end_lsn, self.primary.flush_lsn)
         first_lsn = max(self.scope.first_lsn, self.log.configuration.creation_lsn)
         segment_lsn = Lsn(max(0, end_lsn - 1)).round_down(self._segment_bytes)
@@ -260,7 +260,7 @@ class PrimaryCheck:
         )
 
     def _go_on_reading(self) -> list[Effect]:
-        """On the next timeline, when this one's files are read."""
+        """Read the primary on the next timeline when this one's files are read."""
         at_lsn = self._comparison.primary_next_lsn
         is_over = at_lsn < self._read_end_lsn or at_lsn == self._comparison.end_lsn
         return [] if is_over else self._read_primary(at_lsn)

@@ -95,8 +95,11 @@ class WalArrived:
 
 @dataclass(frozen=True, slots=True)
 class NonceWritten:
-    """The primary's WAL has a nonce that ends at end_lsn (R22). None: it refuses them, until
-    something is changed there, and retention goes on without."""
+    """The primary's WAL has a nonce that ends at end_lsn (R22).
+
+    None means that the primary refuses nonces until something is changed there. Retention goes on
+    without them.
+    """
 
     end_lsn: Lsn | None
 
@@ -113,8 +116,10 @@ class AnnounceDue:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A heartbeat's time has passed. On the links `receiving`, more of a message that is not
-    complete has come since the last one."""
+    """A heartbeat's time has passed.
+
+    On the links `receiving`, more of an incomplete message has come since the last Tick.
+    """
 
     receiving: frozenset[int] = frozenset()
 
@@ -189,7 +194,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class RetainWal:
-    """The primary has to keep its WAL from here on, and may recycle what lies before (R22)."""
+    """The primary has to keep its WAL from here on, and may recycle the WAL before (R22)."""
 
     begin_lsn: Lsn
 
@@ -239,7 +244,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """For the operator's log; `facts` are shown as key=value."""
+    """A line for the operator's log; `facts` are shown as key=value."""
 
     text: str
     facts: tuple[tuple[str, object], ...] = ()

@@ -1,10 +1,10 @@
 """Turns messages into frames at the end of a logical log. Pure.
 
-    EntryWriter(position, end_lsn, timeline, …)     from where the log ends
-    begin(kind) / add(data) / end(end_lsn)          one entry; take() gives the bytes made so far
+    EntryWriter(position, end_lsn, timeline, …)     starts where the log ends
+    begin(kind) / add(data) / end(end_lsn)          one entry; take() returns the bytes made so far
 
-Segment headers are put where segments start. An entry may be of any size: what exceeds a frame
-leaves as a frame that is not the last, so no transaction is held in memory.
+Segment headers are put where segments start. An entry may be of any size. Data that exceeds a frame
+leaves as a frame that is not the last. So no transaction is held in memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from walkeeper_common.lsn import ZERO_LSN, Lsn
 
 
 class EntryWriter:
-    """`position` is the end of what was made, `end_lsn` that of the last whole entry."""
+    """`position` is the end of the bytes made, `end_lsn` that of the last whole entry."""
 
     def __init__(self, position: Lsn, *, end_lsn: Lsn, timeline: int, segment_bytes: int) -> None:
         self.position, self.end_lsn = position, end_lsn
         self.timeline = timeline
         self._segment_bytes = segment_bytes
-        self._kind: EntryKind | None = None  # of the entry under way
+        self._kind: EntryKind | None = None  # the kind of the entry under way
         self._entry_start = ZERO_LSN
         self._flags = 0
         self._payload: list[bytes] = []
@@ -37,12 +37,12 @@ class EntryWriter:
 
     @property
     def is_inside(self) -> bool:
-        """Whether an entry is under way."""
+        """True while an entry is under way."""
         return self._kind is not None
 
     @property
     def made_bytes(self) -> int:
-        """What `take` would give."""
+        """The number of bytes that `take` would return."""
         return self.position - self._taken
 
     @property
@@ -55,7 +55,7 @@ class EntryWriter:
         self._kind, self._flags, self._entry_start = kind, FIRST, self.position
 
     def add(self, data: bytes) -> None:
-        """Some of the entry's messages."""
+        """Add some of the entry's messages."""
         assert self._kind is not None, f"no entry at {self.position}"
         while self._payload_bytes + len(data) > FRAME_BYTES_MAX:
             room = FRAME_BYTES_MAX - self._payload_bytes
@@ -66,14 +66,17 @@ class EntryWriter:
         self._payload_bytes += len(data)
 
     def end(self, end_lsn: Lsn) -> None:
-        """The entry is whole: it reaches to `end_lsn`."""
+        """End the entry: it is whole and reaches to `end_lsn`."""
         assert end_lsn >= self.end_lsn, f"{end_lsn=} {self.end_lsn=}"
         self._flags |= LAST
         self._frame(end_lsn)
         self.end_lsn, self._kind, self._entry_start = end_lsn, None, ZERO_LSN
 
     def abandon(self) -> None:
-        """The entry under way will never be whole: forget it, or mark what has left as void."""
+        """Give up the entry under way, which will never be whole.
+
+        Forget its bytes if none has left as a frame, or mark those frames as void.
+        """
         assert self._kind is not None, f"no entry at {self.position}"
         self._payload.clear()
         self._payload_bytes = 0
@@ -84,7 +87,7 @@ class EntryWriter:
         self.end(self.end_lsn)
 
     def take(self) -> tuple[Lsn, bytes]:
-        """(where they begin, the bytes) of what was made since the last call."""
+        """Return the bytes made since the last call, and the position where they begin."""
         data = b"".join(self._made)
         self._made.clear()
         begin, self._taken = self._taken, self.position
@@ -111,7 +114,7 @@ class EntryWriter:
         self._lay(head + payload, end_lsn)
 
     def _lay(self, frame: bytes, end_lsn: Lsn) -> None:
-        """The frame's bytes, with a header wherever a segment starts among them."""
+        """Append the frame's bytes, with a header wherever a segment starts among them."""
         while True:
             room = self._segment_bytes - self.position % self._segment_bytes
             piece, frame = frame[:room], frame[room:]

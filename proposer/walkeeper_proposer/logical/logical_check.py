@@ -1,12 +1,12 @@
 """May this primary go on with this logical log, and from which LSN? Pure.
 
-    start() -> effects, then feed it what comes; `verdict` is set when it is over
+    start() -> effects, then feed it the answers; `verdict` is set when it is over
 
-The logical counterpart of primary_check.py and gate.py. There are no bytes to compare; the log's
-end LSN E, read from the donor, is held against the primary's slot and timeline instead
-(docs/logical.md), and its last transaction against what the slot sends again (overlap.py). The
-slot's confirmed_flush_lsn never passes E, because the proposer reports only what a quorum has; so a
-slot beyond E was moved or recreated by somebody, and what was decoded in between is in no log.
+The logical counterpart of primary_check.py and gate.py. There are no bytes to compare. The log's
+end LSN E, read from the donor, is compared with the primary's slot and timeline instead
+(docs/logical.md). The log's last transaction is compared with the one that the slot sends again
+(overlap.py). The slot's confirmed_flush_lsn never passes E, because the proposer reports only what
+a quorum has. So a slot beyond E was moved or made anew, and the changes in between are in no log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EMPTY_BYTES = BEGIN_BYTES + COMMIT_BYTES  # a transaction that publishes nothing
 
 @dataclass(frozen=True, slots=True)
 class LogicalIdentity(PrimaryIdentity):
-    """A primary with the slot that is read from.
+    """A primary with the slot from which the proposer reads.
 
     confirmed_lsn is None if the slot is not there; `unusable` says why it cannot be read.
     """
@@ -44,18 +44,18 @@ class LogicalIdentity(PrimaryIdentity):
     slot: str = ""
     confirmed_lsn: Lsn | None = None
     unusable: str = ""
-    publications: tuple[str, ...] = ()  # that the proposer was told
+    publications: tuple[str, ...] = ()  # those of the proposer's options
     missing_publications: tuple[str, ...] = ()
-    tables: tuple[tuple[str, str], ...] = ()  # what the publications have now
-    has_origins: bool = False  # some of what it commits was replicated to it
+    tables: tuple[tuple[str, str], ...] = ()  # the publications have these now
+    has_origins: bool = False  # some of its commits were replicated to it
     encoding: str = "UTF8"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEndLsn:
-    """Where a logical log ends: at `position`, with an entry that ended at end_lsn on `timeline`.
+    """The end of a logical log: at `position`, after an entry that ended at end_lsn on `timeline`.
 
-    ZERO_LSN: it has no entry yet.
+    end_lsn is ZERO_LSN if the log has no entry yet.
     """
 
     position: Lsn
@@ -68,7 +68,10 @@ class LogEndLsn:
 def refusal(
     primary: LogicalIdentity, log: gate.LogEnd, end: LogEndLsn, waivers: gate.Waivers
 ) -> str | None:
-    """Why it may not, and what to do; None: stream from `end.end_lsn`."""
+    """Return why the primary may not go on, and what to do.
+
+    Return None if it may stream from `end.end_lsn`.
+    """
     configuration = log.configuration
     if primary.system_id != configuration.system_id:
         return (
@@ -102,8 +105,11 @@ def refusal(
 
 
 def _other_publications(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
-    """A consumer asks for exactly those of the log: it would be given other tables' rows, and lack
-    what its own have published meanwhile."""
+    """Return the refusal of publications that are not the log's, or None.
+
+    A consumer asks for exactly those of the log. With others it would get other tables' rows, and
+    lack the rows that its own publications have published meanwhile.
+    """
     kept = json.loads(end.settings).get("publications", []) if end.settings else []
     if not kept or set(kept) == set(primary.publications):
         return None
@@ -120,8 +126,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def flaw_of_encoding(database: str, encoding: str) -> str | None:
-    """The log has its text as UTF-8, which the server makes of what it knows the encoding of. Of
-    bytes that are none it makes an error, at the same place again and again."""
+    """Return why a database of this encoding can have no logical log, or None.
+
+    The log has its text as UTF-8. The server converts text whose encoding it knows. Bytes without
+    an encoding cause an error, at the same place again and again.
+    """
     if encoding != "SQL_ASCII":
         return None
     return (
@@ -131,7 +140,7 @@ def flaw_of_encoding(database: str, encoding: str) -> str | None:
 
 
 def _other_branch(primary: LogicalIdentity, end: LogEndLsn) -> str | None:
-    """The primary's history has to contain the log's end."""
+    """Return the refusal of a primary whose history does not contain the log's end, or None."""
     if end.end_lsn == ZERO_LSN:
         return None
     if primary.timeline < end.timeline:
@@ -197,11 +206,11 @@ class LogicalCheck:
 
     def _begin_at(self, segment: Lsn) -> None:
         self._segment = self._begin = segment
-        self._wal = b""  # from _begin on: what was read and not walked
+        self._wal = b""  # bytes from _begin on that were read and not walked
         self._settings = b""
-        self._last: Commit | None = None  # of the log, with rows
+        self._last: Commit | None = None  # the log's last one with rows
         self._since_lsn: Lsn | None = None  # where the walk began
-        self._entry_bytes: int | None = None  # of one that began before the walk: not known
+        self._entry_bytes: int | None = None  # its size, or None if it began before the walk
         self._ending = b""
         segment_bytes = self.log.configuration.segment_bytes
         self._walk = EntryWalk(self, segment, segment, segment_bytes)
@@ -275,8 +284,11 @@ class LogicalCheck:
             self._since_lsn = frame.end_lsn
 
     def _walked(self) -> list[Effect]:
-        """To the end. An entry is preceded by settings in the segment where it starts; its last
-        transaction may be further back, behind much that the slot has not confirmed."""
+        """Judge the log if the walk has found enough; else walk again from further back.
+
+        Settings precede an entry in the segment where the entry starts. The log's last transaction
+        may be further back, before much WAL that the slot has not confirmed.
+        """
         walk = self._walk
         tail = LoggedTail(self._last, walk.end_lsn if self._since_lsn is None else self._since_lsn)
         is_enough = tail.is_enough(self.primary.confirmed_lsn)
@@ -290,11 +302,11 @@ class LogicalCheck:
         return self._judge(end)
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
-        """For EntryWalk: what the donor sent."""
+        """Return bytes that the donor sent, for EntryWalk."""
         return bytes(self._wal[begin - self._begin : end - self._begin])
 
     def on_primary_read(self, begin_lsn: Lsn, wal: Buffer) -> list[Effect]:
-        return []  # nothing was asked of it
+        return []  # the check reads no WAL of the primary
 
     def on_primary_read_failed(self, text: str, *, removed: bool) -> list[Effect]:
         return []
@@ -315,9 +327,9 @@ class LogicalCheck:
 
 
 class LogicalEnd:
-    """Where the log ends: as the last examination found it, then as the stream goes on.
+    """The end of the log, as the last examination found it and as the stream goes on.
 
-    Shared by the core, which examines, and the primary's shell, which streams.
+    The core, which examines, and the primary's shell, which streams, share it.
     """
 
     def __init__(self) -> None:
@@ -332,7 +344,7 @@ class LogicalEnd:
         scope: Range,
         held: HeldWal | None,
     ) -> LogicalCheck:
-        """For Campaign."""
+        """Make a check; this is Campaign's `examine`."""
         known = self.found
         if self.stream is not None:
             writer = self.stream.writer

@@ -1,13 +1,13 @@
 """Transactions that PostgreSQL streams while they are open, kept until they end. Pure.
 
     start, add, stop    one piece of a transaction
-    abort               of a subtransaction, or of the transaction
-    commit              takes it out: `read` then gives what a server sends that streams nothing
+    abort               a subtransaction, or the transaction, is rolled back
+    commit              takes it out: `read` then returns it as a server without streaming sends it
 
-The log has whole transactions in commit order, so pieces wait here, each transaction in a spool of
-its own, without the transaction ids that streaming puts into every message. What a subtransaction
-did is at the end of its transaction's spool when it is rolled back, so rolling back is cutting off
-(as a subscription's apply worker does with its files).
+The log has whole transactions in commit order, so pieces wait here. Each transaction has a spool of
+its own, without the transaction ids that streaming puts into every message. The changes of a
+subtransaction are at the end of its transaction's spool when it is rolled back. So a rollback cuts
+the spool off, as a subscription's apply worker does with its files.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from walkeeper_common.postgres.pgoutput import (
 from walkeeper_common.postgres.pgwire import Buffer
 
 WRITE_BYTES = 128 << 10
-SUBTRANSACTION_BYTES = 128  # of memory, about
-_CHANGE = Struct(f"!B{XLOG_DATA_BYTES - 1}xBII")  # of a stream: tag, kind, xid, relation
+SUBTRANSACTION_BYTES = 128  # about as much memory as one takes
+_CHANGE = Struct(f"!B{XLOG_DATA_BYTES - 1}xBII")  # in a stream: tag, kind, xid, relation
 PLAIN_BYTES_MIN = _CHANGE.size
 INSIDE = CHANGES | {RELATION, TYPE, TRUNCATE}
 
 
 class Spool(Protocol):
-    """A file of this process alone. OSError as a file has it."""
+    """A file of this process alone; it raises OSError as a file does."""
 
     def write(self, data: bytes, /) -> object: ...
     def read(self, size: int, /) -> bytes: ...
@@ -69,38 +69,38 @@ class OpenTransaction:
 
     def __init__(self, xid: int, header: bytes, spool: Spool, arrivals: Iterator[int]) -> None:
         self.xid = xid
-        self.header = header  # XLogData's, of its first piece
+        self.header = header  # the XLogData header of its first piece
         self.descriptions = Descriptions(arrivals)
         self._arrivals = arrivals
         self._table_bytes: dict[tuple[str, str], int] = {}  # where a table is described first
         self._spool = spool
         self._unwritten: list[bytes] = []
         self._written_bytes = self._unwritten_bytes = 0
-        self._first_bytes: dict[int, int] = {}  # where each subtransaction's begin, in order
+        self._first_bytes: dict[int, int] = {}  # where each subtransaction begins, in order
 
     @property
     def held_bytes(self) -> int:
-        """On disk and in memory."""
+        """The bytes on disk and in memory."""
         subtransactions = SUBTRANSACTION_BYTES * len(self._first_bytes)
         return self._written_bytes + self._unwritten_bytes + subtransactions
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was done that was not rolled back."""
+        """True if every change was rolled back, or none was made."""
         return not self._written_bytes + self._unwritten_bytes
 
     @property
     def tables(self) -> set[tuple[str, str]]:
-        """(schema, name) of what it has changed."""
+        """(schema, name) of each table that it has changed."""
         return set(self._table_bytes)
 
     def expects(self, subxid: int, relation: int) -> bool:
-        """Whether one more row of this relation is just its bytes."""
+        """Return True if one more row of this relation adds its bytes and no more."""
         is_known = subxid == self.xid or subxid in self._first_bytes
         return is_known and self.descriptions.is_valid(relation)
 
     def add(self, subxid: int, copy_data: bytes) -> None:
-        """One message that needs no transaction id any more."""
+        """Add one message that no longer needs a transaction id."""
         message = memoryview(copy_data)[COPY_HEADER_BYTES:]
         at = self._written_bytes + self._unwritten_bytes
         if subxid != self.xid and subxid not in self._first_bytes:
@@ -110,14 +110,14 @@ class OpenTransaction:
         self.extend(self.descriptions.see(copy_data, message) + copy_data)
 
     def extend(self, copy_data: bytes) -> None:
-        """Messages as they are read later."""
+        """Add messages in the form in which they are read later."""
         self._unwritten.append(copy_data)
         self._unwritten_bytes += len(copy_data)
         if self._unwritten_bytes >= WRITE_BYTES:
             self.write()
 
     def write(self) -> None:
-        """What was added."""
+        """Write the added messages to the spool."""
         if not self._unwritten:
             return
         with _spooling():
@@ -127,7 +127,10 @@ class OpenTransaction:
         self._unwritten_bytes = 0
 
     def roll_back(self, subxid: int) -> None:
-        """All from this subtransaction's first message on: the rest is of those inside it."""
+        """Cut off all from this subtransaction's first message on.
+
+        The rest of the spool is its own and that of the subtransactions inside it.
+        """
         at = self._first_bytes.get(subxid)
         if at is None:
             return
@@ -138,18 +141,18 @@ class OpenTransaction:
         self._written_bytes = at
         while self._first_bytes and next(reversed(self._first_bytes.values())) >= at:
             self._first_bytes.popitem()
-        # What PostgreSQL has described since it describes again; it forgets all that it did.
+        # PostgreSQL forgets all its descriptions on a rollback, and sends them again.
         self.descriptions = Descriptions(self._arrivals)
         self._table_bytes = {name: n for name, n in self._table_bytes.items() if n < at}
 
     def rewind(self) -> None:
-        """To `read` it from its start."""
+        """Prepare to `read` it from its start."""
         self.write()
         with _spooling():
             self._spool.seek(0)
 
     def read(self, size: int) -> bytes:
-        """The next bytes; none: that was all."""
+        """Return the next bytes, or no bytes at the end."""
         with _spooling():
             return self._spool.read(size)
 
@@ -158,15 +161,15 @@ class OpenTransaction:
 
 
 class OpenTransactions:
-    """Of one connection to the primary, by transaction id."""
+    """The open transactions of one connection to the primary, by transaction id."""
 
     def __init__(
         self, new_spool: Callable[[], Spool], arrivals: Iterator[int], *, bytes_max: int
     ) -> None:
         self._new_spool, self._arrivals, self._bytes_max = new_spool, arrivals, bytes_max
         self._by_xid: dict[int, OpenTransaction] = {}
-        self._others_bytes = 0  # of all but `_current`
-        self._current: OpenTransaction | None = None  # a piece of it is being received
+        self._others_bytes = 0  # the bytes of all but `_current`
+        self._current: OpenTransaction | None = None  # the one whose piece is being received
 
     @property
     def held_bytes(self) -> int:
@@ -174,7 +177,7 @@ class OpenTransactions:
 
     @property
     def is_receiving(self) -> bool:
-        """Between a Stream Start and its Stream Stop."""
+        """True between a Stream Start and its Stream Stop."""
         return self._current is not None
 
     def start(self, payload: Buffer, message: memoryview) -> None:
@@ -190,8 +193,10 @@ class OpenTransactions:
         self._others_bytes = self.held_bytes - found.held_bytes
 
     def add_plain(self, payload: Buffer) -> bool:
-        """Most messages inside a stream: one more row. False, and nothing done: `add` has to see
-        it."""
+        """Add one more row, as most messages inside a stream are.
+
+        Return False, and do nothing, if `add` has to see the message.
+        """
         current = self._current
         if current is None or len(payload) < PLAIN_BYTES_MIN:
             return False
@@ -203,7 +208,7 @@ class OpenTransactions:
         return True
 
     def add(self, payload: Buffer, message: memoryview) -> None:
-        """One message inside a stream."""
+        """Add one message inside a stream."""
         current = self._current
         assert current is not None
         if message[0] not in INSIDE:
@@ -224,7 +229,7 @@ class OpenTransactions:
         self._current = None
 
     def abort(self, message: memoryview) -> None:
-        """One that nothing was streamed of is none of ours."""
+        """Roll back a transaction or subtransaction; ignore one that was not streamed."""
         abort = StreamAbort.unpack(message)
         found = self._by_xid.get(abort.xid)
         if found is None:
@@ -236,7 +241,7 @@ class OpenTransactions:
             found.roll_back(abort.subxid)
 
     def commit(self, message: memoryview) -> tuple[OpenTransaction, StreamCommit]:
-        """It is the caller's now, to read and to close."""
+        """Return the transaction and its commit; the caller reads and closes it."""
         commit = StreamCommit.unpack(message)
         found = self._by_xid.pop(commit.xid, None)
         if found is None:
@@ -245,7 +250,7 @@ class OpenTransactions:
         return found, commit
 
     def clear(self) -> None:
-        """A new connection sends all of them again."""
+        """Close all of them: a new connection sends them again."""
         for one in self._by_xid.values():
             one.close()
         self._by_xid.clear()

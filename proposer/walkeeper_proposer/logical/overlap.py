@@ -1,19 +1,20 @@
-"""Is the past of the primary that of the log? What it decodes again must be in the log. Pure.
+"""Is the past of the primary that of the log? Changes that it decodes again must be there. Pure.
 
-    Overlap(tail, end_lsn, confirmed_lsn)    for one connection; begin_lsn: START_REPLICATION there
-    on_transaction    one that committed below the log's end
-    on_reached        all that committed below an LSN has come
+    Overlap(tail, end_lsn, confirmed_lsn)    for one connection; START_REPLICATION at its begin_lsn
+    on_transaction    a transaction has committed below the log's end
+    on_reached        all transactions that committed below an LSN have come
 
-LSNs alone do not tell. A server that was set back to a snapshot of its disk, its slot included, is
-on the same timeline and soon writes beyond the log's end; what it wrote below would be taken for
-what the log has, dropped, and acknowledged. There are no bytes to compare, as decoding the same WAL
-again need not give the same bytes, but it gives the same transactions. So PostgreSQL is asked for
-them from the log's last one on: that one must come first, with its LSNs and its time, and behind it
-nothing below the log's end. Whatever the slot has confirmed was decoded of this very WAL for this
-log, and is not asked for again. Until it is over, nothing beyond that may be confirmed.
+LSNs alone do not tell. A server may have been set back to a snapshot of its disk, slot included.
+It is on the same timeline and soon writes beyond the log's end. Its new changes below that end
+would be taken for those of the log, dropped, and acknowledged. There are no bytes to compare, as
+decoding the same WAL again need not give the same bytes. It gives the same transactions. So the
+proposer reads them again, from the log's last one on. That one must come first, with its LSNs and
+its time, and after it no transaction may come below the log's end. The slot's confirmed changes
+were decoded from this very WAL for this log, and are not read again. Until the comparison is over,
+the proposer confirms no later change.
 
-Only transactions with rows count: before 15 empty ones are sent too, and emitted messages come or
-do not come as the proposer was told.
+Only transactions with rows count. Before 15, empty ones are sent too. Emitted messages depend on
+the proposer's options.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ NEW_LOG = (
 
 
 class DiffersFromLog(WalkeeperError):
-    """What the slot decodes below the log's end is not what the log has there."""
+    """The slot decodes other transactions below the log's end than the log has there."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedTail:
-    """The log's last transaction with rows. None: it has none that ended behind since_lsn."""
+    """The log's last transaction with rows, or None if none ended after since_lsn."""
 
     last: Commit | None = None
     since_lsn: Lsn = ZERO_LSN
 
     def is_enough(self, confirmed_lsn: Lsn | None) -> bool:
-        """To compare with a slot that confirmed so much."""
+        """Return True if it is enough for a comparison with a slot that confirmed so much."""
         return self.last is not None or confirmed_lsn is None or self.since_lsn <= confirmed_lsn
 
 
 class Overlap:
-    """Of the log, which ends at end_lsn, with one connection's stream."""
+    """The comparison of the log, which ends at end_lsn, with one connection's stream."""
 
     def __init__(self, tail: LoggedTail, end_lsn: Lsn, confirmed_lsn: Lsn) -> None:
         last = tail.last
@@ -60,7 +61,7 @@ class Overlap:
         self.is_over = confirmed_lsn >= end_lsn
 
     def on_transaction(self, commit: Commit, *, has_rows: bool) -> None:
-        """DiffersFromLog, if it is not in the log."""
+        """Compare a transaction; raise DiffersFromLog if it is not in the log."""
         if self.is_over or commit.commit_lsn < self.begin_lsn:
             return
         if commit == self.expected:
@@ -73,7 +74,10 @@ class Overlap:
             )
 
     def on_reached(self, lsn: Lsn) -> None:
-        """DiffersFromLog, if the log's last transaction has not come by then."""
+        """Note that all below `lsn` has come.
+
+        Raise DiffersFromLog if the log's last transaction is not among it.
+        """
         if self.is_over or lsn < self._end_lsn:
             return
         if self.expected is not None:

@@ -1,7 +1,7 @@
 """SQL to the primary, through asyncpg. A shell.
 
-The DSN is libpq's, and asyncpg gets its parts; what asyncpg does not know (GSSAPI, channel binding)
-is left out.
+The DSN is libpq's, and asyncpg gets its parts. Parts that asyncpg does not know (GSSAPI, channel
+binding) are left out.
 
 No statement may wait for synchronous replication, since `detach` runs while commits hang. A
 session sets synchronous_commit = local first, so that not even a write would wait.
@@ -38,8 +38,8 @@ SYSTEM = "system"  # as sslrootcert: the operating system's authorities
 SOCKET_DIRECTORIES = ("/run/postgresql", "/var/run/postgresql", "/tmp")
 TOO_MANY_CONNECTIONS = "53300"
 NO_CONNECTION = "no SQL connection to the primary"
-# How asyncpg says that a connection cannot be made or is no more. An InternalClientError, too: a
-# server's last words (FATAL) between two queries leave it in a state in which none can begin.
+# asyncpg's errors if a connection cannot be made or is lost. An InternalClientError is one, too. A
+# server's last words (FATAL) between two queries leave asyncpg in a state without further queries.
 LOST = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 

@@ -1,17 +1,19 @@
 """One replication connection to PostgreSQL, through libpq itself. An asyncio shell.
 
-The DSN goes to libpq, so TLS, SCRAM, .pgpass and service files work as everywhere; we add
-replication, the application_name, and TCP time limits where it has none. Several hosts are tried in
-their order, but not by libpq: it looks names up while the loop waits, and the commits with it, and
-a server that is switched off would take up the time of those behind it. WAL is not copied: libpq's
-buffer of one CopyData is what the window keeps.
+The DSN goes to libpq, so TLS, SCRAM, .pgpass and service files work as everywhere. We add
+replication, the application_name, and TCP time limits where the DSN has none. We try several hosts
+in their order. libpq does not, since it looks names up while the loop and the commits wait. Also, a
+server that is switched off would take up the time of the later ones. WAL is not copied: the window
+keeps libpq's buffer of one CopyData.
 
-Errors: Unavailable (worth another try: nobody there, starting up, connection lost), Refused (not
-before something is changed; the text is the server's), WalRemovedOnPrimary (58P01).
+Errors:
+    Unavailable             worth another try: no server there, starting up, or connection lost
+    Refused                 not before something is changed; the text is the server's
+    WalRemovedOnPrimary     58P01
 
-libpq closes its socket whenever it finds it lost, and the number is given to the next socket of the
-process. So the loop is told to forget it in the same step: a descriptor watched on would be another
-connection's, and the loop ends the process by SIGABRT if it is nobody's.
+libpq closes its socket whenever it finds it lost, and the next socket of the process gets its
+number. So the loop forgets the descriptor in the same step. Otherwise the loop would watch another
+connection's descriptor. If the descriptor is not open at all, the loop ends the process by SIGABRT.
 """
 
 from __future__ import annotations
@@ -46,12 +48,13 @@ LASTING = (
 NO_SUCH_OBJECT = "42704"
 NOT_IN_PREREQUISITE_STATE = "55000"
 CONFIGURATION_LIMIT = "53400"
-# SQLSTATEs that go away by themselves: a slot in use; and of these classes (the connection;
-# memory, disk and connections used up; shutting down, starting up, cancelled) all but that limit.
+# SQLSTATEs that go away by themselves. One is a slot in use. The others have the classes 08 (the
+# connection), 53 (memory, disk and connections used up) and 57 (shutting down, starting up,
+# cancelled). CONFIGURATION_LIMIT has class 53, but does not go away.
 SLOT_IN_USE = "55006"
 TRANSIENT_CLASSES = ("08", "53", "57")
 INTERNAL_CLASS = "XX"
-# Of a DSN: what says which servers there are, and in which order they are tried.
+# The parts of a DSN that name the servers, and the order in which they are tried.
 PLACES = ("host", "hostaddr", "port", "target_session_attrs", "load_balance_hosts")
 
 
@@ -72,7 +75,7 @@ class SlotUnusable(Refused):
 
 
 class WalRemovedOnPrimary(Refused):
-    """58P01: the primary has recycled the WAL that was asked for."""
+    """58P01: the primary has recycled the requested WAL."""
 
 
 class InternalError(Refused):
@@ -85,13 +88,13 @@ class ReplicationConnection:
     def __init__(self, connection: pq.abc.PGconn) -> None:
         self._pg = connection
         self._loop = asyncio.get_running_loop()
-        self._descriptor = -1  # of the socket; libpq refuses to say it once the connection is lost
-        self._waiter: asyncio.Future[None] | None = None  # of `_wait`
+        self._descriptor = -1  # the socket's; libpq does not return it once the connection is lost
+        self._waiter: asyncio.Future[None] | None = None  # the one for which `_wait` waits
         self._stop_waiting: Callable[[], object] = lambda: None
         self._wants_write = False
         self.is_reading = False
         self.on_drained: Callable[[], None] = lambda: None
-        self.on_lost: Callable[[Unavailable], None] = lambda _: None  # found while it drained
+        self.on_lost: Callable[[Unavailable], None] = lambda _: None  # a loss seen while draining
 
     @property
     def backend_pid(self) -> int:
@@ -102,7 +105,7 @@ class ReplicationConnection:
     async def open(
         cls, dsn: str, application_name: str, *, replication: str = "true"
     ) -> ReplicationConnection:
-        """Connected, for physical replication, or with "database" for logical."""
+        """Connect for physical replication, or with "database" for logical."""
         parameters = libpq_parameters(dsn)
         limit_s = time_limit_s(parameters)
         given = {name: value for name, value in TCP_DEFAULTS.items() if name not in parameters}
@@ -149,7 +152,7 @@ class ReplicationConnection:
         self._descriptor = pg.socket
 
     async def _wait(self, *, for_write: bool) -> None:
-        """Until the socket is ready. Unavailable at once if `close` is called meanwhile."""
+        """Wait until the socket is ready; raise Unavailable at once if `close` is called."""
         if self._waiter is not None:
             raise Unavailable("another command is under way on this connection")
         add, remove = self._loop.add_reader, self._loop.remove_reader
@@ -182,10 +185,10 @@ class ReplicationConnection:
         return text.decode(errors="replace"), self._pg.server_version
 
     async def query(self, command: str) -> list[list[str | None]]:
-        """The rows of one command's first result."""
+        """Return the rows of one command's first result."""
         async with self._answering(command):
             result = await self._execute(command)
-            await self._drain()  # also behind an error: the next command would be refused
+            await self._drain()  # also after an error: the next command would be refused
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise _server_error(command, result)
         return [
@@ -194,7 +197,7 @@ class ReplicationConnection:
         ]
 
     async def start_copy(self, command: str) -> None:
-        """START_REPLICATION: CopyBoth, or the server's error."""
+        """Send START_REPLICATION; return in CopyBoth, or raise the server's error."""
         async with self._answering(command):
             result = await self._execute(command)
             if result.status != pq.ExecStatus.COPY_BOTH:
@@ -204,7 +207,7 @@ class ReplicationConnection:
 
     @asynccontextmanager
     async def _answering(self, command: str) -> AsyncIterator[None]:
-        """The server may be lost at any byte of its answer, also behind an error that it sent."""
+        """Raise Unavailable if the server is lost in its answer, also after an error it sent."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT_S):
                 yield
@@ -236,7 +239,10 @@ class ReplicationConnection:
     # The stream
 
     def receive(self) -> memoryview | None:
-        """One CopyData that is here already, or None. Unavailable or Refused when it ended."""
+        """Return one CopyData that is here already, or None.
+
+        Raise Unavailable or Refused if the stream has ended.
+        """
         try:
             size, data = self._pg.get_copy_data(1)
         except pg_errors.OperationalError as error:
@@ -248,8 +254,10 @@ class ReplicationConnection:
         raise self._stream_ended()
 
     def receive_all(self, take: Callable[[memoryview], None]) -> None:
-        """Take in what the socket has, and hand over each CopyData that is whole. Errors as of
-        `receive`, behind what came before them."""
+        """Read all that the socket has, and pass each whole CopyData to `take`.
+
+        Then raise the errors of `receive`.
+        """
         get_copy_data = self._pg.get_copy_data
         try:
             self._pg.consume_input()
@@ -275,14 +283,14 @@ class ReplicationConnection:
         return Unavailable("the server ended the stream")
 
     def consume(self) -> None:
-        """Take in what the socket has."""
+        """Read all that the socket has."""
         try:
             self._pg.consume_input()
         except pg_errors.OperationalError as error:
             raise self._lost(error) from error
 
     async def wait_readable(self) -> None:
-        """Until the socket has more, and take it in."""
+        """Wait until the socket has more, and read it."""
         try:
             await self._wait(for_write=False)
         except pg_errors.OperationalError as error:  # lost: libpq has no socket any more
@@ -290,7 +298,7 @@ class ReplicationConnection:
         self.consume()
 
     def send(self, payload: bytes) -> bool:
-        """One CopyData, at once; False if the one before it has not left yet: then drop this."""
+        """Send one CopyData at once, or drop it and return False if the last one has not left."""
         if self._wants_write:
             return False
         try:
@@ -313,7 +321,7 @@ class ReplicationConnection:
         try:
             self._flush()
         except pg_errors.OperationalError as error:
-            self.on_lost(self._lost(error))  # nobody else would learn it: nothing is read any more
+            self.on_lost(self._lost(error))  # no caller would learn it: no more is read
             return
         if not self._wants_write:
             self.on_drained()
@@ -329,7 +337,7 @@ class ReplicationConnection:
             self.is_reading = False
 
     def close(self) -> None:
-        """At once; the server notices the closed socket."""
+        """Close at once; the server notices the closed socket."""
         self._unwatch()
         waiter = self._waiter
         self._stop_waiting()
@@ -345,7 +353,10 @@ class ReplicationConnection:
 
 
 async def _servers(parameters: dict[str, str], limit_s: float) -> Sequence[dict[str, str]]:
-    """What is different for each address of each server of a DSN. Unavailable: no name is known."""
+    """Return the parameters that differ for each address of each server of a DSN.
+
+    Raise Unavailable if no name is known.
+    """
     places = {name: parameters[name] for name in PLACES if name in parameters}
     try:
         async with asyncio.timeout(limit_s):
@@ -360,7 +371,7 @@ async def _servers(parameters: dict[str, str], limit_s: float) -> Sequence[dict[
 
 @contextmanager
 def understood(what: str) -> Iterator[None]:
-    """Around what takes an answer apart: one of another form is no reason to end. Unavailable."""
+    """Raise Unavailable for an answer of another form: that is no reason to end the process."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
@@ -368,12 +379,12 @@ def understood(what: str) -> Iterator[None]:
 
 
 def _decoded(value: bytes | None) -> str | None:
-    """Bytes of any encoding, which `encode` with the same handler gives back."""
+    """Decode bytes of any encoding; `encode` with the same handler returns them."""
     return None if value is None else value.decode(errors="surrogateescape")
 
 
 def _connect_error(text: str) -> WalkeeperError:
-    """libpq gives no SQLSTATE for a failed connection: only its text tells them apart."""
+    """Return the error for libpq's text: a failed connection has no SQLSTATE to tell them apart."""
     if any(words in text for words in LASTING):
         return Refused(f"PostgreSQL refused the connection: {text}")
     return Unavailable(f"cannot connect to PostgreSQL: {text}")

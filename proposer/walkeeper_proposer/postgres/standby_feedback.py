@@ -1,11 +1,11 @@
-"""What the primary is told of the standbys: what they have applied, and what they need. Pure.
+"""The report to the primary about the standbys: their apply_lsn, and the xmins they need. Pure.
 
     applied_lsn(commit_lsn, feedback)     the least that they have applied, never past commit_lsn
     needed_xmins(feedback)                the oldest transactions that their queries may look at
 
-A safekeeper without standbys says 0 of each, and so holds nothing; one that leaves takes its
-standbys' word with it. No standby at all has applied nothing: 0, and `remote_apply` waits until
-there is one, for that is what --apply standbys was asked for.
+A safekeeper without standbys reports 0 for each, and so retains nothing. If a safekeeper leaves,
+the report of its standbys leaves with it. Without any standby the applied LSN is 0, and
+`remote_apply` waits until there is one: --apply standbys requests exactly that.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from walkeeper_common.wire.messages import Feedback
 
 
 def applied_lsn(commit_lsn: Lsn, feedback: Sequence[Feedback]) -> Lsn:
-    """What `remote_apply` may count on. R12 holds for it as for the rest."""
+    """Return the LSN on which `remote_apply` may rely. R12 holds for it as for the rest."""
     applied = (said.apply_lsn for said in feedback if said.apply_lsn)
     return min(commit_lsn, min(applied, default=ZERO_LSN))
 
 
 def needed_xmins(feedback: Sequence[Feedback]) -> tuple[int, int]:
-    """(xmin, catalog_xmin), each epoch and xid in 64 bits, so that the least is the oldest."""
+    """Return (xmin, catalog_xmin), each epoch and xid in 64 bits, so the least is the oldest."""
     return (
         min((said.xmin for said in feedback if said.xmin), default=0),
         min((said.catalog_xmin for said in feedback if said.catalog_xmin), default=0),

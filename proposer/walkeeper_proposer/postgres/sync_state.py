@@ -1,7 +1,7 @@
-"""Do commits wait for this proposer? Only the primary knows. Asked for whoever looks at --http.
+"""Do commits wait for this proposer? Only the primary knows, and --http shows its answer. A shell.
 
 After a `detach`, or an edit of synchronous_standby_names, WAL comes and is acknowledged as before,
-and nothing is guaranteed any more. SQL, and what only a member of pg_monitor sees. A shell.
+but no commit waits for it any more. The answer needs SQL, and the rights of a pg_monitor member.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ QUERY = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
 
 
 class SyncState:
-    """`value` is pg_stat_replication's sync_state; "absent": not connected, as right after a start,
-    which says nothing of who is waited for; None: not known."""
+    """The answer is in `value`: pg_stat_replication's sync_state, "absent", or None if unknown.
+
+    It is "absent" without a connection, as right after a start. That tells nothing about the
+    commits that wait.
+    """
 
     def __init__(self, dsn: str, application_name: str) -> None:
         self._dsn, self._application_name = dsn, application_name
