@@ -1,4 +1,4 @@
-"""`python -m walkeeper_cli`, and what `spark-submit` is given: the program, behind its guard."""
+"""The program with its guard, for `python -m walkeeper_cli` and for `spark-submit`."""
 
 from __future__ import annotations
 

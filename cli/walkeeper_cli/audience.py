@@ -1,8 +1,9 @@
-"""Whoever reads what a command says of what it does. A shell.
+"""The reader of a command's progress lines, who may be gone. A shell.
 
-Nothing may be left half done, nor commits hanging, because nobody reads that: the reader of a pipe
-has gone, the disk below is full, the terminal was closed. So a command that changes something says
-it through here. One that only answers need not: nobody hears the answer.
+The reader of a pipe may end, the disk of the output may be full, or the terminal may be closed. A
+command may then leave no work half done, and no commits hanging. So a command that changes
+something writes its lines through this module. A command that only answers does not need to: its
+answer has no reader.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ STDOUT = "<stdout>"  # as Python names it
 
 
 class Audience:
-    """Of stdout or stderr, which rich may write to as well. After the first failure what is said
-    goes nowhere, so that Python does not fail once more when it ends."""
+    """The audience of stdout or of stderr; rich may write to it as well.
+
+    After the first failure all output goes to /dev/null. Otherwise Python would fail once more
+    when it ends.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
-        """`stream`: None if a parent has closed it."""
+        """Take the stream, or None if a parent has closed it."""
         self._stream = stream or open(os.devnull, "w")  # noqa: SIM115  (until Python ends)
         self._failure: OSError | None = None
 
     def say(self, text: str) -> None:
-        """One line, now."""
+        """Write one line at once."""
         self.write(f"{text}\n")
         self.flush()
 
@@ -49,15 +53,21 @@ class Audience:
             give_up(self._stream)
 
     def raise_failure(self) -> None:
-        """When all is done: the exit code says that not all was heard."""
+        """Raise the first failure as OSError, if there was one.
+
+        A command calls this after all its work. The exit code then says that output was lost.
+        """
         if self._failure is not None:
             raise OSError(self._failure.errno, self._failure.strerror, self._stream.name)
 
 
 def prepare_stdout() -> None:
-    """So that every answer is heard or fails. On one that a parent has closed a write fails, as it
-    does on a full disk. In a locale that lacks a character it is shown as an escape; a file's name
-    that is no UTF-8 as the bytes that it has."""
+    """Prepare stdout so that each answer either reaches its reader or fails.
+
+    On a stdout that a parent has closed, a write fails as it does on a full disk. A character that
+    the locale lacks becomes an escape. In a UTF-8 locale, a file's name that is no UTF-8 keeps its
+    bytes.
+    """
     if sys.stdout is None:
         unwritable = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w")
         unwritable.name = STDOUT
@@ -68,7 +78,10 @@ def prepare_stdout() -> None:
 
 
 def give_up(stream: TextIO) -> None:
-    """What it still holds, and gets, goes nowhere; else Python would end with 120."""
+    """Send the rest of the stream's output to /dev/null.
+
+    Otherwise Python would fail to flush the stream at its end, and exit with 120.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

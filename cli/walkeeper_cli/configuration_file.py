@@ -19,16 +19,16 @@ import click
 def load_defaults(
     path: str, command: click.Command, group: click.Group | None, program: click.Group
 ) -> dict[str, str | list[str]]:
-    """The file's values for one command: its own table before the top level.
+    """Return the file's values for one command; its own table comes before the top level.
 
-    A command within a group has the group's table, with the options of all that are in it. What no
-    command of `program` knows is refused.
+    A command of a group takes the group's table, which may hold the options of all its commands.
+    Raise UsageError for a table or key that no command of `program` knows.
     """
     owner: click.Command = group or command
     try:
-        with open(path, encoding="utf-8-sig") as file:  # editors put a mark before the first line
+        with open(path, encoding="utf-8-sig") as file:  # some editors write a byte order mark
             document = tomllib.loads(file.read())
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: also numbers too long
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: a number is too long, too
         raise click.UsageError(f"--config {path}: {error}") from error
     common = {k: v for k, v in document.items() if not isinstance(v, dict)}
     own = document.get(owner.name or "", {})
@@ -51,7 +51,7 @@ def load_defaults(
 
 
 def _as_written(path: str, key: str, value: Any) -> list[str]:
-    """What would stand on the command line: options check text, and know nothing of TOML."""
+    """Return the value as on a command line, because options check text and not TOML values."""
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, dict | list) for item in items):
         raise click.UsageError(f"--config {path}: {key} is a table, not a value")
@@ -59,7 +59,7 @@ def _as_written(path: str, key: str, value: Any) -> list[str]:
 
 
 def _refuse_twice(path: str, table: dict[str, Any]) -> None:
-    """The same option by its two spellings."""
+    """Raise UsageError if the table has one option in both of its spellings."""
     for key in table:
         if key != _name(key) and _name(key) in table:
             raise click.UsageError(f"--config {path}: {key} and {_name(key)} are the same option")
@@ -70,7 +70,7 @@ def _name(key: str) -> str:
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
-    """Each option, by the name that people give it."""
+    """Return the command's options by the names that users give them."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
     below = {name: param for each in inner for name, param in options_of(each).items()}
     return below | {

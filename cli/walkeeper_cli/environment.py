@@ -1,5 +1,8 @@
-"""Variables that nobody reads because their names are misspelt: a daemon would run with a default
-where its operator has set something else (configuration_file.py refuses such keys of a file)."""
+"""Environment variables that no command reads because their names are misspelt.
+
+A daemon would run with a default where its operator has set another value. The module
+configuration_file.py refuses such keys in a file.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ ALIKE = 0.8  # difflib's ratio: DATADIR and DATA_DIR have 0.93, SAFEKEEPERS and 
 
 
 def warn_of_misspelt(program: click.Group, command: click.Command) -> None:
-    """On stderr, of variables that look like one for `command` and are read by no command.
+    """Warn on stderr of variables that resemble one of `command` and that no command reads.
 
-    Others stay unmentioned: Kubernetes makes a WALKEEPER_SAFEKEEPER_PORT of a service's name.
+    The warning leaves out all others, because some are no mistake. Kubernetes, for example, makes
+    a WALKEEPER_SAFEKEEPER_PORT from a service's name.
     """
     read = _variables(command)
     ours = {name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX)}
@@ -38,6 +42,6 @@ def warn_of_misspelt(program: click.Group, command: click.Command) -> None:
 
 
 def _variables(command: click.Command) -> set[str]:
-    """What it reads, without the prefix."""
+    """Return the variables that the command reads, without the prefix."""
     names = (option.envvar for option in options_of(command).values())
     return {name.removeprefix(PREFIX) for name in names if isinstance(name, str)}

@@ -1,4 +1,4 @@
-"""A table kept up to date below lines that stay. Without a terminal, lines alone. Shell."""
+"""A table that is kept up to date below lines that stay. Without a terminal, lines alone. Shell."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.live import Live
 
 
 class LiveConsole:
-    """In a with statement. `console` prints lines that stay."""
+    """The console of a with statement; its `console` prints lines that stay."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
-        """`file`: stdout, unless another one is given."""
+        """Write to `file`, or to stdout if it is None."""
         # Lines of a log must not be folded, and paths in them are no markup.
         self.console = Console(file=file, soft_wrap=True, markup=False, highlight=False)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
@@ -36,9 +36,9 @@ class LiveConsole:
         self.end()
 
     def end(self) -> None:
-        """No more table: what it shows would not be true while everything stops."""
+        """Remove the table, because it would be out of date while everything stops."""
         self._live.stop()
 
     def update(self, table: RenderableType) -> None:
-        """What is shown instead of the last one; on a terminal only."""
+        """Show this table instead of the last one, on a terminal only."""
         self._live.update(table, refresh=True)

@@ -50,7 +50,7 @@ class Size(ParamType):
 
 
 class Duration(ParamType):
-    """`500ms`, `60s`, `5min`; a bare number is seconds. Gives seconds."""
+    """`500ms`, `60s`, `5min`; a bare number is seconds. The value is in seconds."""
 
     name = "duration"
 

@@ -1,8 +1,8 @@
 """`walkeeper`: the command line. Commands are imported when they are named, so that it starts fast.
 
-Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted; of SIGTERM it dies.
-Errors that are expected (WalkeeperError) show no traceback, nor does a module that only an extra
-brings; a defect shows its own.
+Exit codes: 0 done, 1 failed with one line on stderr, 2 usage, 130 interrupted. SIGTERM ends the
+process by the signal itself. An expected error (WalkeeperError) shows no traceback. Neither does a
+missing module that only an extra installs. A defect shows its traceback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from walkeeper_cli.options import CONFIG, LOG_LEVEL, LOG_LEVELS
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.shell.version import program_version
 
-# In the order in which they are met: a module of walkeeper_cli.commands each.
+# In the order in which users meet them. Each is a module of walkeeper_cli.commands.
 COMMANDS = (
     "safekeeper",
     "create",
@@ -45,12 +45,13 @@ COMMANDS = (
     "snapshot",
 )
 INTERRUPTED = 130
-# Of a disk, be it under stdout, and of a closed stdout: nothing that a traceback would explain.
+# Failures of a disk, which may be that of stdout, and of a closed stdout. A traceback would explain
+# none of them.
 OUTPUT_FAILURES = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS),
     errno.EBADF,
 )
-# What only some commands need, and the extra that brings it.
+# Modules that only some commands need, and the extra that installs each.
 EXTRAS = {
     "numpy": "spark",
     "pyarrow": "spark",
@@ -64,7 +65,7 @@ EXTRAS = {
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports the one that runs."""
+    """The group that knows its commands by name and imports the one that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -100,7 +101,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @click.pass_context
 def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
-    """Quorum-durable WAL for stock PostgreSQL: a commit returns when a majority of safekeepers
+    """Make WAL of stock PostgreSQL quorum-durable: a commit returns when a majority of safekeepers
     has it on disk.
 
     \b
@@ -145,7 +146,7 @@ def cli(ctx: click.Context, config: str | None, log_level: str | None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command line and return its exit code."""
     try:
         code: Any = cli.main(arguments, prog_name="walkeeper", standalone_mode=False)
     except click.ClickException as error:
@@ -182,7 +183,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _is_nowhere() -> bool:
-    """Somebody has removed the directory that relative paths begin at."""
+    """Return True if the current directory has been removed, so that no relative path works."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -191,8 +192,11 @@ def _is_nowhere() -> bool:
 
 
 class _Termination:
-    """SIGTERM (of cron's `timeout`, of a container's stop) ends a command as Ctrl-C does: what was
-    half written is taken away. A daemon takes the signal over once it runs."""
+    """The handler of SIGTERM, which cron's `timeout` and a container's stop send.
+
+    It ends a command as Ctrl-C does, so that the command removes its half-written files. A daemon
+    installs its own handler once it runs.
+    """
 
     def __init__(self) -> None:
         self.came = False
@@ -201,21 +205,21 @@ class _Termination:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.came = True
         interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # one that our parent ignores
+        if not callable(interrupt):  # the parent ignores SIGINT
             raise KeyboardInterrupt
         interrupt(signal.SIGINT, frame)
 
     def end(self) -> NoReturn:
-        """As the parent expects it: of the signal."""
+        """End this process by SIGTERM, as its parent expects."""
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
-        sys.exit(128 + signal.SIGTERM)  # a container's first process, whom the kernel spares
+        sys.exit(128 + signal.SIGTERM)  # the kernel does not end a container's first process
 
 
 def main() -> None:
-    """Every command but `restore`, which its guard starts (restore_guard.py)."""
+    """Run any command but `restore`, which its guard starts (restore_guard.py)."""
     if not __debug__:
         sys.exit("walkeeper: the assertions are part of the protocol; do not use python -O")
     termination = _Termination()

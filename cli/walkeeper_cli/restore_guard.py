@@ -1,11 +1,16 @@
-"""Where every `walkeeper` starts, and the guard around `walkeeper restore`.
+"""The start of every `walkeeper`, and the guard around `walkeeper restore`.
 
-Contract: on the way in nothing is imported but `os` and `sys`, which Python itself has imported. A
-restore ends with 0 only if the file was placed, with 1 only if its absence was proven, by a signal
-if it was sent one, and with 126 for whatever else: a flag that does not exist, a module that does
-not import, an exception, a closed stderr. PostgreSQL takes 1 to 125 for "there is no such WAL":
-that **ends an archive recovery and opens the server**; 126 and more stop it (xlogarchive.c:
-wait_result_is_any_signal).
+Contract: this module imports only `os` and `sys` at first, which Python itself has imported. The
+exit code of a restore has a strict meaning:
+
+0          the file is in place
+1          the absence of the file is proven
+a signal   the process got this signal
+126        any other end: an unknown flag, a module that fails to import, an exception, a closed
+           stderr
+
+PostgreSQL reads 1 to 125 as "there is no such WAL". This **ends an archive recovery and opens the
+server**. A code of 126 or more stops the recovery (xlogarchive.c: wait_result_is_any_signal).
 """
 
 from __future__ import annotations
@@ -24,12 +29,12 @@ HEX = frozenset("0123456789ABCDEF")
 
 
 def is_wal_name(word: str) -> bool:
-    """What PostgreSQL puts for %f."""
+    """Return True if PostgreSQL may put this word for %f: a segment or a `.history` file."""
     return (len(word) == SEGMENT_DIGITS and HEX.issuperset(word)) or word.endswith(".history")
 
 
 def is_restore(words: Sequence[str]) -> bool:
-    """Whether PostgreSQL may be waiting for the answer; a misspelt `restore` is one as well."""
+    """Return True if PostgreSQL may be waiting for the answer, even to a misspelt `restore`."""
     if len(words) >= 2 and is_wal_name(words[-2]):
         return True
     is_value = False
@@ -41,7 +46,7 @@ def is_restore(words: Sequence[str]) -> bool:
 
 
 def say(text: str) -> None:
-    """To the server's log, if it can be heard."""
+    """Write a line to stderr, which is the server's log; ignore a failure."""
     try:
         sys.stderr.write(f"walkeeper restore: {text}\n")
         sys.stderr.flush()
@@ -50,10 +55,14 @@ def say(text: str) -> None:
 
 
 def restore(words: list[str], broken: Callable[[BaseException], None] | None = None) -> int:
-    """The exit code. `broken` is told of what cannot be imported; it may start us again."""
+    """Run the restore and return its exit code.
+
+    `broken` gets the error of a module that cannot be imported, and may start this process again.
+    """
     try:
-        # Ctrl-C as well ends us as a signal, not as an exception that becomes a number. One that
-        # our parent ignores stays ignored. (`signal` itself imports for as long as the rest.)
+        # Ctrl-C also ends this process by a signal, not by an exception that becomes a number. If
+        # the parent ignores SIGINT, so does this process. (To import `signal` takes as long as
+        # the rest.)
         signals = __import__("_signal")
         if signals.getsignal(signals.SIGINT) != signals.SIG_IGN:
             signals.signal(signals.SIGINT, signals.SIG_DFL)
@@ -68,25 +77,28 @@ def restore(words: list[str], broken: Callable[[BaseException], None] | None = N
     except BaseException as error:
         say(f"{type(error).__name__}: {error}")
         return CANNOT_TELL
-    # A word, so that no number that strayed here can become a verdict.
+    # The outcome is a word, so that no stray number can become a verdict.
     if outcome == "help shown" and not any(map(is_wal_name, words)):
         return 0
     return {"found": FOUND, "absent": ABSENT}.get(outcome, CANNOT_TELL)
 
 
 def _take_standard_streams() -> None:
-    """What is opened next must not become 0, 1 or 2 where a parent has closed them: a log line
-    would go into a segment, and the event loop ends the process when it is to close one."""
+    """Open /dev/null as each of the descriptors 0, 1 and 2 that a parent has closed.
+
+    Otherwise the next file would get such a number. A log line would then go into a segment, and
+    the event loop ends the process when it closes one of the three.
+    """
     try:
         while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(nowhere)
-    except OSError:  # too few descriptors, or no /dev: whoever needs them will say so
+    except OSError:  # too few descriptors, or no /dev: the code that needs them reports it
         return
 
 
 def main(broken: Callable[[BaseException], None] | None = None) -> None:
-    """What the script `walkeeper` and `python -m walkeeper_cli` call."""
+    """Run the command line, for the script `walkeeper` and for `python -m walkeeper_cli`."""
     _take_standard_streams()
     words = sys.argv[1:]
     if not is_restore(words):
@@ -98,7 +110,7 @@ def main(broken: Callable[[BaseException], None] | None = None) -> None:
     try:
         code = restore(words, broken)
         sys.stdout.flush()
-    except BaseException:  # a stdout that cannot be flushed: without os._exit that would be 120
+    except BaseException:  # stdout cannot be flushed: without os._exit the exit code would be 120
         pass
     finally:
         os._exit(code)

@@ -1,1 +1,1 @@
-"""`walkeeper archive`: what is in an archive, what of it is still wanted, and what may go."""
+"""`walkeeper archive`: the contents of an archive, the WAL still needed, and the WAL to prune."""

@@ -1,8 +1,8 @@
-"""What `archive prune --keep` may be given, and from which LSN on that wants WAL.
+"""The values of `archive prune --keep`, and the LSN from which each needs WAL.
 
 0/3000028                                   an LSN
-000000010000000000000003[.00000028.backup]  a segment, as pg_archivecleanup is given
-7d, 12h                                     what was archived in this time
+000000010000000000000003[.00000028.backup]  a segment, in the form that pg_archivecleanup takes
+7d, 12h                                     the WAL that was archived in this time
 DIRECTORY or FILE                           a base backup: backup_label, backup_manifest,
                                             base.tar[.gz …], or a directory of base backups
 """
@@ -29,9 +29,9 @@ LABEL_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeepFrom:
-    """WAL from `lsn` on, or what was archived in the last `seconds`, or from a segment on.
+    """WAL to keep: from `lsn` on, from a segment on, or as archived in the last `seconds`.
 
-    `of_backup`: the LSN is PostgreSQL's own, found in a base backup.
+    `of_backup` is True if the LSN is PostgreSQL's own, found in a base backup.
     """
 
     given: str
@@ -42,7 +42,10 @@ class KeepFrom:
 
 
 def parse_keep(given: str) -> list[KeepFrom]:
-    """One, or one for each base backup of a directory. click.UsageError says what it may be."""
+    """Return the WAL to keep for one --keep: a list of one, or of each base backup of a directory.
+
+    Raise click.UsageError, which lists the possible values, if it is none of them.
+    """
     if found := _DURATION.fullmatch(given.strip()):
         return [KeepFrom(given, seconds=float(found[1]) * DURATION_UNITS_S[found[2]])]
     if found := _SEGMENT.fullmatch(given):
@@ -83,7 +86,7 @@ def _starts_below(path: str) -> list[KeepFrom]:
 
 
 def _start_of(path: str) -> Lsn | None:
-    """Where the base backup at `path` starts; None if it is none."""
+    """Return the start of the base backup at `path`, or None if it is no base backup."""
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         wanted = [name for name in names if name in ("backup_manifest", "backup_label")]
@@ -117,7 +120,10 @@ def _start_in_label(content: bytes) -> Lsn | None:
 
 
 def _start_in_tar(path: str) -> Lsn | None:
-    """pg_basebackup -Ft puts backup_label first."""
+    """Return the start in the tar file's backup_label, or None if it has none.
+
+    The search is short in a tar of `pg_basebackup -Ft`, which puts backup_label first.
+    """
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.name == "backup_label":

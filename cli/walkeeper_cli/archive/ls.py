@@ -1,4 +1,4 @@
-"""`walkeeper archive ls`: what is there, by timeline."""
+"""`walkeeper archive ls`: the contents of an archive, by timeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def document(archive: Archive) -> dict[str, Any]:
-    """For --json; `text` shows the same."""
+    """Return the document of --json, which `text` shows in words."""
     contents = survey(archive)
     return {
         "url": archive.url,
@@ -45,7 +45,7 @@ def _timeline(contents: Contents, part: TimelineContents) -> dict[str, Any]:
 
 
 def text(found: dict[str, Any]) -> list[str]:
-    """Lines for people."""
+    """Return the document as lines for people."""
     lines = [f"{found['url']}: segments of {_size(found['segment_bytes'])}"]
     if found["kind"] == "logical":
         lines[0] += " of a logical log, by position (docs/logical.md)"

@@ -1,10 +1,11 @@
-"""From which LSN on the safekeepers of a log still want WAL of its archive, and for whom. A shell.
+"""The WAL of an archive that the safekeepers of its log still need, and for which use. A shell.
 
-A slot promises its consumer all WAL from its restart_lsn on, and with an archive that promise is
-kept from there; a standby or a tool that is connected reads on from where it is; a member that was
-down is fed from behind its own end; and what a member has not compared with the archive yet would
-be put there again. All of it is only known by asking every member, so one that does not answer is
-an error, never a guess.
+* A slot promises its consumer all WAL from its restart_lsn on, and the archive keeps that promise.
+* A connected standby or tool reads on from its position.
+* A member that was down is fed from the end of its own WAL on.
+* A member puts WAL again that it has not compared with the archive yet.
+
+Only the members know these positions. So a member that does not answer is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ OTHERWISE = "start it, or leave out --safekeepers and let --keep alone decide"
 
 
 def asked(safekeepers: Sequence[Address], archive: Archive) -> list[KeepFrom]:
-    """Refused: a member was not asked or did not answer, or this is another system's archive."""
+    """Ask the safekeepers and return the WAL that they need of the archive.
+
+    Raise Refused if a member is not among `safekeepers`, a member does not answer, or the archive
+    is another system's.
+    """
     document = asyncio.run(gather(safekeepers, archive.cluster, ANSWER_TIMEOUT_S))
     return needs(document, archive.system_id)
 
 
 def needs(document: dict[str, Any], system_id: int) -> list[KeepFrom]:
-    """`document`: of `status --json`."""
+    """Return the WAL that the members need, from the document of `status --json`."""
     cluster, lines = document["cluster"], document["safekeepers"]
     for line in lines:
         if line["id"] is None or line["flush_lsn"] is None:
@@ -60,13 +65,14 @@ def _of_one(line: dict[str, Any], segment_bytes: int) -> Iterator[KeepFrom]:
     name = f"safekeeper {line['id']}"
     if line["archived_lsn"] is not None:
         yield KeepFrom(f"{name}, which compares its WAL,", lsn=Lsn.parse(line["archived_lsn"]))
-    # One that is started again falls back to the end of its last whole record, and its donors read
-    # on from there: a segment's room. restart_lsn is what the slowest member has, as far as known.
+    # A member that is started again falls back to the end of its last whole record, and its donors
+    # read on from there. So a segment's room is kept. restart_lsn is the end of the slowest
+    # member's WAL, as far as this member knows.
     own = min(Lsn.parse(line[each]) for each in ("flush_lsn", "commit_lsn", "restart_lsn"))
     yield KeepFrom(f"{name}, which has WAL up to {own},", lsn=Lsn(max(0, own - segment_bytes)))
     if line["kind"] == "logical":
         yield _of_consumers(name, line["needed_lsn"])
-        return  # the slots' and readers' own LSNs are the primary's, not positions of the log
+        return  # slots and readers report the primary's LSNs, not positions of the log
     for slot in line["slots"]:
         if slot["restart_lsn"] is not None:
             given = f"slot {slot['slot_name']!r} of {name}"
@@ -77,7 +83,10 @@ def _of_one(line: dict[str, Any], segment_bytes: int) -> Iterator[KeepFrom]:
 
 
 def _of_consumers(name: str, needed_lsn: str | None) -> KeepFrom:
-    """The safekeeper knows where their LSNs are in the log; it looks every few seconds."""
+    """Return the WAL that consumers of a logical log need; raise Refused if it is not known yet.
+
+    The safekeeper maps the consumers' LSNs to positions of the log every few seconds.
+    """
     if needed_lsn is None:
         raise Refused(
             f"{name} does not know yet which WAL the consumers of its log need: try again in 10 s"
@@ -86,6 +95,9 @@ def _of_consumers(name: str, needed_lsn: str | None) -> KeepFrom:
 
 
 def _reported(reader: dict[str, Any]) -> Lsn:
-    """A tool that has not said anything yet has reported 0/0, which is no position."""
+    """Return the position that a reader has reported, or else the position sent to it.
+
+    A tool that has not reported yet shows 0/0, which is no position.
+    """
     flush_lsn = Lsn.parse(reader["flush_lsn"])
     return flush_lsn if flush_lsn else Lsn.parse(reader["sent_lsn"])

@@ -1,4 +1,4 @@
-"""The archives that `walkeeper archive` is about: by URL, and by cluster and system if told."""
+"""The archives that `walkeeper archive` opens: by URL, and by cluster and system if given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from walkeeper_archive.opening import open_store
 
 
 def opened(url: str, cluster: str | None, system_id: int | None) -> list[Archive]:
-    """All that are meant; ArchiveError if there is none."""
+    """Return all archives that match; raise ArchiveError if there is none."""
     store = open_store(url)
     found = [
         Archive(store, place.cluster, place.system_id)
@@ -30,7 +30,7 @@ def opened(url: str, cluster: str | None, system_id: int | None) -> list[Archive
 
 
 def only(url: str, cluster: str | None, system_id: int | None) -> Archive:
-    """The one that is meant; ArchiveError if there are several."""
+    """Return the one archive that matches; raise ArchiveError if there are several, or none."""
     found = opened(url, cluster, system_id)
     if len(found) > 1:
         shown = ", ".join(f"{archive.cluster}/{archive.system_id}" for archive in found)
@@ -39,7 +39,7 @@ def only(url: str, cluster: str | None, system_id: int | None) -> Archive:
 
 
 class Progress:
-    """One line on stderr: kept up to date on a terminal, else written once at the end."""
+    """One line on stderr: kept up to date on a terminal, otherwise written once at the end."""
 
     def __init__(self, what: str, total: int, *, quiet: bool) -> None:
         self._what, self._total, self._quiet = what, total, quiet
@@ -47,13 +47,13 @@ class Progress:
         self._is_live = sys.stderr.isatty() and not quiet
 
     def add(self, size: int) -> None:
-        """One more."""
+        """Count one more file, of `size` bytes."""
         self._done, self._bytes = self._done + 1, self._bytes + size
         if self._is_live:
             click.echo(f"\r{self._line()}", nl=False, err=True)
 
     def clear(self) -> None:
-        """Before a line is written to stdout."""
+        """Clear the line on a terminal, before the caller writes a line to stdout."""
         if self._is_live:
             click.echo("\r\x1b[K", nl=False, err=True)
 

@@ -1,4 +1,4 @@
-"""`walkeeper archive prune`: what is older than every --keep goes, lowest first."""
+"""`walkeeper archive prune`: delete what is older than every --keep, lowest LSN first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from walkeeper_common.lsn import Lsn, parse_segment_name, segment_name
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What would go, and why the rest stays."""
+    """The files to delete, and the reason why the rest stays."""
 
     keep_lsn: Lsn
     because: str
@@ -27,7 +27,7 @@ class Pruning:
 
     @property
     def files(self) -> int:
-        """Without receipts."""
+        """The number of files, without receipts."""
         return sum(not found.is_receipt for found in self.objects)
 
     @property
@@ -36,7 +36,11 @@ class Pruning:
 
 
 def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
-    """The oldest of what is to be kept decides."""
+    """Return the plan for the oldest of the WAL to keep.
+
+    Raise ArchiveError if the archive has no whole segment, or if --keep names a base backup for a
+    logical log.
+    """
     _refuse_backups(archive, keeps)
     objects = list(archive.objects())
     segment_bytes = segment_bytes_of(archive, objects)
@@ -57,7 +61,11 @@ def plan(archive: Archive, keeps: Sequence[KeepFrom], now_s: float) -> Pruning:
 
 
 def _refuse_backups(archive: Archive, keeps: Sequence[KeepFrom]) -> None:
-    """A logical log counts positions, and an LSN taken for one could delete anything."""
+    """Raise ArchiveError if --keep names a base backup for a logical log.
+
+    A logical log counts positions. An LSN of a base backup, read as a position, could delete any
+    part of it.
+    """
     backups = [keep.given for keep in keeps if keep.of_backup]
     if backups and holds_entries(archive):
         raise ArchiveError(
@@ -78,7 +86,7 @@ def _lsn_of(keep: KeepFrom, contents: Contents, modified_s: dict[Lsn, float], no
 
 
 def prune(archive: Archive, pruning: Pruning, on_deleted: Callable[[int], None]) -> None:
-    """One after the other: interrupted anywhere, no gap is left."""
+    """Delete the files one after the other, so that an interruption at any point leaves no gap."""
     for found in pruning.objects:
         archive.delete(found)
         if not found.is_receipt:

@@ -1,10 +1,10 @@
-"""`walkeeper bench`: what synchronous replication through walkeeper costs, beside what is usual.
+"""`walkeeper bench`: the cost of synchronous replication through walkeeper and the usual ways.
 
-disk.py         the disk that all of it runs on, and its counters
+disk.py         the disk that all sides share, and its counters
 bench_server.py one primary, made once, for all sides
-sides.py        who acknowledges its commits: three pg_receivewal, three safekeepers, nobody
-commit.py, bulk.py, failover.py     what is measured
+sides.py        the receivers of commits: three pg_receivewal, three safekeepers, or none
+commit.py, bulk.py, failover.py     the measurements
 pairs.py        alternating rounds, ratios and their medians
 report.py       table, JSON, plot
-show.py         a run from nothing to nothing
+show.py         a run, which leaves nothing on the machine
 """

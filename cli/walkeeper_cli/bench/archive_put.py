@@ -1,9 +1,10 @@
 """`bench archive-put`: MB/s of archiving segments, beside a plain copy or put of them. A shell.
 
-What a safekeeper does with a segment (hash it, put it if its name is free, read it back, compare,
-put the receipt), beside `cp` and fsync, or the store's put alone: both of the same files, as many
-at once, to the same place. Half of each segment is random bytes, half the same line again and
-again, so that zstd halves it. All that was written is removed.
+One side does the work of a safekeeper: hash a segment, put it if its name is free, read it back,
+compare, put the receipt. The other side is `cp` and fsync, or the store's put alone. Both take the
+same files, as many at once, to the same place. Half of each segment is random bytes, and the other
+half repeats one line, so that zstd halves the segment. The benchmark removes all files that it has
+written.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The segments, as files on the benchmark's disk, read before."""
+    """The segments, as files that were just written to the benchmark's disk."""
 
     paths: Sequence[Path]
 
@@ -47,7 +48,7 @@ class Source:
 
 
 def make_source(directory: Path, segments: int) -> Source:
-    """`segments` files below `directory`, each another."""
+    """Write that many different files below `directory`, one for each segment."""
     directory.mkdir()
     filler = (LINE * (SEGMENT_BYTES // 2 // len(LINE) + 1))[: SEGMENT_BYTES // 2]
     paths = []
@@ -59,7 +60,7 @@ def make_source(directory: Path, segments: int) -> Source:
 
 
 class Puts:
-    """The sides, all of them to the same place below `url`."""
+    """The sides, which all write to the same place below `url`."""
 
     title = f"{AT_ONCE} segments of 16 MB at once, half of each random bytes"
 
@@ -81,7 +82,7 @@ class Puts:
         return [self.plain, "walkeeper, zstd", "walkeeper"]
 
     def run(self, rounds: int, say: Say) -> None:
-        """Every side once in each round, and nothing is left."""
+        """Measure every side once in each round, and then remove all files at `url`'s place."""
         try:
             for number in range(rounds):
                 say(f"round {number + 1} of {rounds}")
@@ -95,7 +96,7 @@ class Puts:
                 os.rmdir(self._place.removeprefix("file://"))
 
     def _measure(self, side: str) -> float:
-        os.sync()  # what an earlier side has left to write is not this one's
+        os.sync()  # the writes of an earlier side must not burden this one
         store = open_store(self._place)
         if side != self.plain:
             packing = Packing.ZSTD if "zstd" in side else Packing.PLAIN
@@ -150,7 +151,7 @@ def _copy(path: Path, directory: str) -> None:
 
 
 async def measure(url: str, directory: Path, segments: int, rounds: int, say: Say) -> Puts:
-    """All rounds, on threads."""
+    """Run all rounds on threads, and return the sides with their figures."""
     source = await asyncio.to_thread(make_source, directory / "segments", segments)
     puts = await asyncio.to_thread(Puts, url, source)
     await asyncio.to_thread(puts.run, rounds, say)

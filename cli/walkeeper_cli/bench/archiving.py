@@ -1,8 +1,8 @@
 """`bench archive`: commits without an archive, with one, with a store that fails. A shell.
 
-The same three safekeepers on the same log, started again with other flags for each side, so that no
-side has another's WAL to catch up with but what the archive has missed: an archive that works is
-waited for before it is measured.
+All sides have the same three safekeepers and the same log. Each side starts the safekeepers again
+with other flags. So no side has to fetch another side's WAL, but the archive has missed some. The
+benchmark waits for a working archive to catch up before it measures.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ARCHIVED_S = 300.0
 POLL_S = 0.5
 SEGMENT_BYTES = 16 << 20
 WITHOUT, WITH, FAILING = "no archive", "archive", "store fails"
-# Where nothing listens, and what says so to each kind of store.
+# An address on which no server listens, and the variables that point each kind of store to it.
 DEAD = "http://127.0.0.1:9"
 DEAD_ENDPOINTS = ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
 class Archiving(Safekeepers):
-    """`url` None: without an archive."""
+    """Three safekeepers with an archive at `url`, or without an archive if it is None."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Archiving(Safekeepers):
 
 
 def _wanting(document: dict[str, object]) -> str:
-    """Empty when every safekeeper has archived all whole segments."""
+    """Return why a safekeeper lags with its archive, or "" if all lag less than two segments."""
     lines = document["safekeepers"]
     assert isinstance(lines, list)
     for line in lines:
@@ -93,8 +93,11 @@ def _wanting(document: dict[str, object]) -> str:
 def sides(
     server: PostgreSQL, directory: Path, url: str | None, options: tuple[str, ...] = ()
 ) -> list[Side]:
-    """`url` None: a directory beside the rest. The log's name is new, because what is archived
-    at `url` stays there, and nothing may come beside a log that somebody needs."""
+    """Return the three sides; if `url` is None, the archive is a directory beside the rest.
+
+    The log's name is new, because the archive at `url` stays. The benchmark must not add to the
+    archive of a log that is in use.
+    """
     cluster = directory.name.removeprefix("walkeeper_")
     if url is None:
         (directory / "archive").mkdir()
@@ -116,7 +119,7 @@ def sides(
 
 
 class ArchiveCommits(Bench):
-    """pgbench -N on each side."""
+    """The benchmark that runs pgbench -N on each side."""
 
     title = "pgbench -N while safekeepers archive"
 

@@ -1,7 +1,7 @@
 """The primary of a benchmark, made once for all sides, and pgbench on it. A shell.
 
 fsync and full_page_writes are on. The settings are those of a small production server rather than a
-tuned one; checkpoints happen at set moments, so that no side gets another's.
+tuned one. Checkpoints happen at set moments, so that no side pays for another side's checkpoint.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TPS = re.compile(r"^tps = ([\d.]+)", re.M)
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What pgbench says. Connections are not counted."""
+    """The figures of pgbench, without the time of its connections."""
 
     tps: float
     latency_ms: float
 
 
 class BenchServer:
-    """`make` before everything else; pgbench's tables are there then."""
+    """A primary; call `make` first, which also creates pgbench's tables."""
 
     def __init__(self, server: PostgreSQL, scale: int) -> None:
         self.server, self._scale = server, scale
@@ -48,9 +48,10 @@ class BenchServer:
         await self._pgbench("-i", "-q", "-s", str(self._scale), seconds=600)
 
     async def transactions(self, clients: int, seconds: int) -> Throughput:
-        """pgbench -N: one UPDATE of a random account, one SELECT, one INSERT, a commit.
+        """Run pgbench -N: each commit holds an UPDATE of a random account, a SELECT and an INSERT.
 
-        Longer if none was completed, as on a machine that does much else in a short run.
+        Run it again, for longer, if it completed no transaction, as may happen on a busy machine.
+        Raise Refused if it still completes none.
         """
         await self.server.value("CHECKPOINT")
         threads = str(min(clients, 2))

@@ -1,4 +1,4 @@
-"""`bench bulk`: WAL MB/s of transactions that write much, from their start to their commit."""
+"""`bench bulk`: MB/s of WAL in transactions that write much, from their start to their commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESSAGES = (
 
 
 class Bulk(Bench):
-    """COPY, and pg_logical_emit_message, which writes WAL and nothing else."""
+    """The benchmark of COPY and of pg_logical_emit_message, which writes only WAL."""
 
     title = "one client writes in bulk"
 
@@ -59,7 +59,7 @@ class Bulk(Bench):
             await connection.close()
 
     async def _rate(self, work: Callable[[], Awaitable[object]]) -> float:
-        """MB/s of WAL while `work` is done, its commit included."""
+        """Return the MB/s of WAL during `work`, its commit included."""
         server = self._server.server
         await server.value("CHECKPOINT")
         clock = asyncio.get_running_loop().time
@@ -75,7 +75,7 @@ class Bulk(Bench):
 
 
 async def _text(rows: int) -> AsyncIterator[bytes]:
-    """COPY's text format; the same rows again, so that the client's share of the CPU is small."""
+    """Yield rows in COPY's text format; they are all the same, to spare the client's CPU."""
     row = b"1\t" + b"w" * (ROW_BYTES - 20) + b"\n"
     chunk = row * ROWS_PER_CHUNK
     for first in range(0, rows, ROWS_PER_CHUNK):

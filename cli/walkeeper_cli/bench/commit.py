@@ -12,7 +12,10 @@ CLIENTS = (1, 8, 32)
 
 
 class Commit(Bench):
-    """pgbench -N. Flushes are the device's, so the primary's own are among them on every side."""
+    """The benchmark that runs pgbench -N.
+
+    It counts flushes of the device, so every side's count includes the primary's own flushes.
+    """
 
     title = "pgbench -N, prepared statements"
 

@@ -1,7 +1,6 @@
-"""The disk under a benchmark: which file system, how long fdatasync takes, how often it flushes. A
-shell.
+"""The disk of a benchmark: its file system, its time of fdatasync, its number of flushes. A shell.
 
-On tmpfs fdatasync does nothing, so figures from there say nothing: it is refused.
+On tmpfs fdatasync does nothing, so that figures from there are worthless. A benchmark refuses it.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from walkeeper_common.errors import Refused
 SYNCS = 200
 BLOCK = b"w" * 8192
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-FLUSHES_FIELD = 15  # of /sys/dev/block/MAJOR:MINOR/stat, from 0: Documentation/block/stat.rst
+# The field of /sys/dev/block/MAJOR:MINOR/stat, counted from 0 (Documentation/block/stat.rst).
+FLUSHES_FIELD = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Where a directory is. `fdatasync_ms` is the median of rewriting 8 kB of an allocated file."""
+    """The disk of a directory.
+
+    `fdatasync_ms` is the median time to make a rewrite of 8 kB in an allocated file durable.
+    """
 
     file_system: str
     device: str
@@ -33,7 +36,7 @@ class Disk:
 
 
 def disk_of(directory: Path) -> Disk:
-    """Refused on tmpfs."""
+    """Return the disk of a directory; raise Refused on tmpfs."""
     file_system, device = _mount_of(directory)
     if file_system in IN_MEMORY:
         raise Refused(
@@ -52,7 +55,10 @@ def _mount_of(directory: Path) -> tuple[str, str]:
 
 
 def mount_above(directory: Path, mountinfo: str) -> tuple[str, str]:
-    """(type, device) of the mount with the longest path above it; in a chroot there may be none."""
+    """Return (type, device) of the mount with the longest path above the directory.
+
+    In a chroot there may be no such mount; then both are unknown.
+    """
     mounts = []
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -85,7 +91,10 @@ def _fdatasync_ms(directory: Path) -> float:
 
 
 def flushes(directory: Path) -> int | None:
-    """How many cache flushes the device of `directory` has finished; None if it does not count."""
+    """Return the number of cache flushes that the directory's device has finished.
+
+    Return None if the device does not count them.
+    """
     number = os.stat(directory).st_dev
     folder = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     for found in (folder / "stat", folder.resolve().parent / "stat"):

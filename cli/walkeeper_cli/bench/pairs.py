@@ -1,8 +1,8 @@
-"""Rounds in which the sides take turns, and what they are to each other. Pure.
+"""Rounds in which the sides take turns, and the ratios between the sides. Pure.
 
-A disk and its neighbours are never the same twice, so figures of different moments are not
-compared: in each round every side is measured once, in another order each time, and the ratio is
-taken within the round. What is told is the median of these ratios.
+A disk and its neighbours are never the same twice, so figures of different moments cannot be
+compared. Each round measures every side once, in another order each time. The ratio is taken
+within the round. The report shows the median of these ratios.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 
 def order_of(sides: Sequence[str], number: int) -> list[str]:
-    """Round `number`'s order: forwards and backwards in turn."""
+    """Return the order of the sides in a round: forwards and backwards in turn."""
     return list(sides) if number % 2 == 0 else list(reversed(sides))
 
 
 @dataclass(slots=True)
 class Series:
-    """One figure of every side, a value a round; `more` says whether more of it is better."""
+    """One figure of every side, one value a round; `more` is True if a greater value is better."""
 
     what: str
     unit: str
@@ -33,7 +33,7 @@ class Series:
         return statistics.median(self.values[side])
 
     def ratio(self, side: str, against: str) -> float:
-        """The median of the rounds' ratios, so that more than 1 is better."""
+        """Return the median of the rounds' ratios; more than 1 means that `side` is better."""
         pairs = zip(self.values[side], self.values[against], strict=True)
         ratios = [(a / b) if self.more else (b / a) for a, b in pairs]
         return statistics.median(ratios)

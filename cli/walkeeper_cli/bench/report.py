@@ -17,8 +17,7 @@ from walkeeper_common.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run. `ours` and `theirs` are the sides whose ratio is told; `also`: others than `ours`
-    whose ratio to `theirs` is."""
+    """One run. The report shows the ratio of `ours`, and of each side in `also`, to `theirs`."""
 
     title: str
     disk: Disk
@@ -39,7 +38,7 @@ class Report:
         )
 
     def table(self) -> Table:
-        """A line a figure, medians; the ratio is the median of the rounds' own."""
+        """Return a table with a line for each figure: the medians, and the median of ratios."""
         table = Table(
             title=self.headline(),
             title_justify="left",
@@ -86,7 +85,10 @@ class Report:
         _written(path, json.dumps(document, indent=1).encode() + b"\n")
 
     def save_plot(self, path: str) -> None:
-        """A group of bars a figure, a dot a round; the file's suffix says the format."""
+        """Save a plot with bars for each figure and a dot for each round.
+
+        The file's suffix chooses the format. Raise Refused if the file cannot be written.
+        """
         from matplotlib.figure import Figure
 
         shown = [series for series in self.series if series.what and series.values]
@@ -109,7 +111,7 @@ class Report:
 
 
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:
-    """Before minutes of measuring: whether their figures can be kept. Refused says why not."""
+    """Check before minutes of measuring that the figures can be saved; raise Refused if not."""
     for option, path in (("--json", json_path), ("--plot", plot_path)):
         directory = os.path.dirname(path or "") or "."
         if path and not os.access(directory, os.W_OK):

@@ -1,4 +1,4 @@
-"""What a benchmark is: sides measured in turn, some rounds of it. A shell."""
+"""The form of a benchmark: some rounds, and in each of them the sides in turn. A shell."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Say = Callable[[str], None]
 
 
 class Bench(Protocol):
-    """One subcommand. `series` is filled by `measure`, one value a side in each round."""
+    """One subcommand. In each round, `measure` adds one value of each side to `series`."""
 
     title: str
 
     @property
     def series(self) -> list[Series]: ...
     async def measure(self, side: Side, say: Say) -> None:
-        """While the side is attached."""
+        """Measure the side, which is attached."""
         ...
 
 
 async def take_turns(bench: Bench, sides: Sequence[Side], rounds: int, say: Say) -> None:
-    """Every side once in each round."""
+    """Measure every side once in each round."""
     by_name = {side.name: side for side in sides}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")

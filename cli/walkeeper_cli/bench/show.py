@@ -1,4 +1,4 @@
-"""A benchmark's run: a primary and its sides are made, measured in turn, and destroyed. A shell."""
+"""A benchmark's run: it makes a primary and its sides, measures and destroys them. A shell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def run(
     ratio: tuple[str, str] = ("walkeeper", "pg_receivewal"),
     also: tuple[str, ...] = (),
 ) -> int:
-    """The exit code. Refused: what is missing, or what did not start."""
+    """Run a benchmark and return the exit code.
+
+    Raise Refused if a program is missing or does not start.
+    """
     check_outputs(settings.json, settings.plot)
     forget_surroundings()
     directory = _directory(settings.directory)
@@ -75,7 +78,7 @@ def _directory(parent: str | None) -> Path:
 
 
 def run_puts(settings: BenchSettings, url: str | None, segments: int) -> int:
-    """`bench archive-put`, which needs no PostgreSQL."""
+    """Run `bench archive-put`, which needs no PostgreSQL, and return the exit code."""
     log_to_stderr("ERROR")
     check_outputs(settings.json, settings.plot)
     directory = _directory(settings.directory)

@@ -1,10 +1,9 @@
-"""Who acknowledges the primary's commits: nobody, three pg_receivewal, or three safekeepers. A
-shell.
+"""The receivers that commits wait for: none, three pg_receivewal, or three safekeepers. A shell.
 
     async with side.attached():      its processes run, have caught up, and commits wait for them
 
-One primary serves all sides in turn; only one side's processes run at a time. All of it is on the
-same disk, each receiver in a directory of its own.
+One primary serves all sides in turn, and only one side's processes run at a time. All sides are on
+the same disk, with a directory for each receiver.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ CAUGHT_UP = """
 
 
 class Side(Protocol):
-    """`victims`: processes of which one is killed by `bench failover`."""
+    """A kind of replication; `bench failover` kills one of its `victims`, which are processes."""
 
     name: str
     victims: list[ChildProcess]
@@ -45,7 +44,7 @@ class Side(Protocol):
 
 
 class Nobody:
-    """Commits wait for the primary's own disk."""
+    """No replication: commits wait only for the primary's own disk."""
 
     name = "no replication"
 
@@ -103,8 +102,10 @@ class Receivers:
             await self._forget()
 
     async def _forget(self) -> None:
-        """They begin anew the next time: what the other sides write meanwhile may be gigabytes,
-        and nothing is learned from their fetching it."""
+        """Drop the slots and files of the receivers, so that they begin anew the next time.
+
+        The other sides may write gigabytes meanwhile. To fetch these would measure nothing.
+        """
         while await self._server.value(SLOTS_IN_USE, self._names):  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         for name, directory in zip(self._names, self._directories, strict=True):
@@ -127,7 +128,7 @@ class Safekeepers:
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`beside`: the same safekeepers as another side's, with other options."""
+        """Take the safekeepers of the side `beside`, with other options, unless it is None."""
         self.name, self._server, self.cluster = name, server, cluster
         self.addresses = tuple((HOST, free_port()) for _ in range(RECEIVERS))
         if beside is not None:
@@ -155,7 +156,7 @@ class Safekeepers:
 
 
 async def _wait_for(server: PostgreSQL, names: str) -> None:
-    """Sets synchronous_standby_names; sessions know it when they see the reload."""
+    """Set synchronous_standby_names, and wait until a session sees it after the reload."""
     await server.value(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
     await server.value("SELECT pg_reload_conf()")
     while await server.value("SHOW synchronous_standby_names") != names:  # noqa: ASYNC110

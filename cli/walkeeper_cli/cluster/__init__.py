@@ -1,1 +1,1 @@
-"""A log and its safekeepers, asked and changed: create, status, replace, settle, up."""
+"""The commands that look at a log or change it: create, status, replace, settle, up."""

@@ -1,7 +1,7 @@
-"""What `status` says of the archive: who cannot archive, lags or differs, and why. Pure.
+"""The archive in `status`: safekeepers that cannot archive, lag or differ, and the reason. Pure.
 
-Lines are those of `status --json`. An archive that does not move costs no commit, but disk until
---wal-size-max, and what a base backup and the archive alone can give back.
+Lines are those of `status --json`. An archive that does not move delays no commit. It costs disk
+until --wal-size-max, and the WAL that a base backup and the archive alone can give back.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import Any
 
 from walkeeper_common.lsn import Lsn
 
-STUCK_S = 60  # the last in rank has taken over long before
-DUE_SEGMENTS_MAX = 32  # and helped when so many were due
+STUCK_S = 60  # the last safekeeper in rank takes over long before
+DUE_SEGMENTS_MAX = 32  # the last safekeeper in rank helps when so many are due
 
 
 def archive_troubles(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """One sentence each, without a full stop; empty if all is well or nobody archives. Of those
-    that have the log: a newcomer without it has nothing to archive yet."""
+    """Return one sentence for each trouble, without a full stop.
+
+    The list is empty if all is well or if no safekeeper archives. Only safekeepers that have the
+    log count, since a newcomer without it has nothing to archive yet.
+    """
     known = [line for line in lines if line["reachable"] and line["flush_lsn"] is not None]
     archiving = [line for line in known if line["archive"]]
     if not archiving:
@@ -41,7 +44,7 @@ def _trouble(line: dict[str, Any]) -> str | None:
     behind = f"{due} segments are due behind {line['archived_lsn']}"
     if archive["failure"]:
         return f"{name} cannot archive, commits go on: {archive['failure']} ({behind})"
-    if archive.get("gap"):  # one of an older version says nothing of it
+    if archive.get("gap"):  # a safekeeper of an older version does not report it
         begin_lsn, end_lsn = archive["gap"]
         return (
             f"{name}: the archive lacks the WAL from {begin_lsn} to {end_lsn}, which nobody had "
@@ -57,8 +60,11 @@ def _trouble(line: dict[str, Any]) -> str | None:
 
 
 def archive_line(lines: Sequence[dict[str, Any]]) -> str | None:
-    """Where WAL goes and how far it is there; None: nowhere. What a member knows begins with its
-    own WAL: one that has joined lately says nothing of what is due below."""
+    """Return the archive's place and its end, or None if no safekeeper archives.
+
+    A member's knowledge begins with its own WAL. So a member that has joined lately does not
+    report the segments that are due below it.
+    """
     known = [line for line in lines if line["reachable"] and line["archive"]]
     if not known:
         return None
@@ -74,7 +80,10 @@ def archive_line(lines: Sequence[dict[str, Any]]) -> str | None:
 
 
 def needed_for_the_archive(lines: Sequence[dict[str, Any]], newcomer: int) -> str | None:
-    """What is not archived yet and a member that has just joined cannot archive; None: nothing."""
+    """Return a sentence on WAL that is not archived yet and that the newcomer cannot archive.
+
+    Return None if there is no such WAL.
+    """
     known = [line for line in lines if line["reachable"] and line["archive"]]
     joined = next((line for line in known if line["id"] == newcomer), None)
     if joined is None or _first(joined) <= Lsn.parse(_furthest(known)["archived_lsn"]):
@@ -87,7 +96,7 @@ def needed_for_the_archive(lines: Sequence[dict[str, Any]], newcomer: int) -> st
 
 
 def _furthest(known: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the member that knows of most without a gap, from the oldest WAL of all on."""
+    """Return the line with the greatest archived_lsn without a gap, from the oldest WAL on."""
     best, *later = sorted(known, key=_first)
     for line in later:
         end_lsn = Lsn.parse(best["archived_lsn"])

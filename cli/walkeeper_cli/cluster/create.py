@@ -1,8 +1,8 @@
-"""`walkeeper create`: makes a log on all its members, and the slot on the primary.
+"""`walkeeper create`: make a log on all its members, and the slot on the primary.
 
 Two phases (docs/protocol.md R17): *prepare* gives each member its incarnation, *configure* the
-same record to all. Both may be repeated until a proposer has been elected; after that nobody is
-initialised, because a member without the log has lost its promises and must be replaced.
+same record to all. Both may be repeated until a proposer has been elected. After that `create`
+initialises no member. A member without the log has then lost its promises and must be replaced.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class CreateSettings:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What every member holds now; `in_use`: it was there before, and --if-not-exists was given."""
+    """The configuration that every member holds now.
+
+    `in_use` is True if the log existed before, and --if-not-exists was given.
+    """
 
     configuration: Configuration
     in_use: bool = False
 
 
 async def create(settings: CreateSettings) -> Created:
-    """Refused says what stands in the way."""
+    """Create the log and return its configuration; raise Refused with the reason if it cannot."""
     quorum = _ack_quorum(settings)
     states = await _ask_all(settings, [LogQuery(settings.cluster)] * len(settings.safekeepers))
     if (in_use := await _in_use(settings, states)) is not None:
@@ -66,7 +69,7 @@ async def create(settings: CreateSettings) -> Created:
         states = await _ask_all(settings, [prepare] * len(settings.safekeepers))
         configuration = _configuration(settings, states, primary, log_uuid, quorum)
     except Refused:
-        if slot_is_new:  # no member was told of this primary's log: nobody would drop it
+        if slot_is_new:  # no member knows this primary's log, so no later command drops the slot
             await _drop_slot(settings)
         raise
     configure = ConfigureLog(settings.cluster, configuration)
@@ -90,7 +93,7 @@ def _ack_quorum(settings: CreateSettings) -> int:
 
 
 async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> list[LogState]:
-    """Every member's answer; creation needs all of them."""
+    """Return every member's answer; raise Refused unless all answer, since `create` needs all."""
     try:
         answers = await asyncio.gather(
             *(
@@ -116,8 +119,11 @@ async def _ask_all(settings: CreateSettings, questions: Sequence[Message]) -> li
 
 
 async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Configuration | None:
-    """What --if-not-exists is content with, if it is this primary's. Once somebody has been
-    elected, an empty member is a wiped one, and nobody is initialised."""
+    """Return the configuration in use that --if-not-exists accepts, or None if none is in use.
+
+    A log is in use once a proposer has been elected. From then on an empty member is a wiped one,
+    and no member is initialised. Raise Refused if `create` cannot accept the log.
+    """
     terms = [state.ballot.term for state in states]
     if not any(terms):
         return None
@@ -140,8 +146,11 @@ async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Confi
 
 
 async def _refuse_other_primary(settings: CreateSettings, log: Configuration) -> None:
-    """A script goes on with `proposer` and `attach` for the same --dsn. One that does not answer is
-    not waited for: it may be started beside us."""
+    """Raise Refused if the log belongs to another primary, or is of another kind.
+
+    A script goes on with `proposer` and `attach` for the same --dsn. `create` does not wait for a
+    primary that does not answer, because it may be starting at the same time.
+    """
     _refuse_other_kind(settings, log)
     try:
         connection = await _connected(settings)
@@ -171,8 +180,11 @@ def _refuse_other_system(log: Configuration, primary: PrimaryIdentity) -> None:
 
 
 async def _primary_with_slot(settings: CreateSettings) -> tuple[PrimaryIdentity, bool]:
-    """Identify the primary, and whether the slot is new; first reserve WAL there, so that nothing
-    is recycled meanwhile."""
+    """Return the primary's identity, and True if the slot is new.
+
+    The slot reserves WAL before the primary reports its position, so that the primary recycles
+    none of it meanwhile. Raise Refused if the primary does not answer or does not fit.
+    """
     try:
         connection = await _connected(settings)
         try:
@@ -200,7 +212,10 @@ async def _connected(settings: CreateSettings) -> ReplicationConnection:
 
 
 async def _drop_slot(settings: CreateSettings) -> None:
-    """As far as the primary is there: the reason for it is what the user is told."""
+    """Drop the slot if the primary answers, and ignore a failure.
+
+    The user needs the first error, which is the reason for the drop.
+    """
     with contextlib.suppress(Unavailable, Refused):
         connection = await _connected(settings)
         try:
@@ -212,7 +227,7 @@ async def _drop_slot(settings: CreateSettings) -> None:
 async def _make_slot(
     connection: ReplicationConnection, settings: CreateSettings, version: int
 ) -> bool:
-    """False: it was there."""
+    """Make the slot and return True, or return False if it existed before."""
     reserve = "(RESERVE_WAL)" if version >= 150000 else "RESERVE_WAL"
     command = f'CREATE_REPLICATION_SLOT "{settings.slot}" PHYSICAL {reserve}'
     if settings.logical:
@@ -235,7 +250,10 @@ def _configuration(
     log_uuid: bytes,
     quorum: int,
 ) -> Configuration:
-    """What an unfinished earlier `create` has configured already, else a new record."""
+    """Return the record that an unfinished earlier `create` has configured, or else a new one.
+
+    Raise Refused if that record does not fit this primary or these options.
+    """
     members = tuple(
         member_name(s.acceptor_id, s.incarnation)
         for s in sorted(states, key=lambda s: s.acceptor_id)

@@ -1,4 +1,4 @@
-"""`walkeeper up`'s view: on a terminal a table that stays, elsewhere a line whenever it changes."""
+"""`walkeeper up`'s view: on a terminal a table that stays, elsewhere a line for each change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ("term", "flush_lsn", "commit_lsn")
 
 @dataclass(frozen=True, slots=True)
 class PrimaryState:
-    """How the primary sees its proposer; behind_bytes changes all the time."""
+    """The primary's view of its proposer; behind_bytes changes all the time."""
 
     state: str
     behind_bytes: int | None = None
@@ -33,18 +33,18 @@ class PrimaryState:
 
 
 class LiveStatus(LiveConsole):
-    """`say` for what happened, `show` for how it stands now."""
+    """The view: `say` prints an event, and `show` the present state."""
 
     def __init__(self) -> None:
         super().__init__(cast("IO[str]", Audience(sys.stdout)))
         self._told = ""
 
     def say(self, text: str) -> None:
-        """One line, above the table."""
+        """Print one line above the table."""
         self.console.print(text)
 
     def show(self, document: dict[str, Any], primary: PrimaryState) -> None:
-        """`document`: of `status --json`."""
+        """Show the document of `status --json` and the primary's state."""
         sentence = f"{verdict(document)[1]}; primary: {primary.state}"
         if not self.is_terminal:
             if sentence != self._told:
@@ -71,7 +71,7 @@ def _summary(document: dict[str, Any], primary: PrimaryState) -> Text:
 
 
 async def primary_state(dsn: str, name: str) -> PrimaryState:
-    """Asks the primary for its proposer: the one thing that no safekeeper knows."""
+    """Ask the primary for the state of its proposer, which no safekeeper knows."""
     try:
         async with connected(dsn) as sql:
             rows = [row for row in await standbys(sql) if row.application_name.lower() == name]

@@ -1,8 +1,9 @@
-"""Is a log of the kind that a command is for? A shell.
+"""The check that a log is of the kind that a command needs. A shell.
 
-What reads WAL or speaks of PostgreSQL's LSNs can do nothing with a logical log, whose positions
-look the same and mean something else (docs/logical.md). One safekeeper's word is enough, because a
-log's kind is fixed when it is made; if nobody answers, the command itself will say so.
+A command that reads WAL or takes PostgreSQL's LSNs cannot use a logical log. The positions of a
+logical log look the same and mean something else (docs/logical.md). One safekeeper's answer is
+enough, because a log's kind is fixed when it is made. If no safekeeper answers, the command itself
+reports that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 def refuse_logical(safekeepers: Sequence[Address], cluster: str, why: str) -> None:
-    """Refused, with `why`, if this is a logical log. Blocks until all have answered, or 5 s."""
+    """Raise Refused, with `why`, if this is a logical log.
+
+    Block until all safekeepers have answered, for at most 5 s.
+    """
     document = asyncio.run(gather(safekeepers, cluster, ANSWER_TIMEOUT_S))
     if any(line["kind"] == "logical" for line in document["safekeepers"]):
         raise Refused(f"the log of cluster {cluster!r} is logical: it keeps changes, no WAL. {why}")

@@ -1,14 +1,14 @@
 """`walkeeper up`: three safekeepers, create, proposer and attach, for as long as it runs. A shell.
 
     DIR/safekeeper1 … 3     data directories, as `walkeeper safekeeper --data-dir` has them
-    DIR/logs/NAME.log       what each daemon logs
-    DIR/attached            is there from before an attach of ours until after its detach
-    DIR/lock                held while it runs
+    DIR/logs/NAME.log       the log of each daemon
+    DIR/attached            exists from before an attach by `up` until after its detach
+    DIR/lock                held while `up` runs
 
-The order of starting is that of a careful operator: the server's settings are looked at before
-anything is made, and commits wait for the quorum only when there is one. Stopping is the reverse.
-If `up` itself is killed the kernel ends its daemons; `attached` then tells the next `up` that the
-server waits because of us, so that its Ctrl-C detaches.
+The order of starting is that of a careful operator. `up` looks at the server's settings before it
+makes anything, and commits wait for the quorum only when there is one. Stopping is the reverse. If
+`up` itself is killed, the kernel ends its daemons. `attached` then shows the next `up` that an
+earlier `up` has attached the server, so that its Ctrl-C detaches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from walkeeper_common.wire.requests import LogQuery, LogState
 from walkeeper_proposer.postgres.primary_sql import connected
 
 LOG = "main"
-NAME = "walkeeper"  # of the proposer and of its slot
+NAME = "walkeeper"  # the name of the proposer and of its slot
 SAFEKEEPERS = 3
 HOST = "127.0.0.1"
 ANSWER_S = 10.0
@@ -60,7 +60,7 @@ class UpSettings:
 
 
 async def run(settings: UpSettings) -> int:
-    """Until SIGINT, SIGTERM or SIGHUP; returns the exit code."""
+    """Run until SIGINT, SIGTERM or SIGHUP, and return the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -70,7 +70,10 @@ async def run(settings: UpSettings) -> int:
 
 @contextlib.contextmanager
 def _locked(data_dir: str) -> Iterator[Path]:
-    """The directory. Two of us on it would be two safekeepers on each log."""
+    """Lock the directory and yield it; raise Refused if another `up` runs on it.
+
+    Two of them would run two safekeepers on each log.
+    """
     directory = Path(data_dir).absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +91,7 @@ def _locked(data_dir: str) -> Iterator[Path]:
 
 
 class _Up:
-    """One run, from nothing to nothing."""
+    """One run, which starts everything and stops everything."""
 
     def __init__(self, settings: UpSettings, directory: Path, shown: LiveStatus) -> None:
         self._settings, self._directory, self._shown = settings, directory, shown
@@ -103,12 +106,12 @@ class _Up:
         self._has_attached = False
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Everything up, kept up until `stop`, everything down."""
+        """Start everything, keep it running until `stop`, and stop everything."""
         try:
             if await _finished(self._start(), stop):
                 await self._keep(stop)
         except BaseException:
-            # What an earlier run has attached stays as it was found: commits hung, and still do.
+            # A server that an earlier run has attached stays attached: its commits hung before.
             await self._end(keep_attached=not self._has_attached)
             raise
         return await self._end(keep_attached=self._settings.stay_attached)
@@ -125,7 +128,11 @@ class _Up:
         await self._attach()
 
     async def _attach(self) -> None:
-        """`attached` is written before the server is changed, and removed if it was not."""
+        """Attach the server.
+
+        Write the file `attached` before the change of the server, and remove it if the server
+        was not changed.
+        """
         if not await self._is_attached():
             self._mark.touch(mode=0o600)
         try:
@@ -141,7 +148,7 @@ class _Up:
             return requires((await standby_names(sql)).setting, NAME)
 
     async def _keep(self, stop: asyncio.Event) -> None:
-        """Restarts what dies and shows how it stands, until `stop`."""
+        """Restart daemons that die, and show the state, until `stop`."""
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(keep_running(child, self._shown.say), name=child.name)
@@ -153,7 +160,7 @@ class _Up:
                 task.cancel()
 
     async def _watch(self) -> None:
-        """How the safekeepers and the primary stand, every second."""
+        """Show the state of the safekeepers and of the primary every second."""
         while True:
             document, primary = await asyncio.gather(
                 gather(self._addresses, LOG, ANSWER_S / 5), primary_state(self._settings.dsn, NAME)
@@ -162,7 +169,10 @@ class _Up:
             await asyncio.sleep(WATCH_S)
 
     async def _end(self, *, keep_attached: bool) -> int:
-        """The reverse of starting. 1 if commits of the server are left waiting for nobody."""
+        """Stop everything in the reverse order of starting, and return the exit code.
+
+        Return 1 if the detach failed, so that the server's commits hang.
+        """
         self._shown.end()
         code = 0
         if self._mark.exists():
@@ -187,7 +197,10 @@ class _Up:
         return 0
 
     async def _make_or_resume(self) -> None:
-        """A log that somebody was ever elected for is resumed; `create` would refuse it."""
+        """Resume the log if a proposer was ever elected for it, or else create it.
+
+        `create` would refuse a log that was in use.
+        """
         answers = await asyncio.gather(*(self._state(address) for address in self._addresses))
         if any(state.ballot.term for state in answers):
             for number, state in enumerate(answers, 1):
@@ -216,7 +229,10 @@ class _Up:
 
 
 async def _finished(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:
-    """Whether it was done before `stop`; else it is cancelled. Raises what it raises."""
+    """Return True if `work` ends before `stop`; otherwise cancel it and return False.
+
+    An exception of `work` passes through.
+    """
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not task.done():

@@ -112,7 +112,10 @@ def command(
 def _checked(
     pgdata: str, safekeepers: tuple[Address, ...], archive: str | None, cluster: str, wait_s: float
 ) -> Checked:
-    """Every failure is "cannot be known": only a comparison gives another answer."""
+    """Check the server, again for `wait_s` while the answer may become known.
+
+    Every failure is Unknown, and only a comparison gives another verdict.
+    """
     from walkeeper_cli.restore.archive_source import ArchivedWal
     from walkeeper_cli.standby_check.checking import Checked, Where, check
     from walkeeper_cli.standby_check.data_directory import LocalFiles

@@ -1,1 +1,1 @@
-"""`walkeeper demo`: what walkeeper promises, shown on a real PostgreSQL that is made for it."""
+"""`walkeeper demo`: proof of walkeeper's promises on a real PostgreSQL that the command makes."""

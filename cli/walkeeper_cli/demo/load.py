@@ -1,7 +1,7 @@
-"""Writers whose every acknowledgement is remembered: what was promised must be found again.
+"""Writers that remember each acknowledgement, so that a step can look for every promised row.
 
 An id counts as acknowledged only if its COMMIT returned, and without PostgreSQL's WARNING that it
-stopped waiting for the quorum. Ids are never used twice, whatever becomes of them.
+stopped waiting for the quorum. No id is used twice, even if its COMMIT fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RATE_WINDOW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Times are of the event loop's clock."""
+    """One acknowledged row; its times are those of the event loop's clock."""
 
     id: int
     begun_s: float
@@ -34,7 +34,7 @@ class Acknowledgement:
 
 
 class Load:
-    """`run` writes until it is cancelled; the rest looks at what was acknowledged."""
+    """The writers: `run` writes until it is cancelled, and the rest looks at acknowledgements."""
 
     def __init__(self, server: PostgreSQL) -> None:
         self._server, self._ids = server, itertools.count(1)
@@ -47,7 +47,7 @@ class Load:
                 group.create_task(self._write(), name=f"writer {number}")
 
     async def _write(self) -> None:
-        """Connects again for as long as it takes."""
+        """Write as one writer, and connect again after each lost connection."""
         while True:
             try:
                 connection = await self._server.connect()
@@ -66,7 +66,7 @@ class Load:
             new_id, begun_s = next(self._ids), self._clock()
             await insert.fetch(new_id)
             returned_s = self._clock()
-            await asyncio.sleep(0)  # a warning of this commit is handed over by now
+            await asyncio.sleep(0)  # the listener has got a warning of this commit by now
             if not warnings:
                 self.acknowledged.append(Acknowledgement(new_id, begun_s, returned_s))
             warnings.clear()
@@ -75,25 +75,25 @@ class Load:
         return self._clock()
 
     def since(self, since_s: float) -> list[Acknowledgement]:
-        """Those that were begun and returned after that time."""
+        """Return the acknowledgements whose commits began and returned after that time."""
         found = itertools.takewhile(
             lambda entry: entry.returned_s >= since_s, reversed(self.acknowledged)
         )
         return [entry for entry in found if entry.begun_s >= since_s][::-1]
 
     def rate(self) -> float:
-        """Commits per second, of late."""
+        """Return the commits per second in the last second."""
         since_s = self._clock() - RATE_WINDOW_S
         return len(self.since(since_s)) / RATE_WINDOW_S
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:
-        """Between two acknowledgements in this time, whoever wrote them."""
+        """Return the longest time between two acknowledgements of any writers in this time."""
         times = (e.returned_s for e in self.acknowledged if since_s <= e.returned_s <= until_s)
         ordered = [since_s, *sorted(times), until_s]
         return max(later - earlier for earlier, later in itertools.pairwise(ordered))
 
     async def ids_in(self, server: PostgreSQL) -> set[int]:
-        """Every row's."""
+        """Return the ids of all rows on a server."""
         connection = await server.connect()
         try:
             return {row["id"] for row in await connection.fetch(IDS)}
@@ -101,11 +101,11 @@ class Load:
             await connection.close()
 
     async def lost_in(self, server: PostgreSQL) -> tuple[int, int]:
-        """(acknowledged ids that are not there, rows that are there)."""
+        """Return (number of acknowledged ids that are missing, number of rows) on a server."""
         promised, found = {entry.id for entry in self.acknowledged}, await self.ids_in(server)
         return len(promised - found), len(found)
 
 
 def median_ms(entries: list[Acknowledgement]) -> float:
-    """Of the time from sending a commit to its return."""
+    """Return the median time from sending a commit to its return."""
     return 1000 * statistics.median(entry.returned_s - entry.begun_s for entry in entries)

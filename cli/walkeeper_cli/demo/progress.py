@@ -1,7 +1,7 @@
-"""What the demo shows: its steps, and how the cluster stands all the while. A shell.
+"""The output of the demo: its steps, and the cluster's state during all of them. A shell.
 
-On a terminal the cluster's state is a table that stays below what was said; elsewhere it is a line
-every other second and when somebody goes or comes.
+On a terminal the cluster's state is a table that stays below the printed lines. Elsewhere it is a
+line every other second, and one when a member goes down or comes back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POSITION = (
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A position as text; None: it does not answer."""
+    """A member's position as text, or None if the member does not answer."""
 
     name: str
     lsn: str | None
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How everything stands at one moment."""
+    """The state of all members at one moment."""
 
     elapsed_s: float
     commits_per_s: float
@@ -55,7 +55,7 @@ class Snapshot:
 
 
 class Progress(LiveConsole):
-    """`say` and `title` are lines that stay; `watch` keeps the rest up to date."""
+    """The demo's console: `say` and `title` print lines that stay, `watch` updates the rest."""
 
     def say(self, text: str) -> None:
         self.console.print(f"   {text}", style="dim")
@@ -71,7 +71,7 @@ class Progress(LiveConsole):
         self.console.print(Text.assemble(("   FAILED: ", "bold red"), f"{claim}: {found}"))
 
     async def watch(self, stage: Stage) -> None:
-        """Until cancelled."""
+        """Show the cluster's state until the task is cancelled."""
         began_s, told_s, down = stage.load.now_s(), -LINE_EVERY_S, set[str]()
         while True:
             snapshot = await look(stage, began_s)
@@ -84,7 +84,10 @@ class Progress(LiveConsole):
 
 
 async def look(stage: Stage, began_s: float) -> Snapshot:
-    """Asks every part for its position, whoever must not be ahead of another one first."""
+    """Ask every member for its position: the standby, then the safekeepers, then the primary.
+
+    If one member must not be ahead of another one, its question comes first.
+    """
     standby = await _position(stage.standby)
     document = await stage.status()
     primary = await _position(stage.primary)

@@ -1,6 +1,6 @@
-"""The demo's run: set up, each step in order, and nothing left behind. A shell.
+"""The demo's run: the setup, each step in order, and the removal of everything. A shell.
 
-A step is a module of `demo.steps` with a STEP; a later capability adds its own to the list here.
+A step is a module of `demo.steps` with a STEP. A later capability adds its own to the list here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class DemoSettings:
 
 
 def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
-    """The exit code: 0 if every claim holds. Refused: the one that does not, or what is missing."""
+    """Run the demo and return its exit code, which is 0 if every claim holds.
+
+    Raise Refused with the claim that does not hold, or with the program that is missing.
+    """
     directory = _empty_directory(settings.directory)
     forget_surroundings()
     try:
@@ -59,7 +62,7 @@ def run(settings: DemoSettings, steps: Sequence[Step] = STEPS) -> int:
 
 
 def _empty_directory(wanted: str | None) -> Path:
-    """For everything that the demo makes."""
+    """Return the directory for all files of the demo; raise Refused if it is not empty."""
     if wanted is None:
         directory = Path(tempfile.mkdtemp(prefix="walkeeper_demo_"))
     else:

@@ -1,7 +1,7 @@
 """Everything that the demo runs: a primary, safekeepers, a proposer, load, a standby. A shell.
 
-Daemons are processes of the same commands that an operator uses; nothing is simulated. Each step
-finds the cluster as the one before left it.
+Daemons are processes of the same commands that an operator uses. The demo simulates nothing. Each
+step finds the cluster as the step before left it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """Made empty; `set_up` brings it up, `close` kills whatever runs."""
+    """The servers and daemons: `set_up` starts them, and `close` kills those that run."""
 
     def __init__(self, programs: Programs, directory: Path, seconds: float) -> None:
         self.programs, self.directory, self._seconds = programs, directory, seconds
@@ -51,7 +51,7 @@ class Stage:
         return PostgreSQL(self.programs, self.directory, name, self._password)
 
     async def set_up(self, say: Callable[[str], None]) -> None:
-        """From nothing until commits wait for the quorum; the load is not yet running."""
+        """Start everything but the load; on return, commits wait for the quorum."""
 
         async def primary() -> None:
             await self.primary.make()
@@ -68,33 +68,33 @@ class Stage:
         self._writing = asyncio.create_task(self.load.run(), name="load")
 
     async def stop_load(self) -> None:
-        """No commit is under way any more; one that hung was not acknowledged."""
+        """Stop the load, so that no commit is under way; a hanging one is not acknowledged."""
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait([self._writing])
             self._writing = None
 
     async def let_it_run(self, share: float) -> None:
-        """For this part of the load's time."""
+        """Let the load run for this share of its time."""
         await asyncio.sleep(self._seconds * share)
 
     async def status(self) -> dict[str, Any]:
-        """The document of `walkeeper status --json`."""
+        """Return the document of `walkeeper status --json`."""
         return await gather(self.addresses, CLUSTER, ANSWER_S)
 
     async def flush_lsns(self) -> dict[int, Lsn]:
-        """Of the safekeepers that answer."""
+        """Return the flush_lsn of each safekeeper that answers, by id."""
         lines = (await self.status())["safekeepers"]
         return {line["id"]: Lsn.parse(line["flush_lsn"]) for line in lines if line["reachable"]}
 
     async def commit_lsn(self) -> Lsn:
-        """Up to where a quorum is known to have the WAL."""
+        """Return the LSN up to which a quorum is known to have the WAL."""
         return Lsn.parse((await self.status())["cluster"]["commit_lsn"])
 
     async def until(
         self, what: str, look: Callable[[], Awaitable[T]], timeout_s: float = READY_S
     ) -> T:
-        """The first true value of `look`; Refused names `what` if there is none in time."""
+        """Return the first true value of `look`; raise Refused with `what` if it comes too late."""
         deadline_s = self.load.now_s() + timeout_s
         while not (value := await look()):
             if self.load.now_s() > deadline_s:
@@ -103,7 +103,7 @@ class Stage:
         return value
 
     async def until_acknowledged(self, count: int, since_s: float) -> None:
-        """Until so many commits were begun and returned since then."""
+        """Wait until so many commits have begun and returned since that time."""
 
         async def enough() -> bool:
             return len(self.load.since(since_s)) >= count
@@ -111,7 +111,7 @@ class Stage:
         await self.until(f"{count} more commits", enough)
 
     async def close(self) -> None:
-        """SIGKILL to everything."""
+        """Kill all daemons and servers with SIGKILL."""
         await self.stop_load()
         for child in (self.proposer, *self.safekeepers.values()):
             await child.kill()

@@ -1,9 +1,9 @@
-"""What a step of the demo is: something done to a running cluster, and a claim that it proves.
+"""The form of a demo's step: an action on a running cluster, and a claim that it proves.
 
     STEP = Step("A safekeeper is killed", "Commits go on with two of three", run)
 
-`run` does it, looks at the servers themselves, and returns the figure that goes behind the claim.
-It raises ClaimFailed if what it finds is something else. A later capability adds a module to
+`run` performs the action, looks at the servers themselves, and returns the figure that follows the
+claim. It raises ClaimFailed if the servers show something else. A later capability adds a module to
 `demo.steps` and a line to the list in `demo.show`.
 """
 
@@ -17,12 +17,12 @@ from walkeeper_common.errors import WalkeeperError
 
 
 class ClaimFailed(WalkeeperError):
-    """What was found instead."""
+    """A claim does not hold; the text says what the servers show instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`claim` is a sentence without its full stop."""
+    """A step; its `claim` is a sentence without a full stop."""
 
     title: str
     claim: str
@@ -30,6 +30,6 @@ class Step:
 
 
 def require(holds: bool, found: str) -> None:
-    """ClaimFailed with what was found, unless it holds."""
+    """Raise ClaimFailed with `found` unless the claim holds."""
     if not holds:
         raise ClaimFailed(found)

@@ -1,1 +1,1 @@
-"""`walkeeper history`: what the commands do with walkeeper_history and walkeeper_replay."""
+"""`walkeeper history`: the work of its commands, with walkeeper_history and walkeeper_replay."""

@@ -1,6 +1,7 @@
-"""Names of relations for `walkeeper history`: asked of a server now, or read from dumps of before.
+"""Names of relations for `walkeeper history`, from a server now or from older dumps.
 
-One connection to each database, since each knows only its own relations."""
+There is one connection to each database, since each knows only its own relations.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +40,11 @@ WHERE pg_relation_filenode(c.oid) IS NOT NULL
 
 
 def relation_names(source: NameSource, system_id: int | None = None) -> RelationNames:
-    """Dumps first, so that what a server says now comes before them. `system_id`: of the WAL that
-    they are for, so that a server that nobody insists on may be another cluster's."""
+    """Return the names in the dumps and on the server; the server's present names take precedence.
+
+    `system_id` is that of the WAL. If the server is optional and is another cluster's, its names
+    are left out with a message. Raise HistoryError if other names are another cluster's.
+    """
     names = load_names(source.catalogs)
     names.check(system_id)
     if source.dsn is None:
@@ -61,7 +65,10 @@ def relation_names(source: NameSource, system_id: int | None = None) -> Relation
 
 
 def ask_server(dsn: str) -> RelationNames:
-    """Of all databases that may be connected to."""
+    """Return the names in all databases that this role may connect to.
+
+    Raise HistoryError if there is none, or if the server does not answer.
+    """
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             databases = [name for (name,) in connection.execute(_DATABASES)]
@@ -84,7 +91,10 @@ def ask_server(dsn: str) -> RelationNames:
 
 
 def system_id_of(connection: psycopg.Connection) -> int | None:
-    """None for a role that may not ask: names of another cluster are not noticed then."""
+    """Return the server's system identifier, or None for a role that may not see it.
+
+    With None, names of another cluster are not noticed.
+    """
     try:
         row = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
     except psycopg.errors.InsufficientPrivilege:
@@ -93,7 +103,10 @@ def system_id_of(connection: psycopg.Connection) -> int | None:
 
 
 def write_catalog(dsn: str, output: str) -> RelationNames:
-    """Whole or not at all; with what the file had before, of the same cluster."""
+    """Write the catalog file, whole or not at all, and return its names.
+
+    The names that the file had before stay in it. Raise HistoryError if they are another cluster's.
+    """
     names = relation_names(NameSource((output,) if Path(output).is_file() else (), dsn))
     with whole_file(output, encoding="utf-8") as file:
         file.write(json.dumps(names.document(), indent=0))

@@ -1,4 +1,4 @@
-"""`walkeeper history find`: findings chosen, and shown with the lines for a recovery."""
+"""`walkeeper history find`: the choice of findings, and their lines for a recovery."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def search(
     min_rows: int,
     names: RelationNames,
 ) -> list[Finding]:
-    """In the order of the log."""
+    """Return the findings that match, in the order of the log."""
     is_wanted = _wanted(relation, names)
     segments = (deeds for deeds, _ in archive.sweep(deeds_of_segment))
     if xid is not None:
@@ -41,7 +41,10 @@ def search(
 
 
 def _wanted(text: str | None, names: RelationNames) -> Callable[[tuple[int, int, int]], bool]:
-    """Whether a relation is the one that was asked for: by numbers, or by a known name."""
+    """Return a test for the relation of --relation, which is given by numbers or by a known name.
+
+    Raise UsageError if the text is neither.
+    """
     parts = (text or "").removeprefix("base/").split("/")
     if 1 <= len(parts) <= 3 and all(part.isdigit() for part in parts):
         numbers = tuple(map(int, parts))
@@ -60,7 +63,7 @@ def _shown_time(finding: Finding) -> str:
 
 
 def recovery_lines(finding: Finding) -> list[str]:
-    """For postgresql.conf: replay everything that was committed before, and nothing of this."""
+    """Return lines for postgresql.conf: replay all earlier commits, and nothing of this one."""
     return [
         f"recovery_target_lsn = '{Lsn(finding.end_lsn)}'",
         "recovery_target_inclusive = false",
@@ -69,7 +72,7 @@ def recovery_lines(finding: Finding) -> list[str]:
 
 
 def document(finding: Finding, names: RelationNames) -> dict[str, Any]:
-    """LSNs in PostgreSQL's form, times in ISO's."""
+    """Return a finding for JSON, with LSNs in PostgreSQL's form and times in ISO's."""
     return {
         "kind": finding.kind,
         "xid": finding.xid,
@@ -86,7 +89,7 @@ def document(finding: Finding, names: RelationNames) -> dict[str, Any]:
 
 
 def lines(found: list[Finding], names: RelationNames) -> Iterator[str]:
-    """A paragraph for each, to be read and to be pasted."""
+    """Yield a paragraph for each finding, with lines that an operator can paste."""
     for finding in found:
         rows = "" if finding.rows is None else f" of {finding.rows} rows"
         database = f" in database {finding.database}" if finding.database else ""

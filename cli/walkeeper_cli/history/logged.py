@@ -18,7 +18,10 @@ __all__ = ["is_entry_log", "logged"]
 def logged(
     source: Source, tables: Sequence[str], database: str | None, base: str | None
 ) -> tuple[list[Change], str]:
-    """(changes, database) of a logical log, which has them as they were decoded."""
+    """Return (changes, database) of a logical log, which holds decoded changes.
+
+    Raise UsageError for an option that is for WAL, and HistoryError for another database.
+    """
     for name, value in (
         ("--base", base),
         ("--timeline", source.timeline),

@@ -1,4 +1,4 @@
-"""The options that all of `walkeeper history` has: which WAL, and how to read it."""
+"""The options of all commands of `walkeeper history`: the WAL to read, and how to read it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class NameSource:
-    """Where names of relations come from; none is a must."""
+    """The sources of relations' names; each of them is optional."""
 
     catalogs: tuple[str, ...] = ()
     dsn: str | None = None
@@ -74,7 +74,7 @@ class LsnText(ParamType):
 
 
 class Time(ParamType):
-    """`2024-05-01 12:30:00+02`; UTC unless it says otherwise."""
+    """`2024-05-01 12:30:00+02`; UTC unless it has a time zone."""
 
     name = "time"
 
@@ -88,7 +88,7 @@ class Time(ParamType):
 
 
 class Timeline(ParamType):
-    """A number; as in names of files, also eight hexadecimal digits."""
+    """A number, or eight hexadecimal digits as in names of files."""
 
     name = "timeline"
 

@@ -1,7 +1,7 @@
 """Names of relations from the WAL itself: catalogs replayed over a base backup, `--base`.
 
-Contract: names through time, of every file that pg_class named between the backup and the end of
-the plan, those that were dropped included; the WAL has to go back to where the backup began.
+Contract: the names cover every file that pg_class named between the backup and the end of the plan.
+That includes dropped files. The WAL has to begin at the start of the backup or before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GLOBAL_TABLESPACE = 1664
 def replayed_names(
     files: WalFiles, plan: Plan, base_directory: str, on_problem: OnProblem
 ) -> RelationNames:
-    """Costs one walk over the WAL from the backup on."""
+    """Return the names, at the cost of one pass over the WAL from the backup on."""
     base = BaseDirectory(base_directory)
     whole = make_plan(files, timeline=plan.timeline, start_lsn=base.redo_lsn)
     refuse_before(base, whole, None)
@@ -53,7 +53,7 @@ def replayed_names(
 
 
 def _shown(named: Named, owners: dict[tuple[int, int], Named], database: int) -> str:
-    """As `history catalog` writes it."""
+    """Return the name in the form of `history catalog`."""
     if named.schema != _TOAST_SCHEMA:
         return ".".join(
             part if _PLAIN.fullmatch(part) else in_quotes(part)

@@ -1,4 +1,4 @@
-"""`walkeeper history report`: gathered, named with a server's help, written whole or not at all."""
+"""`walkeeper history report`: a page with names from a server, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from walkeeper_history.whole_file import whole_file
 
 
 def write(archive: Archive, output: str, named: NameSource) -> None:
-    """One pass over the archive; the names are asked for first, since that can fail quickly."""
+    """Write the report in one pass over the archive.
+
+    Get the names first, since that step can fail quickly.
+    """
     names = archive.names(named)
     data = ReportData(crcs_checked=archive.options.check_crc)
     for part, _ in archive.sweep(gather):

@@ -1,4 +1,4 @@
-"""`walkeeper history stats`: gathered, and as a document for programs."""
+"""`walkeeper history stats`: the figures, and a document of them for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _of_segment(reading: Reading) -> Stats:
 
 
 def document(stats: Stats, rows: list[StatsRow], archive: Archive) -> dict[str, Any]:
-    """Columns as those of pg_get_wal_stats; LSNs as PostgreSQL writes them."""
+    """Return the columns of pg_get_wal_stats, with LSNs in PostgreSQL's form."""
     totals = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
     return {
         "start_lsn": None if stats.start_lsn is None else str(Lsn(stats.start_lsn)),

@@ -1,4 +1,4 @@
-"""`walkeeper history tables`: Parquet, with progress on stderr."""
+"""`walkeeper history tables`: Parquet files, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def write(
     again: bool,
     quiet: bool,
 ) -> None:
-    """One table after the other, each over all segments."""
-    # With names there are more columns: the same ones in every file, or none is written.
+    """Write one table after the other, each over all segments."""
+    # Names add columns. Every file has the same columns, or no file is written.
     known = archive.names(replace(named, insists=True))
     chosen = list(TABLE_NAMES) if names == ["all"] else [name.strip() for name in names]
     if columns and len(chosen) != 1:
@@ -65,7 +65,7 @@ def _write_one(archive: Archive, made: Table, output: Path, *, again: bool, quie
 
 
 class _Progress:
-    """A line that counts segments: kept up to date on a terminal, else written at the end."""
+    """A line that counts segments: kept up to date on a terminal, otherwise written at the end."""
 
     def __init__(self, name: str, total: int, *, quiet: bool) -> None:
         self._name, self._total, self._quiet = name, total, quiet

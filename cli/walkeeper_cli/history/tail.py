@@ -1,4 +1,4 @@
-"""`walkeeper history tail`: rows as they are written, one a line."""
+"""`walkeeper history tail`: new rows as the log grows, one row a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from walkeeper_history.tables import table
 def tail(
     archive: Archive, name: str, columns: str | None, interval_s: float, as_json: bool
 ) -> None:
-    """Until it is interrupted."""
+    """Print new rows until it is interrupted."""
     for line in lines(archive, name, columns, as_json, lambda: time.sleep(interval_s)):
         click.echo(printable(line))
 
@@ -28,7 +28,7 @@ def tail(
 def lines(
     archive: Archive, name: str, columns: str | None, as_json: bool, wait: Callable[[], None]
 ) -> Iterator[str]:
-    """What is new, then `wait`, for ever."""
+    """Yield the new rows, then call `wait`, for ever."""
     source = archive.source
     made = table(name, [column.strip() for column in columns.split(",")] if columns else None)
     start = source.start_lsn
@@ -55,7 +55,7 @@ def _shown(column: str, value: Any) -> Any:
 
 
 def _text(row: dict[str, Any]) -> str:
-    """The first column bare, the others with their names unless there is nothing in them."""
+    """Return the first column's value, and the other columns with names unless they are empty."""
     first, *others = row.items()
     kept = (f"{name}={value}" for name, value in others if value not in (None, [], ""))
     return " ".join([str(first[1]), *kept])

@@ -1,4 +1,4 @@
-"""Lines of `walkeeper history` for people: nothing in them commands a terminal (see printable)."""
+"""Lines of `walkeeper history` for people; no text in them controls a terminal (see printable)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tell(text: str) -> None:
 
 
 class OnTerminal:
-    """Stdout that is a terminal: rows for the eye. Only a file or a pipe has them byte for byte."""
+    """Stdout on a terminal, with escapes in rows; a file or a pipe has the rows byte for byte."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out

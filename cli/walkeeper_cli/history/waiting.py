@@ -1,4 +1,4 @@
-"""Whoever waits at a terminal for the first run's compiler is told why."""
+"""The message on a terminal that explains the wait for the first run's compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Echo(logging.Handler):
 
 
 def tell_who_waits() -> None:
-    """Nobody does where stderr is no terminal."""
+    """Log the compiler's messages on stderr, if stderr is a terminal."""
     logger = logging.getLogger(COMPILING)
     if sys.stderr.isatty() and not logger.handlers:
         logger.addHandler(_Echo())

@@ -1,2 +1,4 @@
-"""Servers and daemons that a command makes, runs and destroys on this machine:
-`demo`, `bench`, and the daemons of `up`."""
+"""Servers and daemons that a command makes, runs and destroys on this machine.
+
+The commands are `demo` and `bench`, and `up` with its daemons.
+"""

@@ -1,12 +1,12 @@
-"""A process of ours: started, seen to be ready, stopped, and gone when we are gone. A shell.
+"""A child process: its start, its `ready` line and its stop. It ends with its parent. A shell.
 
     child = ChildProcess("safekeeper 1", walkeeper_command("safekeeper", …), log=path)
-    await child.start(timeout_s=30)      its `ready: …` line; Refused with what it said instead
+    await child.start(timeout_s=30)      its `ready: …` line, or Refused with its last line
     code = await child.ended()
 
-Each child has a process group of its own, so that Ctrl-C reaches only us and the order of stopping
-is ours. On Linux the kernel also ends it when we are killed (PR_SET_PDEATHSIG), so that nothing
-holds the ports when the same command is run again.
+Each child has a process group of its own. So Ctrl-C reaches only the parent, which chooses the
+order of stopping. On Linux the kernel also ends the child when the parent is killed
+(PR_SET_PDEATHSIG). So the ports are free when the same command runs again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ READY = b"ready: "
 PR_SET_PDEATHSIG = 1
 STOP_S = 10.0
 LAST_WORDS_BYTES = 4096
-LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # of walkeeper_common.shell.logs
+LOG_PREFIX = re.compile(r"^\S+ \S+ UTC \[\d+\] \w+:\s+")  # as in walkeeper_common.shell.logs
 
 
 def walkeeper_command(*arguments: str) -> tuple[str, ...]:
-    """The same installation's `walkeeper`, however this one was started."""
+    """Return the command of this installation's `walkeeper`, however this process was started."""
     return (sys.executable, "-P", "-m", "walkeeper_cli", *arguments)
 
 
 class ChildProcess:
-    """May be started again after it has ended; its stderr is appended to `log`.
+    """A child that may be started again after its end; its stderr is appended to `log`.
 
-    `user`: whom it runs as (as root only). `death_signal`: what it gets when we are killed, and
-    what `stop` sends first.
+    It runs as `user` (as root only). It gets `death_signal` when its parent is killed, and first
+    of all from `stop`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ChildProcess:
         death_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name, self.command, self.log = name, tuple(command), log
-        # Our own options are not the child's, although both may come from the environment.
+        # The parent's options are not the child's, although both may come from the environment.
         ours = {name for name in os.environ if name.startswith("WALKEEPER_")}
         inherited = {name: value for name, value in os.environ.items() if name not in ours}
         self._environment = {**inherited, **(environment or {})}
@@ -74,7 +74,10 @@ class ChildProcess:
         return self._process.pid
 
     async def start(self, timeout_s: float) -> str:
-        """Launch it, and wait for what follows `ready: `. One that is not ready is ended."""
+        """Launch the child, wait for its `ready: ` line, and return the rest of that line.
+
+        Stop the child and raise Refused if it is not ready in time.
+        """
         await self.launch()
         try:
             async with asyncio.timeout(timeout_s):
@@ -86,7 +89,7 @@ class ChildProcess:
             ) from None
 
     async def launch(self) -> None:
-        """Start it; it may not be ready, and it may end at once."""
+        """Start the child without waiting; it may not be ready, and it may end at once."""
         assert not self.is_running, f"{self.name} runs already"
         with self.log.open("ab") as log:
             self._log_start_bytes = log.tell()
@@ -103,7 +106,7 @@ class ChildProcess:
             )
 
     async def ready(self) -> str:
-        """What follows `ready: `; Refused if it ends before."""
+        """Return the text after `ready: `; raise Refused if the child ends before that line."""
         assert self._process is not None and self._process.stdout is not None, self.name
         while line := await self._process.stdout.readline():
             if line.startswith(READY):
@@ -112,18 +115,18 @@ class ChildProcess:
         raise Refused(f"{self.name} {shown_exit(code)}: {self.last_words()}")
 
     async def ended(self) -> int:
-        """Its exit code, negative for a signal, once it has ended."""
+        """Wait for the child's end and return its exit code, negative for a signal."""
         assert self._process is not None, f"{self.name} was never started"
         return await self._process.wait()
 
     def send(self, number: signal.Signals) -> None:
-        """Nothing if it has ended."""
+        """Send a signal to the child; do nothing if it has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def stop(self, timeout_s: float = STOP_S) -> None:
-        """Ask, wait, and SIGKILL one that does not end. Nothing if it does not run."""
+        """Ask the child to end, and kill it if it does not; do nothing if it does not run."""
         self.send(self._death_signal)
         try:
             async with asyncio.timeout(timeout_s if self.is_running else 0.1):
@@ -133,14 +136,14 @@ class ChildProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL to it and whatever it has started, and wait until it is gone."""
+        """Send SIGKILL to the child and its process group, and wait until the child is gone."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
     def last_words(self) -> str:
-        """The last line that this run wrote to its log."""
+        """Return the last line that this run wrote to its log, or the reason why there is none."""
         try:
             with self.log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -153,12 +156,12 @@ class ChildProcess:
 
 
 def shown_exit(code: int) -> str:
-    """`ended with code 1`, `was killed by SIGKILL`."""
+    """Return the end in words, such as `ended with code 1` or `was killed by SIGKILL`."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def as_user(user: str | None) -> dict[str, Any]:
-    """subprocess's arguments for another user; nothing for None."""
+    """Return subprocess's arguments for another user, or none of them if `user` is None."""
     if user is None:
         return {}
     entry = pwd.getpwnam(user)
@@ -166,7 +169,11 @@ def as_user(user: str | None) -> dict[str, Any]:
 
 
 def die_with_us(number: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """Runs in the child after its user was changed, which would have cleared the setting."""
+    """Return a function for the child, after which the kernel ends it with its parent.
+
+    The child must call it after the change of its user, which would clear the setting. Return None
+    on systems other than Linux.
+    """
     if not sys.platform.startswith("linux"):
         return None
     prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()

@@ -1,7 +1,7 @@
 """walkeeper's own daemons as children of a command. A shell.
 
 DIR/safekeeperN         a data directory
-DIR/logs/NAME.log       what each daemon logs; `logs` is there already
+DIR/logs/NAME.log       the log of each daemon; the caller has made `logs`
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ def safekeepers(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[int, ChildProcess]:
-    """One at each address, by number from 1 on, all with the same `options`. Not started."""
+    """Return a safekeeper for each address, by number from 1 on, all with the same `options`.
+
+    None of them is started.
+    """
     return {
         number: _daemon(
             directory,
@@ -33,17 +36,21 @@ def safekeepers(
 
 
 def data_directory(directory: Path, number: int) -> Path:
-    """Of safekeeper `number`."""
+    """Return the data directory of a safekeeper."""
     return directory / f"safekeeper{number}"
 
 
 def proposer(
     directory: Path, addresses: Sequence[Address], dsn: str, options: Sequence[str] = ()
 ) -> ChildProcess:
-    """Not started. The DSN may hold a password, and a command line can be read by everybody."""
+    """Return a proposer that is not started.
+
+    Its environment holds the DSN. A DSN may hold a password, and every user can read a command
+    line.
+    """
     members = ",".join(map(shown_address, addresses))
     arguments = ("proposer", "--safekeepers", members, *options)
-    if not dsn:  # in the environment an empty one counts as none
+    if not dsn:  # in the environment, an empty value counts as no value
         return _daemon(directory, "proposer", *arguments, "--dsn", "")
     return _daemon(directory, "proposer", *arguments, WALKEEPER_DSN=dsn)
 

@@ -1,7 +1,8 @@
 """A PostgreSQL server that the demo makes, runs and destroys. A shell.
 
-On loopback and with a password of its own, since other users of the machine can reach the port.
-fsync and full_page_writes are on: what is shown is worth nothing on a server without them.
+The server listens on loopback and has a password of its own, since other users of the machine can
+reach the port. fsync and full_page_writes are on, because the demo would prove nothing without
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SETTINGS = {
 
 
 class PostgreSQL:
-    """A data directory below the demo's, and the postmaster on it. `make` or `copy` fill it."""
+    """A data directory below the demo's, with its postmaster; `make` or `copy` fills it."""
 
     def __init__(self, programs: Programs, directory: Path, name: str, password: str) -> None:
         self.programs, self.name, self.password = programs, name, password
@@ -56,11 +57,11 @@ class PostgreSQL:
 
     @property
     def dsn(self) -> str:
-        """With the password: for the environment of a process, not for its command line."""
+        """The DSN with its password, for a process's environment and not for its command line."""
         return f"host={HOST} port={self.port} user={USER} dbname=postgres password={self.password}"
 
     async def make(self) -> None:
-        """initdb."""
+        """Create the data directory with initdb."""
         directory = self.data.parent
         secret = directory / "password"
         secret.touch(mode=0o600)
@@ -77,7 +78,7 @@ class PostgreSQL:
         self.configure({**SETTINGS, "port": str(self.port)})
 
     async def copy(self, source: PostgreSQL) -> None:
-        """A base backup of a running server."""
+        """Fill the data directory with a base backup of a running server."""
         self._make_directory()
         await self.programs.run(
             "pg_basebackup",
@@ -93,13 +94,13 @@ class PostgreSQL:
         self.programs.own(self.data)
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """At the next start. postgresql.auto.conf, since that is where ALTER SYSTEM writes."""
+        """Add settings for the next start to postgresql.auto.conf, as ALTER SYSTEM does."""
         with (self.data / "postgresql.auto.conf").open("a") as file:
             for name, value in settings.items():
                 file.write(f"{name} = '{value.replace(chr(39), 2 * chr(39))}'\n")
 
     async def start(self) -> None:
-        """Until it answers queries."""
+        """Start the server and wait until it answers queries; raise Refused if it does not."""
         await self._process.launch()
         deadline_s = asyncio.get_running_loop().time() + START_S
         while True:
@@ -115,7 +116,7 @@ class PostgreSQL:
             await asyncio.sleep(POLL_S)
 
     async def connect(self) -> asyncpg.Connection:
-        """The caller closes it."""
+        """Return a new connection, which the caller closes."""
         return await asyncpg.connect(
             host=HOST,
             port=self.port,
@@ -128,7 +129,10 @@ class PostgreSQL:
         )
 
     async def value(self, query: str, *arguments: object) -> object:
-        """The first column of the first row. It never waits for synchronous replication."""
+        """Run a query and return the first column of its first row.
+
+        Its commit never waits for synchronous replication.
+        """
         connection = await self.connect()
         try:
             await connection.execute("SET synchronous_commit = local")
@@ -137,14 +141,14 @@ class PostgreSQL:
             await connection.close()
 
     async def shut_down(self) -> None:
-        """As `pg_ctl -m fast stop` does."""
+        """Shut the server down as `pg_ctl -m fast stop` does, and wait for its end."""
         self.is_wanted = False
         self._process.send(signal.SIGINT)
         async with asyncio.timeout(START_S):
             await self._process.ended()
 
     async def kill(self) -> None:
-        """SIGKILL to the postmaster and to each of its processes."""
+        """Send SIGKILL to the postmaster and its processes, and wait until all are gone."""
         victims = self._children() if self._process.is_running else []
         segment = shared_memory.segment_of(self.data)
         await self._process.kill()
@@ -168,7 +172,7 @@ class PostgreSQL:
         try:
             return [int(child) for child in _proc(f"{pid}/task/{pid}/children").split()]
         except OSError:
-            return []  # without /proc: they end by themselves when they miss their postmaster
+            return []  # without /proc: they end by themselves when their postmaster is gone
 
 
 def _proc(name: str) -> str:
@@ -176,7 +180,7 @@ def _proc(name: str) -> str:
 
 
 def _runs(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Return True if the process is neither gone nor a zombie."""
     try:
         return _proc(f"{pid}/stat").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

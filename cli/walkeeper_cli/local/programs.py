@@ -1,7 +1,8 @@
-"""Where PostgreSQL's programs are, and as whom they run. A shell.
+"""The directory of PostgreSQL's programs, and the user that runs them. A shell.
 
-PostgreSQL refuses to run as root, so root's servers run as `postgres` or `nobody`. What that user
-cannot read, such as a wheel in a checkout of mode 0700, is copied to where it can.
+PostgreSQL refuses to run as root, so root's servers run as `postgres` or `nobody`. That user may be
+unable to read an installation, such as a wheel in a checkout of mode 0700. The servers then run
+from a copy that the user can read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PROGRAM_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """An installation that runs; `user` is None when it runs as us."""
+    """An installation that works; `user` is None if its programs run as the current user."""
 
     bindir: Path
     version: str
@@ -45,7 +46,10 @@ class Programs:
         timeout_s: float = PROGRAM_S,
         **environment: str,
     ) -> str:
-        """One program to its end: what it printed. Refused with its last line if it fails."""
+        """Run one program to its end and return its output.
+
+        Raise Refused with its last line if it fails.
+        """
         process = await asyncio.create_subprocess_exec(
             str(self.bindir / name),
             *arguments,
@@ -79,7 +83,10 @@ class Programs:
 
 
 def find_programs(bindir: str | None, directory: Path) -> Programs:
-    """What `bindir` names, else the first of PATH, the usual directories and a wheel."""
+    """Return the programs in `bindir`, or in the first of PATH, the usual directories and a wheel.
+
+    Raise Refused if there are none, or if they are too old.
+    """
     user = _server_user()
     for found, origin in [(Path(bindir), "--bindir")] if bindir else _candidates():
         if all(os.access(found / name, os.X_OK) for name in NEEDED):
@@ -126,7 +133,7 @@ def _server_user() -> str | None:
 
 
 def _readable(bindir: Path, user: str | None, directory: Path) -> Path:
-    """`bindir`, or a copy of its installation that `user` can execute."""
+    """Return `bindir`, or that of a copy of the installation that `user` can execute."""
     if user is None or _output(bindir / "postgres", user):
         return bindir
     package = bindir.parent.parent
@@ -144,7 +151,10 @@ def _readable(bindir: Path, user: str | None, directory: Path) -> Path:
 
 
 def _version(bindir: Path, user: str | None) -> str:
-    """`15.18`, from `postgres (PostgreSQL) 15.18 (Debian …)`."""
+    """Return the version, such as `15.18` from `postgres (PostgreSQL) 15.18 (Debian …)`.
+
+    Raise Refused if the program cannot be run.
+    """
     text = _output(bindir / "postgres", user)
     found = re.search(r"\(PostgreSQL\) (\d+\S*)", text)
     if not found:
@@ -156,7 +166,7 @@ def _version(bindir: Path, user: str | None) -> str:
 def _output(program: Path, user: str | None) -> str:
     identity: Mapping[str, object] = as_user(user)
     try:
-        done = subprocess.run(  # a moment, and before anything else runs
+        done = subprocess.run(  # takes a moment, before anything else runs
             [str(program), "--version"],
             cwd="/",
             capture_output=True,

@@ -1,11 +1,12 @@
-"""What a postmaster that was killed leaves in the kernel: a System V segment of 56 bytes.
+"""The System V segment of 56 bytes that a killed postmaster leaves in the kernel.
 
-It marks the data directory as in use for as long as anybody is attached, and the next start there
-removes it. A directory that is deleted instead leaves it for good, and a kernel has 4096 of them
-(SHMMNI): then no PostgreSQL of the machine starts any more, with "No space left on device".
+The segment marks the data directory as in use while any process is attached to it. The next start
+in that directory removes it. If the directory is deleted instead, the segment stays for good. A
+kernel has at most 4096 segments (SHMMNI). After that, no PostgreSQL of the machine starts any more,
+with "No space left on device".
 
-    segment = segment_of(data)      before the kill; None if it does not run
-    remove(segment)                 once every process of it is gone
+    segment = segment_of(data)      before the kill; None if the server does not run
+    remove(segment)                 once every process of the server is gone
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import ctypes
 from pathlib import Path
 
 IPC_RMID = 0
-# Of postmaster.pid, from 0 (miscadmin.h: LOCK_FILE_LINE_…).
+# Lines of postmaster.pid, counted from 0 (miscadmin.h: LOCK_FILE_LINE_…).
 DATA_DIRECTORY_LINE, KEY_AND_ID_LINE = 1, 6
 
 
 def segment_of(data: Path) -> int | None:
-    """By the lock file of a data directory, if it is not the copy of another one's."""
+    """Return the segment that the lock file of a data directory names.
+
+    Return None if there is no lock file, or if it is the copy of another directory's.
+    """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
         _, segment = lines[KEY_AND_ID_LINE].split()
@@ -29,6 +33,6 @@ def segment_of(data: Path) -> int | None:
 
 
 def remove(segment: int | None) -> None:
-    """Nothing if it is gone, or not ours to remove."""
+    """Remove the segment; do nothing if it is gone, or if this user may not remove it."""
     if segment is not None:
         ctypes.CDLL(None).shmctl(segment, IPC_RMID, None)

@@ -1,4 +1,4 @@
-"""A daemon that dies is started again, after a pause that doubles while it keeps dying. Shell.
+"""The restart of a daemon that dies, after a pause that doubles while it keeps dying. Shell.
 
 systemd's Restart=always with RestartSteps= does the same for an installed walkeeper.
 """
@@ -14,12 +14,15 @@ from walkeeper_common.errors import Refused
 
 PAUSE_MIN_S = 0.5
 PAUSE_MAX_S = 30.0
-# One that has run for so long has not died of how it was started.
+# If a daemon has run for so long, the cause of its death is not the way in which it was started.
 STEADY_S = 60.0
 
 
 async def keep_running(child: ChildProcess, say: Callable[[str], None]) -> None:
-    """Until cancelled. `child` has been started; each death and each return is said."""
+    """Restart the child each time that it dies, until the task is cancelled.
+
+    The caller has started the child. `say` gets a line for each death and each restart.
+    """
     loop, pause_s = asyncio.get_running_loop(), PAUSE_MIN_S
     while True:
         started_s = loop.time()
@@ -34,6 +37,6 @@ async def keep_running(child: ChildProcess, say: Callable[[str], None]) -> None:
             await child.launch()
             say(f"started again: {await child.ready()}")
         except Refused:
-            continue  # it has ended; what it said is said above
+            continue  # it has ended; the next turn of the loop shows its last words
         except (OSError, subprocess.SubprocessError) as error:
             say(f"{child.name} could not be started: {error}")  # no memory, no space for its log

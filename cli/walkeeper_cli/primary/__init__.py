@@ -1,1 +1,1 @@
-"""`walkeeper attach` and `detach`: whom a primary's commits wait for."""
+"""`walkeeper attach` and `detach`: the standbys that a primary's commits wait for."""

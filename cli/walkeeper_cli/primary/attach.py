@@ -1,8 +1,11 @@
 """`walkeeper attach`: from here on a commit waits until a quorum has it.
 
-The order is what makes it safe to run on a live server: first the proposer streams and has caught
-up, because a standby that catches up does not count and every commit would wait for it; then the
-setting; then it is seen to be in force. If that is not seen in time the old setting is put back.
+The order of the steps makes it safe on a live server:
+
+1. Wait until the proposer streams and has caught up. A standby that catches up does not count yet,
+   and every commit would wait for it.
+2. Change the setting.
+3. Wait until the setting is in force. If that takes too long, put the old setting back.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class AttachSettings:
-    """The command's flags; without an application_name, the one proposer that there is."""
+    """The command's flags; without an application_name, `attach` takes the one proposer there."""
 
     dsn: str
     application_name: str | None = None
@@ -65,7 +68,10 @@ class AttachSettings:
 
 
 async def printed_line(settings: AttachSettings) -> str:
-    """`--print`: the line, for whatever else writes the primary's configuration."""
+    """Return the line of `--print`, for a tool that writes the primary's configuration.
+
+    Raise Refused if no name is given and no proposer is connected.
+    """
     if settings.application_name is not None:
         return configuration_line(setting_for(settings.application_name))
     async with connected(settings.dsn) as sql:
@@ -76,7 +82,10 @@ async def printed_line(settings: AttachSettings) -> str:
 
 
 async def attach(settings: AttachSettings, say: Say) -> str:
-    """One line for the operator. Refused leaves the setting as it was, and says what to do."""
+    """Attach the proposer and return one line for the operator.
+
+    Raise Refused, with the remedy, if it cannot; the setting is then as it was.
+    """
     async with connected(settings.dsn) as sql:
         await refuse_recovery(sql)
         for warning in await warnings(sql):
@@ -115,7 +124,7 @@ async def _proposers_warnings(sql: asyncpg.Connection, proposers: Sequence[Stand
 async def _others_warnings(
     sql: asyncpg.Connection, setting: str, names: Sequence[str]
 ) -> list[str]:
-    """For a setting that requires all that it lists, these and others."""
+    """Return warnings about other standbys in a setting that requires all of its names."""
     found = []
     connected_names = {row.application_name.lower() for row in await standbys(sql)}
     for other in _others(setting, names):
@@ -130,8 +139,10 @@ async def _others_warnings(
 
 
 async def refuse_unsettable(sql: asyncpg.Connection, settings: AttachSettings) -> StandbyNames:
-    """What is set now; Refused if attach could not change it, as far as that can be known while
-    no proposer is connected."""
+    """Return the present setting; raise Refused if `attach` could not change it.
+
+    The proposers' names are those that can be known while no proposer is connected.
+    """
     before = await standby_names(sql)
     expected = _expected_names(settings, before)
     if not all(requires(before.setting, name) for name in expected):
@@ -140,18 +151,18 @@ async def refuse_unsettable(sql: asyncpg.Connection, settings: AttachSettings) -
 
 
 def _is_part_of(setting: str, names: Sequence[str]) -> bool:
-    """Whether a setting is ours, for fewer proposers: one more may be added to it."""
+    """Return True if a setting lists only these names, so that `attach` may extend it."""
     return not _others(setting, names)
 
 
 def _others(setting: str, names: Sequence[str]) -> list[str]:
-    """Whom a setting lists besides these."""
+    """Return the other names that a setting lists."""
     wanted = {name.lower() for name in names}
     return [listed for listed in listed_names(setting) if listed.lower() not in wanted]
 
 
 def _expected_names(settings: AttachSettings, before: StandbyNames) -> tuple[str, ...]:
-    """The proposers' names as far as they can be known while none is connected."""
+    """Return the proposers' names as far as they can be known while none is connected."""
     if settings.application_name is not None:
         return (settings.application_name,)
     return tuple(filter(is_proposers, listed_names(before.setting))) or (DEFAULT_NAME,)
@@ -160,7 +171,7 @@ def _expected_names(settings: AttachSettings, before: StandbyNames) -> tuple[str
 async def _refuse_unchangeable(
     sql: asyncpg.Connection, before: StandbyNames, settings: AttachSettings, names: Sequence[str]
 ) -> None:
-    """A setting that is somebody else's, or that we may not change."""
+    """Raise Refused if the setting belongs to others, or if this role may not change it."""
     if before.source == "command line":
         raise Refused(
             f"cannot change {PARAMETER}: it is on the server's command line, which overrides the "
@@ -182,7 +193,10 @@ async def _refuse_unchangeable(
 async def _caught_up_proposers(
     sql: asyncpg.Connection, settings: AttachSettings, say: Say
 ) -> list[Standby]:
-    """Streaming, and within CAUGHT_UP_BYTES of the primary's end."""
+    """Wait until the proposers stream within CAUGHT_UP_BYTES of the primary's end; return them.
+
+    Raise Refused if that takes too long.
+    """
     told = ""
 
     async def look() -> list[Standby] | str:
@@ -209,9 +223,10 @@ async def _caught_up_proposers(
 
 
 def _meant(rows: Sequence[Standby], application_name: str | None) -> list[Standby]:
-    """The proposer that is meant, if it is there; or a physical and a logical one, in this order.
+    """Return the proposer of that name if it is connected, or the only one if no name is given.
 
-    A proposer holds a slot; a look at old WAL does not.
+    A physical and a logical proposer are both returned, in this order. A proposer holds a slot,
+    and a connection that reads old WAL does not. Raise Refused if the choice is not clear.
     """
     if application_name is not None:
         found = [r for r in rows if r.application_name.lower() == application_name.lower()]
@@ -252,28 +267,29 @@ def _not_ready(proposer: Standby) -> str:
 async def _set(
     sql: asyncpg.Connection, names: Sequence[str], before: StandbyNames, timeout_s: float
 ) -> None:
-    """Set, reload, see it in force; or put back what was there."""
+    """Change the setting and wait until it is in force; put the old one back if that fails."""
     is_others = bool(before.setting) and not _is_part_of(before.setting, names)
     try:
         if is_others:
             await alter_system(sql, REPLACED, before.setting)
         elif before.replaced and not before.setting:
-            # Somebody has emptied the setting by hand since: detach must not bring it back.
+            # An operator has emptied the setting by hand since: detach must not bring it back.
             await alter_system(sql, REPLACED, None)
         await alter_system(sql, PARAMETER, setting_for(*names))
         await reload(sql)
         await _wait_in_force(sql, names, timeout_s)
     except BaseException:
-        # Also when it is interrupted: commits must not be left waiting for nobody.
+        # This holds for an interruption, too: commits must not wait for a missing standby.
         async with asyncio.timeout(ROLLBACK_TIMEOUT_S):
             await put_back(sql, before.setting, forget_replaced=is_others)
         raise
 
 
 async def put_back(sql: asyncpg.Connection, setting: str, *, forget_replaced: bool) -> None:
-    """Make `setting` the one in force, and leave nothing of ours in the configuration.
+    """Make `setting` the one in force, and leave no setting of walkeeper's in the configuration.
 
-    ALTER SYSTEM RESET, so that postgresql.conf rules again, if that is what it says; else SET.
+    If postgresql.conf itself has this value, use ALTER SYSTEM RESET, so that postgresql.conf rules
+    again. Otherwise use ALTER SYSTEM SET.
     """
     await alter_system(sql, PARAMETER, None if not setting else await _unless_in_file(sql, setting))
     if forget_replaced:
@@ -285,7 +301,10 @@ async def put_back(sql: asyncpg.Connection, setting: str, *, forget_replaced: bo
 
 
 async def _unless_in_file(sql: asyncpg.Connection, setting: str) -> str | None:
-    """None if postgresql.conf itself says it. Who may not look there gets the safe answer."""
+    """Return None if postgresql.conf itself has this setting, or else the setting.
+
+    A role that may not look there also gets the setting, which is the safe answer.
+    """
     if not await sql.fetchval("SELECT has_table_privilege('pg_file_settings', 'SELECT')"):
         return setting
     try:
@@ -317,7 +336,10 @@ async def _wait_in_force(sql: asyncpg.Connection, names: Sequence[str], timeout_
 async def _wait(
     look: Callable[[], Awaitable[list[Standby] | str]], timeout_s: float
 ) -> list[Standby]:
-    """Until `look` gives standbys; Refused with what it said last."""
+    """Wait until `look` returns standbys, and return them.
+
+    Raise Refused with its last text if that takes too long.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while isinstance(seen := await look(), str):

@@ -1,10 +1,11 @@
-"""`walkeeper detach`: commits wait for nobody any more. The way out when the quorum is gone.
+"""`walkeeper detach`: commits no longer wait for a proposer. The way out when the quorum is gone.
 
-It needs nothing but SQL to the primary: no safekeeper, no proposer, and no write that would wait.
-What it gives up is said in LSNs, so that somebody can look later whether anything was lost.
+The command needs only SQL on the primary: no safekeeper, no proposer, and no write that would wait.
+It prints the unsafe range in LSNs, so that an operator can later look for lost WAL.
 
-A proposer that is named is taken out of the setting and the others stay in it: who gives up one log
-gives up no other. The setting goes when nobody else is left, or when nobody is named.
+A proposer that is named leaves the setting, and the others stay in it. So an operator who gives up
+one log gives up no other. `detach` clears the setting when no other name is left, or when no
+proposer is named.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ class Slot:
     is_in_use: bool
 
     def stays(self) -> str:
-        """What it does there."""
+        """Return the words for a slot that stays: the WAL that it keeps, or that it is lost."""
         if self.is_lost:
             return "is lost (max_slot_wal_keep_size) and keeps no WAL; it stays"
         return f"stays and keeps WAL on the primary from {self.restart_lsn or 'its first use'} on"
 
 
 async def detach(settings: DetachSettings, say: Say) -> None:
-    """Says what it did, line by line, each as soon as it is true. May be run again."""
+    """Detach, and say each change in a line as soon as it is true. It may be run again."""
     async with connected(settings.dsn) as sql:
         await refuse_recovery(sql)
         before = await standby_names(sql)
@@ -121,7 +122,10 @@ async def detach(settings: DetachSettings, say: Say) -> None:
 
 
 def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
-    """Whom commits wait for, of those that are ours. Refuses to clear what is not ours."""
+    """Return the named proposer, or the walkeeper proposers that commits wait for.
+
+    Raise Refused if the setting names other standbys alone, since `detach` must not clear it.
+    """
     if settings.application_name is not None:
         return [settings.application_name.lower()]
     ours = [name.lower() for name in listed_names(before.setting) if is_proposers(name)]
@@ -134,7 +138,10 @@ def _proposers(before: StandbyNames, settings: DetachSettings) -> Sequence[str]:
 
 
 def _left(setting: str, application_name: str | None) -> str:
-    """What the setting is to be: the same if it does not list who is named."""
+    """Return the new setting, without the named proposer; it is the same if that is not listed.
+
+    Raise Refused if the proposer cannot be taken out of the setting.
+    """
     if application_name is None:
         return ""
     if not includes(setting, application_name):
@@ -153,7 +160,10 @@ def _left(setting: str, application_name: str | None) -> str:
 def _say_not_listed(
     setting: str, settings: DetachSettings, slots: Sequence[Slot], say: Say
 ) -> None:
-    """It was taken out before; or never was there, if nothing is known of it at all."""
+    """Say that the proposer is not in the setting, because it was taken out before.
+
+    Raise Refused if it has no slot either, since then it was never there.
+    """
     what = f"{PARAMETER} = {setting!r}"
     if not slots:
         raise Refused(
@@ -163,7 +173,7 @@ def _say_not_listed(
 
 
 async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None) -> list[Slot]:
-    """The one that was named; else those called as the proposers, or used by them just now."""
+    """Return the named slot, or else the slots with the proposers' names or in their use now."""
     found = []
     for row in await sql.fetch(SLOTS, names, slot):
         restart_lsn = Lsn.parse(row["restart_lsn"]) if row["restart_lsn"] else None
@@ -175,7 +185,7 @@ async def _slots(sql: asyncpg.Connection, names: Sequence[str], slot: str | None
 async def _clear(
     sql: asyncpg.Connection, before: StandbyNames, settings: DetachSettings, say: Say
 ) -> None:
-    """Empty or restore the setting, and see that nobody waits any more."""
+    """Empty the setting and wait until no session waits any more, or restore the old setting."""
     _refuse_command_line(before)
     parameters = [PARAMETER, REPLACED] if before.replaced else [PARAMETER]
     await refuse_without_rights(sql, parameters, before.replaced)
@@ -199,7 +209,10 @@ def _refuse_command_line(before: StandbyNames) -> None:
 
 
 async def _take_out(sql: asyncpg.Connection, before: StandbyNames, left: str, say: Say) -> None:
-    """Sets what is left; what `attach --replace` replaced is restored with the last one."""
+    """Set the names that are left.
+
+    The setting that `attach --replace` replaced comes back only when the last proposer leaves.
+    """
     _refuse_command_line(before)
     await refuse_without_rights(sql, [PARAMETER], left)
     await put_back(sql, left, forget_replaced=False)
@@ -214,7 +227,10 @@ async def _take_out(sql: asyncpg.Connection, before: StandbyNames, left: str, sa
 
 
 async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
-    """The checkpointer wakes those who wait; sessions that this role may not see count as awake."""
+    """Wait until the checkpointer has woken all waiting sessions; raise Refused if it does not.
+
+    Sessions that this role may not see count as awake.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_s
     while waiting := await sql.fetchval(WAITING):
         if asyncio.get_running_loop().time() > deadline:
@@ -228,7 +244,11 @@ async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:
 async def _say_unsafe_range(
     sql: asyncpg.Connection, slots: Sequence[Slot], say: Say, *, of: str | None = None
 ) -> None:
-    """`of` one log, while commits still wait for others; or of all."""
+    """Say which WAL may be on the primary alone.
+
+    With `of`, say which WAL the safekeepers of this one log may lack, while commits still wait for
+    other logs.
+    """
     end_lsn = Lsn.parse(await sql.fetchval("SELECT pg_current_wal_flush_lsn()::text"))
     known = [slot.restart_lsn for slot in slots if slot.restart_lsn is not None]
     title = "unsafe range" if of is None else f"unsafe range of {of}"
@@ -251,7 +271,7 @@ async def _say_unsafe_range(
 async def _retention_slots(
     sql: asyncpg.Connection, names: Sequence[str], slots: Sequence[Slot], settings: DetachSettings
 ) -> list[str]:
-    """Return those beside the proposers' slots (R22), also of slots that are gone."""
+    """Return the retention slots (R22) of the proposers' slots, even if these are gone."""
     streaming = {slot.name for slot in slots}
     if settings.slot is not None:
         streaming.add(settings.slot)
@@ -261,7 +281,11 @@ async def _retention_slots(
 
 
 async def _drop(sql: asyncpg.Connection, name: str, timeout_s: float) -> None:
-    """Ends the connection that uses the slot, again if a live proposer was quicker than we."""
+    """End the connection that uses the slot, and drop the slot.
+
+    Try again if a live proposer reconnects first. Raise Refused if that takes too long, or if this
+    role may not do it.
+    """
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         try:

@@ -1,7 +1,7 @@
-"""What a primary must allow before a proposer can stream from it, as lines for postgresql.conf.
+"""The settings that a primary needs before a proposer can stream, as lines for postgresql.conf.
 
-`create` and the proposer would each stop at the first of these; here they are told all at once,
-before anything is started or made on the server. Shell.
+`create` and the proposer would each stop at the first wrong setting. This module shows all of them
+at once, before a command starts or makes anything on the server. Shell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SELECT current_setting('wal_level') AS wal_level,
 
 @dataclass(frozen=True, slots=True)
 class PrimaryFacts:
-    """Settings and what other standbys use of them; config_file is hidden from most roles."""
+    """Settings, and other standbys' use of them; most roles may not see config_file."""
 
     wal_level: str
     max_wal_senders: int
@@ -40,7 +40,7 @@ class PrimaryFacts:
 
 
 async def refuse_unsuitable(sql: asyncpg.Connection, slot: str) -> None:
-    """Refused with the lines to set, every one of them."""
+    """Raise Refused, with all lines to set, if the primary's settings do not suffice."""
     await refuse_recovery(sql)
     row = await sql.fetchrow(FACTS, slot)
     assert row is not None
@@ -54,7 +54,7 @@ async def refuse_unsuitable(sql: asyncpg.Connection, slot: str) -> None:
 
 
 def lines_to_set(facts: PrimaryFacts) -> list[str]:
-    """Each as it stands in postgresql.conf, with what it was and why behind it."""
+    """Return the lines for postgresql.conf, each with the present value and the reason."""
     lines = []
     if facts.wal_level not in ("replica", "logical"):
         lines.append(f"wal_level = replica  # is {facts.wal_level}")

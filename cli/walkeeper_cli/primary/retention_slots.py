@@ -1,7 +1,7 @@
-"""The slot that keeps what tells (docs/protocol.md R22), as `attach` and `detach` see it. Shell.
+"""The slot that keeps telling records (docs/protocol.md R22), for `attach` and `detach`. Shell.
 
 The proposer makes it, over SQL, when it streams. A physical proposer without one may be refused
-when it starts again after a long transaction, so `attach` looks for it and names what is missing.
+when it starts again after a long transaction. So `attach` looks for it and names the missing grant.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ WHERE NOT has_database_privilege($1::name, current_database(), 'CONNECT')
 
 
 async def existing(sql: asyncpg.Connection, slots: Sequence[str]) -> list[str]:
-    """Return the retention slots of these streaming slots that are there."""
+    """Return the retention slots that exist for these streaming slots."""
     wanted = [retention_slot(slot) for slot in slots]
     return sorted(row["slot_name"] for row in await sql.fetch(EXISTING, wanted))
 
 
 async def retention_warnings(sql: asyncpg.Connection, slot: str, pid: int) -> list[str]:
-    """Return what is missing if the proposer with this slot and walsender keeps nothing that
-    tells. Wait a little: a proposer that has just begun to stream is about to make its slot."""
+    """Return a warning, with the remedy, if the proposer has no retention slot.
+
+    `slot` and `pid` are the proposer's slot and walsender. Wait a little first, because a proposer
+    that has just begun to stream is about to make its retention slot.
+    """
     deadline = asyncio.get_running_loop().time() + MADE_WITHIN_S
     while not await existing(sql, [slot]):
         if asyncio.get_running_loop().time() > deadline:

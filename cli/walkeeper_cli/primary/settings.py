@@ -1,7 +1,7 @@
 """The primary's configuration and standbys, as `attach` and `detach` see and change them. Shell.
 
-Every function is one or two short statements on a connection of `primary_sql.connected`, which
-bounds them in time. ALTER SYSTEM writes a file and no WAL, so it works while commits hang.
+Every function runs one or two short statements on a connection of `primary_sql.connected`, which
+limits their time. ALTER SYSTEM writes a file and no WAL, so it works while commits hang.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WHERE c.item ~* '^synchronous_commit=(off|local|false|no|0)$'
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """A row of pg_stat_replication; state is None to a role that may not look."""
+    """A row of pg_stat_replication; state is None if the role may not see it."""
 
     pid: int
     application_name: str
@@ -55,7 +55,7 @@ class Standby:
 
 @dataclass(frozen=True, slots=True)
 class StandbyNames:
-    """The parameter as it is in force, and what `attach --replace` put aside for it."""
+    """The parameter in force, and the setting that `attach --replace` has put aside."""
 
     setting: str
     source: str
@@ -103,7 +103,7 @@ async def standbys(sql: asyncpg.Connection) -> list[Standby]:
 async def refuse_without_rights(
     sql: asyncpg.Connection, parameters: Sequence[str], setting: str
 ) -> None:
-    """Everything that the role lacks, at once, as the lines that would mend it."""
+    """Raise Refused, with all grants that the role lacks, if it may not change the parameters."""
     version: int = sql.get_server_version().major * 10000
     role: str = await sql.fetchval(IDENTIFIER_QUOTED)
     by_hand = f"or set it by hand and reload: {configuration_line(setting)}"
@@ -130,18 +130,21 @@ async def refuse_without_rights(
 
 
 async def alter_system(sql: asyncpg.Connection, parameter: str, value: str | None) -> None:
-    """SET, or RESET for None. In force only after `reload`."""
+    """Set the parameter, or reset it if the value is None; `reload` puts it in force."""
     if value is None:
         await sql.execute(f"ALTER SYSTEM RESET {parameter}")
         return
     if parameter == REPLACED:
-        # 15 and older know a parameter of somebody's own only once this session has set it.
+        # PostgreSQL 15 and older know a custom parameter only once this session has set it.
         await sql.execute("SELECT set_config($1, '', false)", REPLACED)
     await sql.execute(f"ALTER SYSTEM SET {parameter} = {string_literal(value)}")
 
 
 async def reload(sql: asyncpg.Connection) -> None:
-    """Returns when this session, and so the server, has read its configuration files again."""
+    """Reload the configuration, and return when this session, and so the server, has read it.
+
+    Raise Refused if that takes too long.
+    """
     loaded = "SELECT pg_conf_load_time()"
     before = await sql.fetchval(loaded)
     await sql.execute("SELECT pg_reload_conf()")
@@ -158,7 +161,7 @@ async def reload(sql: asyncpg.Connection) -> None:
 
 
 async def warnings(sql: asyncpg.Connection) -> list[str]:
-    """What makes a quorum's durability worth less than it looks."""
+    """Return warnings of settings that make a quorum's durability worth less than it looks."""
     wanted = ["fsync", "full_page_writes", "synchronous_commit"]
     rows = await sql.fetch("SELECT name, reset_val FROM pg_settings WHERE name = ANY($1)", wanted)
     value = {row["name"]: row["reset_val"] for row in rows}

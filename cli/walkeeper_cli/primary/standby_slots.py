@@ -1,8 +1,9 @@
-"""synchronized_standby_slots (PostgreSQL 17): whom decoded changes wait for.
+"""synchronized_standby_slots (PostgreSQL 17): the slots that decoded changes wait for.
 
-A logical walsender sends what is flushed at the primary, whoever else has it: the consumers of a
-logical log may know of a commit that no quorum of the physical log has, and that a primary which is
-restored from there lacks. With the physical proposer's slot in this list they are told later.
+A logical walsender sends changes once they are flushed on the primary, without regard to standbys.
+So consumers of a logical log may see a commit that no quorum of the physical log has. A primary
+restored from the physical log would lack it. With the physical proposer's slot in this list, the
+walsender sends such a commit later.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ PARAMETER = "synchronized_standby_slots"
 
 
 async def ahead_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) -> list[str]:
-    """For a physical and a logical proposer of one server, where it can be helped."""
+    """Return a warning if a logical proposer may be ahead of the physical one, with the remedy.
+
+    Return no warning before PostgreSQL 17, since there is no remedy.
+    """
     kinds = {proposer.slot_type: proposer for proposer in proposers}
     listed = await _listed(sql)
     if listed is None or not {"physical", "logical"} <= kinds.keys():
@@ -35,14 +39,14 @@ async def ahead_warnings(sql: asyncpg.Connection, proposers: Sequence[Standby]) 
 
 
 async def dropped_warnings(sql: asyncpg.Connection, slot: str) -> list[str]:
-    """For a slot that is gone."""
+    """Return a warning if the list still names a slot that is gone."""
     if slot not in (await _listed(sql) or ()):
         return []
     return [f"{PARAMETER} lists {slot}: logical replication waits for it; take it out and reload"]
 
 
 async def _listed(sql: asyncpg.Connection) -> list[str] | None:
-    """None before 17. Slots' names need no quotes, but may have them."""
+    """Return the listed slots without quotes, or None before PostgreSQL 17."""
     value = await sql.fetchval("SELECT current_setting($1, true)", PARAMETER)
     if value is None:
         return None

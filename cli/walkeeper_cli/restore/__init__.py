@@ -1,1 +1,1 @@
-"""`walkeeper restore`: WAL for restore_command. `entry` starts, `restoring` is the loop."""
+"""`walkeeper restore`: WAL for restore_command. `entry` is the start, `restoring` the loop."""

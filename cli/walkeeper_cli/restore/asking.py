@@ -1,5 +1,6 @@
-"""All safekeepers asked at once, each in a thread of its own, so that a silent one costs nothing
-where the others suffice. A shell.
+"""One question to all safekeepers at once. A shell.
+
+Each safekeeper has a thread of its own, so that a silent one costs no time if the others suffice.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ T = TypeVar("T")
 
 
 class Round:
-    """What the safekeepers said this time, as it comes in; by their place in `addresses`."""
+    """The answers of one round as they come in, by each safekeeper's place in `addresses`."""
 
     def __init__(self, addresses: Sequence[Address], cluster: str, system_id: int | None) -> None:
-        """`system_id`: the server's, or None where there is no server."""
+        """Take the server's system identifier, or None if there is no server."""
         self.greetings: dict[int, AcceptorGreeting] = {}
         self.connections: dict[int, Safekeeper] = {}
         self.errors: dict[int, WalkeeperError] = {}
@@ -36,7 +37,10 @@ class Round:
             connection.close()
 
     def greeted(self) -> Iterator[None]:
-        """Once for each safekeeper that has answered, well or not."""
+        """Send a greeting to all safekeepers, and yield after each valid answer.
+
+        Raise Misconfigured if the log is another system's, or if no safekeeper knows it.
+        """
 
         def greet(address: Address) -> tuple[Safekeeper, AcceptorGreeting]:
             connection = Safekeeper(address, ROUND_TIMEOUT_S)
@@ -59,13 +63,13 @@ class Round:
             yield
 
     def _check_cluster(self) -> None:
-        """Everybody who is asked knows no such log: no waiting will change that."""
+        """Raise Misconfigured if all safekeepers lack this log, since waiting will not help."""
         wrong = [e for e in self.errors.values() if isinstance(e, Rejected) and e.code in WRONG]
         if len(wrong) == len(self._addresses):
             raise Misconfigured(str(wrong[0]))
 
     def with_errors(self, verdict: Verdict) -> Unknown:
-        """Why it is not known, with what went wrong in this round."""
+        """Return an Unknown verdict with the errors of this round added to its text."""
         assert isinstance(verdict, Unknown), f"{verdict=}"
         texts = [verdict.text, *(str(error) for error in self.errors.values())]
         return Unknown("; ".join(texts), verdict.reach_lsn)
@@ -74,7 +78,7 @@ class Round:
 def asked_at_once(
     addresses: Sequence[Address], ask: Callable[[Address], T]
 ) -> Iterator[tuple[int, T | WalkeeperError]]:
-    """(place, answer) in the order in which they come, those that come in time."""
+    """Yield (place, answer or error) for the answers that come in time, in their order."""
     answers: SimpleQueue[tuple[int, T | WalkeeperError]] = SimpleQueue()
 
     def run(place: int, address: Address) -> None:

@@ -1,7 +1,7 @@
-"""`walkeeper restore` from its words to its outcome: `found`, `absent`, `help shown`, else failed.
+"""`walkeeper restore` from its words to its outcome: `found`, `absent`, `help shown`, or a failure.
 
-A segment that was fetched ahead is put in place before anything of the command line is imported:
-PostgreSQL starts this process for each segment, and waits for it.
+A segment that was fetched ahead is put in place before the command line is imported. PostgreSQL
+starts this process for each segment, and waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from walkeeper_cli.standby_check import proof
 
 
 def run(words: list[str]) -> str:
-    """Blocks until there is an outcome. Whatever it raises is an outcome that is not known."""
+    """Block until there is an outcome, and return it; any exception means that it is not known."""
     if not __debug__:
         raise RuntimeError("the assertions are part of the protocol; do not use python -O")
     if _was_fetched_ahead(words):
@@ -24,7 +24,7 @@ def _was_fetched_ahead(words: list[str]) -> bool:
     if len(words) < 3 or not is_wal_name(words[-2]) or len(words[-2]) != SEGMENT_DIGITS:
         return False
     key = spool.key_of(words[:-2])
-    if proof.is_owed(key):  # what lies there was fetched for an earlier start of this server
+    if proof.is_owed(key):  # an earlier start of this server fetched the segments there
         return False
     return spool.take(words[-2], words[-1], key, spool.system_id())
 

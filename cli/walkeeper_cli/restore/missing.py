@@ -9,9 +9,10 @@ from walkeeper_common.errors import Refused
 
 
 def missing(name: str, why: str, remedy: str) -> str | Unknown:
-    """Return the verdict: only a server with another source (pg_wal, primary_conninfo) may go on.
+    """Return the verdict on lost WAL.
 
-    Raise Refused for a recovery, which has none.
+    Only a server with another source (pg_wal, primary_conninfo) may go on. Raise Refused for a
+    recovery, which has none.
     """
     if restored_server.has_segment(name):
         return "absent"  # PostgreSQL looks there next

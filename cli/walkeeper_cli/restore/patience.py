@@ -1,4 +1,7 @@
-"""What cannot be known is asked again: by a standby without limit, else for a while. A shell."""
+"""Repeated requests until the answer is known. A shell.
+
+A standby repeats them without limit, another server for a while.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ RESTART = "; if restore_command was changed meanwhile, restart this server"
 
 
 def until_known(name: str, wait_s: float, ask: Callable[[], str | Unknown]) -> str:
-    """Blocks until `ask` gives an outcome. The server's log is told why it waits."""
+    """Block until `ask` gives an outcome, and say in the server's log why it waits.
+
+    Raise Refused after `wait_s`, unless the server is a standby, which waits without limit.
+    """
     started_s, pause_s, is_standby = time.monotonic(), PAUSE_S, restored_server.is_standby()
     say_s = started_s + SAY_FIRST_S
     while True:
@@ -30,7 +36,7 @@ def until_known(name: str, wait_s: float, ask: Callable[[], str | Unknown]) -> s
             raise Refused(f"{name}: gave up after {wait_s:g} s: {outcome.text}")
         if now_s >= say_s:
             waited_s = now_s - started_s
-            # PostgreSQL does nothing else meanwhile, so it does not see a reloaded one.
+            # PostgreSQL does nothing else meanwhile, so it does not see a new restore_command.
             hint = RESTART if is_standby and waited_s > SAY_S else ""
             say(f"{name}: waiting for {waited_s:.0f} s: {outcome.text}{hint}")
             say_s = now_s + SAY_S

@@ -1,10 +1,10 @@
-"""A file that is there whole or not at all: a temporary name beside it, fsync, rename. A shell.
+"""A file that is in place whole or not at all: a temporary name, fsync, rename. A shell.
 
     with placing(path) as temporary: write(temporary)      renamed when the block ends well
 
-What a killed process left behind is removed by the next one (`remove_leftovers`). A process whose
-server has died must not rename anything any more: by then another server may be waiting for
-another segment under the same name. `Orphaned` is raised instead.
+The next process removes the files of a killed one (`remove_leftovers`). A process whose server has
+died must not rename anything any more. By then another server may wait for another segment under
+the same name. `Orphaned` is raised instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ ANCESTORS = 3  # a shell, PostgreSQL's startup process, its postmaster
 
 
 class Orphaned(WalkeeperError):
-    """Nobody waits for the answer any more."""
+    """The server that waited for the answer is gone."""
 
 
 def ancestors() -> tuple[int, ...]:
-    """Who started us, as far as this system shows it. It changes when one of them dies."""
+    """Return the pids of the processes that started this one, as far as the system shows them.
+
+    The result changes when one of them dies.
+    """
     pid = os.getppid()
     found: list[int] = []
     while pid > 1 and len(found) < ANCESTORS:
@@ -43,7 +46,7 @@ STARTED_BY = ancestors()
 
 
 def check_wanted() -> None:
-    """Orphaned if the server that asked has gone, be it before we could look."""
+    """Raise Orphaned if the server is gone, even if it went before this process could look."""
     born_an_orphan = not STARTED_BY and os.path.exists("standby.signal")
     if born_an_orphan or ancestors() != STARTED_BY:
         raise Orphaned("the server that asked for this file is gone")
@@ -51,7 +54,10 @@ def check_wanted() -> None:
 
 @contextlib.contextmanager
 def placing(path: str) -> Iterator[str]:
-    """The name of an empty file. Nothing is left of it when the block raises."""
+    """Yield the name of an empty temporary file, and rename it to `path` when the block ends.
+
+    If the block raises, remove the temporary file.
+    """
     temporary = f"{path}{SUFFIX}{os.getpid()}"
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -67,7 +73,7 @@ def placing(path: str) -> Iterator[str]:
 
 
 def remove_leftovers(path: str) -> None:
-    """Temporary files beside `path` of processes that were killed."""
+    """Remove the temporary files of `path` that belong to dead processes."""
     folder, name = os.path.split(path)
     with os.scandir(folder or ".") as entries:
         for entry in entries:

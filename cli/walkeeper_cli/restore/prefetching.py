@@ -1,14 +1,14 @@
-"""Fetches the segments that PostgreSQL will ask for next, in a process of its own. A shell.
+"""The prefetcher: a process that fetches the segments that PostgreSQL needs next. A shell.
 
-    start(folder, name, source, log, ahead)     returns at once; `name` is the one just placed
+    start(folder, name, source, log, ahead)     returns at once; `name` is the segment just placed
 
-At most `ahead` segments wait in the spool. The process ends when the log's committed whole
-segments do, when nothing was taken for a while, when its directory or the server has gone, or at
-the first error; whatever it could not fetch is fetched when it is asked for. It is forked, not
-started, so that it costs no imports, and keeps the connection over which its predecessor asked.
+At most `ahead` segments wait in the spool. The process ends after the log's last committed whole
+segment, when no segment was taken for a while, or at the first error. It also ends when its
+directory or the server is gone. `restore` itself then fetches the other segments on request. The
+process is a fork, so that it imports nothing, and it keeps its parent's connection.
 
-It always ends with 0: where the postmaster is process 1, as in a container, it inherits this
-process, and would take another end for the crash of a server process.
+The process always ends with 0. Where the postmaster is process 1, as in a container, it inherits
+this process. It would take any other end for the crash of a server process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 def start(folder: str, name: str, source: Safekeeper, log: AcceptorGreeting, ahead: int) -> None:
-    """Nothing if there is no whole segment behind `name`."""
+    """Start a prefetcher, unless the log has no committed whole segment after `name`."""
     wanted = _Segments(name, log)
     if not wanted.advance() or os.fork():
         return
@@ -49,7 +49,7 @@ def start(folder: str, name: str, source: Safekeeper, log: AcceptorGreeting, ahe
 
 
 class _Segments:
-    """The names that follow, as far as they are committed whole."""
+    """The segments that follow, as far as they are whole and committed."""
 
     def __init__(self, name: str, log: AcceptorGreeting) -> None:
         assert log.configuration is not None, f"{log=}"
@@ -65,13 +65,13 @@ class _Segments:
         return self.begin_lsn + self.segment_bytes
 
     def advance(self) -> bool:
-        """To the next one, if there is one."""
+        """Advance to the next segment; return False if it is not whole and committed."""
         self.begin_lsn = self.end_lsn
         return holds(self._log, self._timeline, self.begin_lsn, self.end_lsn)
 
 
 def _leave_the_server(source: Safekeeper) -> None:
-    """Nothing of it is held: not its session, its descriptors (sockets it listens on), its log."""
+    """Leave the server's session, and close its descriptors: its listening sockets and its log."""
     for number in ENDING:
         signal.signal(number, lambda *_: os._exit(0))
     os.setsid()
@@ -90,7 +90,7 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
     while _wait_for_room(folder, ahead):
         fetch(source, wanted.begin_lsn, wanted.end_lsn, path + PART, wanted.segment_bytes)
         sync_path(path + PART)
-        # The next one is announced before this one is there: whoever asks for it waits for us.
+        # The next segment is announced before this one is in place, so that its request waits.
         done, has_more = path, wanted.advance()
         path = os.path.join(folder, wanted.name)
         if has_more:
@@ -103,7 +103,11 @@ def _fetch_ahead(folder: str, wanted: _Segments, source: Safekeeper, ahead: int)
 
 
 def _wait_for_room(folder: str, ahead: int) -> bool:
-    """False when nobody takes what is there. FileNotFoundError when the directory has gone."""
+    """Wait until fewer than `ahead` segments are in the spool, and return True.
+
+    Return False if no segment is taken for a while, or if the server is gone. Raise
+    FileNotFoundError when the directory is gone.
+    """
     before, since_s = -1, time.monotonic()
     while (waiting := sum(not name.endswith(PART) for name in os.listdir(folder))) >= ahead:
         if waiting != before:

@@ -1,6 +1,6 @@
-"""What is known of the server that restores: the working directory is its data directory. A shell.
+"""Facts about the server that restores; the working directory is its data directory. A shell.
 
-Without one (pg_rewind -c, a person at a shell) nothing is known, and nothing is assumed.
+Without a server (pg_rewind -c, a user at a shell) no fact is known, and none is assumed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ SETTING_TIMEOUT_S = 20.0
 
 
 def is_standby() -> bool:
-    """It asks again for as long as it runs, and "not there" ends nothing."""
+    """Return True for a standby: it asks again while it runs, and "not there" ends nothing."""
     return os.path.exists("standby.signal")
 
 
 def is_recovering() -> bool:
-    """An archive recovery: "not there" ends it, and opens the server."""
+    """Return True for an archive recovery: "not there" ends it and opens the server."""
     return os.path.exists("recovery.signal")
 
 
 def has_segment(name: str) -> bool:
-    """PostgreSQL looks into pg_wal when it has been told that there is no such file."""
+    """Return True if pg_wal has this segment; PostgreSQL looks there after "not there"."""
     return os.path.isfile(os.path.join("pg_wal", name))
 
 
@@ -34,10 +34,10 @@ class NotLearned(WalkeeperError):
 
 
 def setting(name: str) -> str:
-    """Of the server; empty without one.
+    """Return a setting of the server, or "" if there is no server.
 
-    Asked of the server's own program with its own command line, because the setting may be there,
-    in any included file or in postgresql.auto.conf.
+    The server's own program reads it, with the server's command line. The setting may be on that
+    line, in any included file or in postgresql.auto.conf. Raise NotLearned if that fails.
     """
     try:
         with open("postmaster.opts") as file:
@@ -51,7 +51,7 @@ def setting(name: str) -> str:
         )
     except FileNotFoundError as error:
         if error.filename == "postmaster.opts":
-            return ""  # never started here: this is no server that asks
+            return ""  # no server was ever started here
         raise NotLearned(f"{name} cannot be learned: {error}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotLearned(f"{name} cannot be learned: {error}") from error
@@ -62,9 +62,10 @@ def setting(name: str) -> str:
 
 
 def parse_postmaster_opts(line: str) -> tuple[str, list[str]]:
-    """`/usr/…/postgres "-D" "/data"`, as CreateOptsFile writes it: quoted, never escaped.
+    """Parse `/usr/…/postgres "-D" "/data"`; CreateOptsFile quotes the words and never escapes.
 
-    A relative -D was meant from where pg_ctl ran; the server has gone to its data directory since.
+    A relative -D starts at pg_ctl's directory. The server has since changed to its data directory,
+    so the -D becomes ".".
     """
     program, _, rest = line.strip().partition(' "')
     words: list[str] = re.findall(r'"([^"]*)"', f'"{rest}') if rest else []

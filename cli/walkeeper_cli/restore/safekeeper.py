@@ -1,7 +1,7 @@
-"""One safekeeper, asked over a blocking socket: what its log is, WAL of it, history files. Shell.
+"""Requests to one safekeeper over a blocking socket: its greeting, its WAL, history files. Shell.
 
-Blocking, because PostgreSQL waits for this process anyway and asyncio costs more time to import
-than a segment takes. Every wait has a limit. Unreachable and Rejected name the address.
+The socket blocks, because PostgreSQL waits for this process anyway. To import asyncio takes more
+time than to fetch a segment. Every wait has a limit. Unreachable and Rejected name the address.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ UNDEFINED_FILE = "58P01"
 
 
 class Unreachable(WalkeeperError):
-    """It did not answer in time, or not in its protocol."""
+    """The safekeeper did not answer in time, or not in its protocol."""
 
 
 class Rejected(WalkeeperError):
-    """It answered no; `code` says why."""
+    """The safekeeper answered with a Reject; `code` is its reason."""
 
     def __init__(self, text: str, code: RejectCode) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Rejected(WalkeeperError):
 
 
 class Safekeeper:
-    """A connection in walkeeper's own protocol. Not usable after an error."""
+    """A connection in walkeeper's own protocol; it cannot be used after an error."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.shown = f"safekeeper at {shown_address(address)}"
@@ -68,7 +68,10 @@ class Safekeeper:
         self._messages = self._received()
 
     def greet(self, cluster: str) -> AcceptorGreeting:
-        """What it says of its log. A greeting fences nobody and promises nothing."""
+        """Return the safekeeper's greeting; this request fences no proposer and promises nothing.
+
+        Raise Unreachable or Rejected if there is no greeting.
+        """
         greeting = ProposerGreeting(
             protocol_version=PROTOCOL_VERSION,
             cluster=cluster,
@@ -88,7 +91,7 @@ class Safekeeper:
         return answer
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> Iterator[tuple[Lsn, memoryview]]:
-        """All of [begin_lsn, end_lsn), committed, in pieces of at most 1 MiB in any order."""
+        """Yield all of [begin_lsn, end_lsn), committed, in pieces of at most 1 MiB in any order."""
         wanted = [
             (Lsn(at), min(end_lsn, Lsn(at + WAL_PAYLOAD_BYTES_MAX)))
             for at in range(begin_lsn, end_lsn, WAL_PAYLOAD_BYTES_MAX)
@@ -112,7 +115,7 @@ class Safekeeper:
             yield begin, memoryview(answer.payload)
 
     def fileno(self) -> int:
-        """For whoever closes all the others."""
+        """Return the socket's descriptor, for a caller that closes all others."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -142,9 +145,9 @@ class Safekeeper:
 
 
 def fetch(source: Safekeeper, begin_lsn: Lsn, end_lsn: Lsn, path: str, size: int) -> None:
-    """[begin_lsn, end_lsn) into a file of `size` bytes, padded with zeros.
+    """Write [begin_lsn, end_lsn) into a file of `size` bytes, padded with zeros.
 
-    The zeros are written: PostgreSQL recycles segments, and a hole would need space only then.
+    The zeros are written, because PostgreSQL recycles segments. A hole would need its space then.
     """
     with open(path, "wb", buffering=0) as file:
         for lsn, wal in source.read(begin_lsn, end_lsn):
@@ -159,7 +162,10 @@ def fetch(source: Safekeeper, begin_lsn: Lsn, end_lsn: Lsn, path: str, size: int
 def timeline_history(
     address: Address, cluster: str, timeline: int, timeout_s: float
 ) -> bytes | None:
-    """The .history file as a PostgreSQL client is given it; None: this safekeeper has none."""
+    """Return the .history file over PostgreSQL's protocol, or None if this safekeeper has none.
+
+    Raise Unreachable if the safekeeper gives no valid answer in time.
+    """
     shown = f"safekeeper at {shown_address(address)}"
     login = {
         "user": "walkeeper",
@@ -209,7 +215,7 @@ def _rows_until_ready(connection: socket.socket) -> list[list[bytes | None]]:
 
 
 def _values(body: bytes) -> list[bytes | None]:
-    """A DataRow's columns."""
+    """Return the columns of a DataRow; raise RemoteProtocolError if it is too short."""
     try:
         (columns,), at, values = unpack_from("!h", body), 2, []
         for _ in range(columns):

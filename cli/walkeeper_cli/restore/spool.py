@@ -1,15 +1,15 @@
-"""Segments that were fetched ahead, beside where PostgreSQL wants them. Files only; no sockets.
+"""Segments that were fetched ahead, in a folder of pg_wal. Files only; no sockets.
 
     pg_wal/.walkeeper_prefetch/KEY.PID/000000010000000000000003         whole and fsynced
     pg_wal/.walkeeper_prefetch/KEY.PID/000000010000000000000004.part    being fetched by PID
 
-KEY is a checksum of the options, so that another command line uses nothing of an older one's. The
-directory is pg_wal's own, for a rename must not cross a file system and pg_basebackup leaves out
-all that is in there. `take` needs the standard library's smallest modules alone: it is the way on
-which PostgreSQL waits. The directory goes when the order of requests breaks and at the log's end;
-a prefetcher whose directory has gone ends.
+KEY is a checksum of the options, so that no command line uses files of another one. The directory
+is inside pg_wal. A rename must not cross a file system, and pg_basebackup leaves out all files of
+pg_wal. `take` imports only the smallest modules of the standard library, because PostgreSQL waits
+for it. The directory is removed when the order of requests breaks, and at the log's end. A
+prefetcher whose directory is gone ends.
 
-A file is used only if its first page says what it should be: this cluster, this position.
+A file is used only if its first page has the right cluster and position.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ XLP_LONG_HEADER = 2
 
 
 def key_of(options: Sequence[str]) -> str:
-    """Of the command line without %f and %p, and of the options in the environment."""
+    """Return the key of a command line without %f and %p, and of the environment's options."""
     ours = sorted(item for item in os.environ.items() if item[0].startswith("WALKEEPER_"))
     return f"{zlib.crc32(repr((list(options), ours)).encode()):08x}"
 
 
 def system_id() -> int | None:
-    """Of the server whose data directory this is: pg_control's first field, in native order."""
+    """Return the system identifier of the server in this directory, or None if there is none.
+
+    It is pg_control's first field, in native byte order.
+    """
     try:
         with open("global/pg_control", "rb") as file:
             (identifier,) = unpack("=Q", file.read(8))
@@ -46,7 +49,7 @@ def system_id() -> int | None:
 
 
 def folder_of(path: str, key: str) -> str:
-    """Where segments for `path` are fetched to; its owner adds `.PID`."""
+    """Return the folder of segments that are fetched for `path`; its owner adds `.PID`."""
     return os.path.abspath(os.path.join(_root(path), key))
 
 
@@ -55,7 +58,10 @@ def _root(path: str) -> str:
 
 
 def take(name: str, path: str, key: str, system_id: int | None) -> bool:
-    """Whether `path` is now the segment `name`; waits while it is being fetched."""
+    """Move the segment `name` to `path` and return True, or return False if it is not there.
+
+    Wait while a prefetcher is fetching it.
+    """
     for folder in _folders(_root(path), key):
         source = os.path.join(folder, name)
         if _wait_for(source, folder) and _is_segment(source, name, system_id):
@@ -65,7 +71,7 @@ def take(name: str, path: str, key: str, system_id: int | None) -> bool:
 
 
 def remove(path: str) -> None:
-    """All of the spool; whoever fetches into it ends at its next file."""
+    """Remove the whole spool; a prefetcher that uses it ends at its next file."""
     root = _root(path)
     for folder in _folders(root):
         remove_folder(folder)
@@ -73,7 +79,7 @@ def remove(path: str) -> None:
 
 
 def remove_folder(folder: str) -> None:
-    """What one prefetcher fetched."""
+    """Remove the files of one prefetcher."""
     for name in _names(folder):
         _ignoring_absence(os.unlink, os.path.join(folder, name))
     _ignoring_absence(os.rmdir, folder)
@@ -83,7 +89,7 @@ def _ignoring_absence(action: Callable[[str], None], path: str) -> None:
     try:
         action(path)
     except OSError:
-        return  # somebody else removes it, or still adds to it: the next one will
+        return  # another process removes it, or still adds to it: the next process removes it
 
 
 def _names(folder: str) -> list[str]:
@@ -100,14 +106,14 @@ def _folders(root: str, key: str = "") -> Iterator[str]:
 
 
 def _wait_for(source: str, folder: str) -> bool:
-    """True when it is there, False when nobody brings it."""
+    """Wait for a file; return True when it is there, or False if its prefetcher has stopped."""
     pid = int(folder.rpartition(".")[2])
     size, deadline = -1, 0.0
     while not os.path.exists(source):
         try:
             now_size = os.stat(source + PART).st_size
         except FileNotFoundError:
-            return os.path.exists(source)  # it may have got its name in between
+            return os.path.exists(source)  # its prefetcher may have renamed it in between
         if now_size != size:
             size, deadline = now_size, time.monotonic() + STALLED_S
         if time.monotonic() > deadline or not is_alive(pid):
@@ -127,7 +133,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _is_segment(source: str, name: str, system_id: int | None) -> bool:
-    """By the long header of its first page, which PostgreSQL would check as well."""
+    """Return True if the long header of the first page is right; PostgreSQL checks it, too."""
     with open(source, "rb") as file:
         head, size = file.read(PAGE_HEADER_BYTES), os.fstat(file.fileno()).st_size
     try:

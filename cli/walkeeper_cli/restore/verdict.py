@@ -1,19 +1,20 @@
-"""May this file be handed out, is it proven absent, or can that not be known yet? Pure.
+"""The verdict on a file: hand it out, report it absent, or not known yet. Pure.
 
     judge_segment(name, greetings, …) -> Whole | Part | Absent | Gone | Unknown
 
-`greetings` are what the safekeepers that answered said of their logs. Of the rules:
+`greetings` are the answers of the safekeepers about their logs. The rules:
 
-* A whole segment below one safekeeper's commit_lsn is committed (docs/protocol.md R13); nobody else
-  needs to be asked. Unless the last record there has not ended: what is there of it may be taken
-  back, so until it ends such a segment is a part, though all of its bytes are there.
-* Where the log ends is known from v = n - a + 1 members, because every ack quorum has one of them
-  in it: the last log ballot and then the flush_lsn that is greatest among them belong to a log
-  that holds every acknowledged commit (R4), and the record end of that log is `reach_lsn`.
-  It is handed out once it is committed, and neither a part nor an absence is said below it. So
-  what was acknowledged before we were asked is never left out, even if the safekeepers have not
-  heard yet that it is committed; only when no proposer is left to tell them, `walkeeper settle` is
-  needed, as it is before every promotion.
+* A whole segment below one safekeeper's commit_lsn is committed (docs/protocol.md R13). No other
+  safekeeper needs to answer. The exception is a segment whose last record has not ended. The bytes
+  of that record may still be truncated. Until it ends, such a segment is a part, though all of its
+  bytes are there.
+* The end of the log is known from v = n - a + 1 members, because every ack quorum includes one of
+  them. The log with the greatest (last log ballot, flush_lsn) among them holds every acknowledged
+  commit (R4). The record end of that log is `reach_lsn`.
+* WAL up to `reach_lsn` is handed out once it is committed. Below it there is no verdict of a part
+  or of an absence. So a restore never leaves out a commit that was acknowledged before its request.
+  This holds even if the safekeepers do not know yet that it is committed. If no proposer is left to
+  report that to them, `walkeeper settle` is needed, as it is before every promotion.
 * WAL that all members have removed existed: that is Gone, not Absent.
 """
 
@@ -37,7 +38,7 @@ Greetings: TypeAlias = Mapping[int, AcceptorGreeting]  # by the safekeeper's pla
 
 
 class Misconfigured(WalkeeperError):
-    """Asking again will not help: somebody must change an option."""
+    """A new request will not help: an operator must change an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The log does not go that far: proven by a quorum."""
+    """The log ends before this file, as a quorum proves."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """It was there, and every member has removed it."""
+    """The WAL existed, and every member has removed it."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Ask again. `reach_lsn` is the bound that this round found, or None without a quorum."""
+    """The answer is not known yet: ask again.
+
+    `reach_lsn` is the bound that this round found, or None without a quorum.
+    """
 
     text: str
     reach_lsn: Lsn | None = None
@@ -85,10 +89,11 @@ Verdict: TypeAlias = Whole | Part | Absent | Gone | Unknown
 
 
 def configuration_of(greetings: Greetings) -> Configuration | None:
-    """The newest that anybody has; Misconfigured if PostgreSQL could do nothing with the log.
+    """Return the newest configuration among the greetings, or None if there is none.
 
-    A logical log has the primary's system_id and names its segments like WAL, so nothing else
-    would keep a server from taking them for WAL, and the first of them for the end of it.
+    Raise Misconfigured if the safekeepers hold different logs, or a logical log. A logical log has
+    the primary's system_id, and its segments have names like WAL. Without this check a server would
+    take them for WAL, and the first of them for the end of its WAL.
     """
     known = [g.configuration for g in greetings.values() if g.configuration is not None]
     if len({configuration.log_uuid for configuration in known}) > 1:
@@ -99,13 +104,13 @@ def configuration_of(greetings: Greetings) -> Configuration | None:
 
 
 def members_of(greetings: Greetings, configuration: Configuration) -> dict[str, AcceptorGreeting]:
-    """Who may be counted, each once; a wiped member is under another name and is none."""
+    """Return the greetings of members, each once; a wiped member has another name and is none."""
     named = {member_name(g.acceptor_id, g.incarnation): g for g in greetings.values()}
     return {name: g for name, g in named.items() if name in configuration.everyone}
 
 
 def lacking(members: Mapping[str, object], configuration: Configuration) -> str | None:
-    """Why these members are no quorum, or None."""
+    """Return the reason why these members are no vote quorum, or None if they are one."""
     if configuration.elects(members.keys()):
         return None
     missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)
@@ -120,7 +125,10 @@ def log_order(greeting: AcceptorGreeting) -> tuple[Ballot, Lsn]:
 
 
 def timeline_range(history: History, timeline: int) -> tuple[Lsn, Lsn] | None:
-    """[first LSN, fork or the end of all LSNs) of a timeline in this log; None: never on it."""
+    """Return [first LSN, fork or the end of all LSNs) of a timeline in this log.
+
+    Return None if the log was never on it.
+    """
     starts = [entry.start_lsn for entry in history if entry.timeline == timeline]
     later = [entry.start_lsn for entry in history if entry.timeline > timeline]
     return (starts[0], later[0] if later else LSN_MAX) if starts else None
@@ -133,7 +141,11 @@ def judge_segment(
     reach_lsn: Lsn | None = None,
     min_lsn: Lsn = ZERO_LSN,
 ) -> Verdict:
-    """`reach_lsn`: the least that an earlier round of the same request found; it is enough."""
+    """Return the verdict on a segment; raise Misconfigured if an option is wrong.
+
+    `reach_lsn` is the least bound that an earlier round of the same request found. That bound
+    suffices, because later commits need not be in the answer.
+    """
     configuration = configuration_of(greetings)
     if configuration is None:
         return Unknown("no safekeeper answered with a log")
@@ -182,7 +194,7 @@ def _holders(greetings: Greetings, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) 
 
 
 def holds(log: AcceptorGreeting, timeline: int, begin_lsn: Lsn, end_lsn: Lsn) -> bool:
-    """Whether it has all of [begin_lsn, end_lsn), committed and on this timeline."""
+    """Return True if the log has all of [begin_lsn, end_lsn), committed and on this timeline."""
     covered = timeline_range(log.history, timeline)
     is_committed = log.first_lsn <= begin_lsn and end_lsn <= log.commit_lsn
     return covered is not None and is_committed and covered[0] < end_lsn <= covered[1]
@@ -198,7 +210,7 @@ def _uncommitted(commit_lsn: Lsn, reach_lsn: Lsn, min_lsn: Lsn) -> str:
 
 
 def _settling(members: Mapping[str, object], configuration: Configuration) -> str:
-    """What makes it known: `settle` needs an ack quorum, and fewer than that may have answered."""
+    """Return the remedy in words: `settle`, for which an ack quorum has to be up."""
     if configuration.commits(members.keys()):
         return "without a proposer, run `walkeeper settle`"
     missing = ", ".join(m.partition("#")[0] for m in configuration.everyone if m not in members)

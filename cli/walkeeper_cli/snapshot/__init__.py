@@ -1,1 +1,1 @@
-"""`walkeeper snapshot`: the published tables, and a consumer's slot that goes on there."""
+"""`walkeeper snapshot`: the published tables, and a consumer's slot from their LSN on."""

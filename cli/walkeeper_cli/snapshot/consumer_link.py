@@ -1,10 +1,10 @@
-"""A consumer's connection to a safekeeper of a logical log, as far as its slot goes. Blocks.
+"""A consumer's connection to a safekeeper of a logical log, for its slot alone. Blocks.
 
     link = ConsumerLink.open(addresses, cluster)     the first safekeeper that answers
     link.create_slot(name); link.move_slot(name, lsn, publications); link.drop_slot(name)
 
-What PostgreSQL's protocol has for consumers, through libpq. Contract: Refused with the safekeeper's
-own words and its hint.
+The link uses PostgreSQL's commands for consumers, through libpq. Contract: it raises Refused with
+the safekeeper's own words and its hint.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from walkeeper_common.lsn import Lsn
 from walkeeper_common.postgres.pgwire import StandbyStatus
 from walkeeper_proposer.postgres.logical_primary import PLUGIN, plugin_options, quote_literal
 
-USER = "walkeeper"  # unless PGUSER says otherwise: a safekeeper has no roles
-PROTOCOL_OF = 130000  # the plainest protocol of pgoutput: every log can be asked for it
+USER = "walkeeper"  # unless PGUSER is set: a safekeeper has no roles
+PROTOCOL_OF = 130000  # the plainest protocol of pgoutput, which every log can serve
 
 
 class ConsumerLink:
-    """One command at a time."""
+    """A connection that runs one command at a time."""
 
     def __init__(self, connection: pq.abc.PGconn, address: str) -> None:
         self._pg, self.address = connection, address
@@ -52,14 +52,14 @@ class ConsumerLink:
         return self._row(f"SHOW {setting}")[0]
 
     def create_slot(self, name: str) -> Lsn:
-        """It begins at the end of what is committed; a quorum has it."""
+        """Create the slot at the end of the committed log, on a quorum, and return that LSN."""
         return Lsn.parse(self._row(f'CREATE_REPLICATION_SLOT "{name}" LOGICAL {PLUGIN}')[1])
 
     def drop_slot(self, name: str) -> None:
         self._execute(f'DROP_REPLICATION_SLOT "{name}"')
 
     def move_slot(self, name: str, lsn: Lsn, publications: Sequence[str]) -> None:
-        """As a consumer that has everything below `lsn`. Ends the connection."""
+        """Move the slot as a consumer that has everything below `lsn`, and end the connection."""
         options = plugin_options(publications, PROTOCOL_OF)
         listed = ", ".join(f"{name} {quote_literal(value)}" for name, value in options.items())
         self._execute(f'START_REPLICATION SLOT "{name}" LOGICAL {lsn} ({listed})')

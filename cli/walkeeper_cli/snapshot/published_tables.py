@@ -1,14 +1,14 @@
-"""`walkeeper snapshot`: the published tables as Parquet, and a consumer's slot that goes on there.
+"""`walkeeper snapshot`: the published tables as Parquet, and a consumer's slot from their LSN on.
 
-The order is what joins both without a gap and without a repetition:
+The order of the steps joins both without a gap and without a repetition:
 
-1. the consumer's slot is made in the log, so that what comes from here on is kept for it;
-2. a temporary slot at the primary exports a snapshot: everything committed below its LSN, L;
-3. the tables are copied in that snapshot;
-4. when a quorum has the log up to L, the consumer's slot is moved to L, and a quorum has that.
+1. Make the consumer's slot in the log, so that the log keeps all later changes for it.
+2. Make a temporary slot at the primary. It exports a snapshot of all commits below its LSN, L.
+3. Copy the tables in that snapshot.
+4. When a quorum has the log up to L, move the consumer's slot to L, on a quorum.
 
-A transaction is in the snapshot if its commit ends at or below L, else the log sends it. Nothing
-is left behind when it fails: the slot is dropped, and no `snapshot.json` is there.
+A transaction is in the snapshot if its commit ends at or below L. Otherwise the log sends it. A
+failed run drops the slot and writes no `snapshot.json`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What is in the directory now."""
+    """The contents of the directory after a run."""
 
     lsn: Lsn
     tables: int
@@ -63,7 +63,7 @@ class Taken:
 
 
 def take_snapshot(settings: SnapshotSettings, say: Say) -> Taken:
-    """Refused says what stands in the way."""
+    """Take the snapshot and move the slot; raise Refused with the reason if it cannot."""
     make_empty(settings.output)
     link = ConsumerLink.open(settings.safekeepers, settings.cluster)
     try:
@@ -97,7 +97,7 @@ def take_snapshot(settings: SnapshotSettings, say: Say) -> Taken:
 
 
 def make_empty(directory: Path) -> None:
-    """A directory of its own, so that nothing older is taken for a part of it."""
+    """Make the directory; raise Refused if it has files, which would look like its parts."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
@@ -109,7 +109,10 @@ def make_empty(directory: Path) -> None:
 def copied(
     settings: SnapshotSettings, publications: Sequence[str], database: str, say: Say
 ) -> tuple[Lsn, list[dict[str, Any]]]:
-    """(the snapshot's LSN, what was written of each table)."""
+    """Copy all published tables, and return (the snapshot's LSN, a document for each table).
+
+    Raise Refused if the primary or a table does not allow it.
+    """
     try:
         connection = psycopg.connect(settings.dsn, autocommit=True)
     except psycopg.Error as error:
@@ -125,14 +128,14 @@ def copied(
             lsn, name = exporter.export()
             for each in TEXT_FORMS.split("; "):
                 connection.execute(each.encode())
-            # A table of which this role is to see a part is an error, as in pg_dump.
+            # If this role may see only a part of a table, that is an error, as in pg_dump.
             connection.execute(b"SET row_security = off")
             connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
         except psycopg.Error as error:
             raise Refused(f"the primary: {' '.join(str(error).split())}") from error
         finally:
-            exporter.close()  # and its slot, which would keep WAL; the snapshot is in use
+            exporter.close()  # this drops its slot, which would keep WAL; the snapshot is in use
         say(f"snapshot at {lsn}")
         return lsn, [
             _copied(connection, table, settings.output, say)
@@ -183,7 +186,10 @@ class Exporter:
         return cls(connection)
 
     def export(self) -> tuple[Lsn, str]:
-        """(everything committed below it is in the snapshot, the snapshot's name)."""
+        """Export a snapshot, and return (its LSN, its name).
+
+        The snapshot holds all commits below that LSN. Raise Refused if the primary refuses.
+        """
         how = "(SNAPSHOT 'export')" if self._pg.server_version >= 150000 else "EXPORT_SNAPSHOT"
         slot = f"walkeeper_snapshot_{os.getpid()}"
         result = self._pg.exec_(
@@ -204,13 +210,19 @@ class Exporter:
 
 
 def wait_for_log(settings: SnapshotSettings, lsn: Lsn) -> None:
-    """Until the safekeepers that answer, a quorum of them at least, have the log up to `lsn`."""
+    """Wait until an ack quorum of safekeepers has the log up to `lsn`.
+
+    Raise Refused if that takes too long.
+    """
     text = f"the log has not come to {lsn} within {settings.timeout_s:g} s; does the proposer run?"
     _wait(settings, lambda line: line["end_lsn"], lsn, text)
 
 
 def wait_for_slot(settings: SnapshotSettings, lsn: Lsn) -> None:
-    """Until a quorum has it there, so that it survives the safekeeper that we asked."""
+    """Wait until an ack quorum has the slot at `lsn`; raise Refused if that takes too long.
+
+    The slot then survives the safekeeper that moved it.
+    """
 
     def place(line: dict[str, Any]) -> str | None:
         found = [s["restart_lsn"] for s in line["slots"] if s["slot_name"] == settings.slot]
@@ -223,7 +235,10 @@ def wait_for_slot(settings: SnapshotSettings, lsn: Lsn) -> None:
 def _wait(
     settings: SnapshotSettings, place: Callable[[dict[str, Any]], str | None], lsn: Lsn, text: str
 ) -> None:
-    """Until `place` of so many safekeepers as an ack quorum has is at `lsn`."""
+    """Wait until `place` is at `lsn` on as many safekeepers as an ack quorum has.
+
+    Raise Refused with `text` if that takes too long.
+    """
     deadline_s = time.monotonic() + settings.timeout_s
     while True:
         document = asyncio.run(status.gather(settings.safekeepers, settings.cluster, 5.0))

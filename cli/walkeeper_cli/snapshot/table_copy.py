@@ -1,12 +1,12 @@
-"""A table as a publication has it, by COPY into a Parquet file. Blocks.
+"""The copy of a published table into a Parquet file, by COPY. Blocks.
 
     tables = published_tables(sql, publications)
     rows = copy_table(sql, tables[0], path)      in the connection's snapshot
 
-Types are those of `history table-at`: integers, floats, booleans, dates, timestamps and bytea have
-Arrow's, everything else is text as PostgreSQL prints it; infinity of dates and times is the type's
-largest (or smallest) value. Column lists and row filters of publications count. Memory is bounded:
-rows go from the socket to the file in batches.
+Types are those of `history table-at`. Integers, floats, booleans, dates, timestamps and bytea have
+Arrow's types. All other types are text as PostgreSQL prints it. Infinity of dates and times is the
+type's largest (or smallest) value. Column lists and row filters of publications count. Memory is
+bounded, because rows go from the socket to the file in batches.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ SELECT a.attname, base.oid FROM pg_catalog.pg_attribute a
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """`columns` are (name, type's OID); `row_filter` is SQL, or empty."""
+    """A table of a publication.
+
+    `columns` are pairs of a name and a type's OID. `row_filter` is SQL, or empty.
+    """
 
     schema: str
     name: str
@@ -74,7 +77,10 @@ class PublishedTable:
 def published_tables(
     connection: psycopg.Connection[Any], publications: Sequence[str]
 ) -> list[PublishedTable]:
-    """Each once; of several publications a row filter counts only if all have one."""
+    """Return each published table once.
+
+    For a table in several publications, row filters count only if each publication has one.
+    """
     version = connection.info.server_version
     has_lists = version >= 150000
     query = _TABLES.format(
@@ -97,7 +103,7 @@ def published_tables(
 
 
 def copy_table(connection: psycopg.Connection[Any], table: PublishedTable, path: Path) -> int:
-    """The number of rows; the file is whole when this returns."""
+    """Copy the table and return its number of rows; the file is then whole."""
     count = 0
     with (
         connection.cursor() as cursor,
@@ -130,7 +136,10 @@ def _copy_command(table: PublishedTable) -> text_of.Composed:
 
 
 def _expression(oid: int) -> str:
-    """Times as numbers, which are exact, reach infinity, and cost no parsing."""
+    """Return the SQL for a column of this type.
+
+    Times become numbers, which are exact, can show infinity, and need no parsing.
+    """
     if oid == _DATE:
         return (
             f"CASE {{column}} WHEN 'infinity' THEN {_INT32_MAX} WHEN '-infinity' "
@@ -148,18 +157,18 @@ def _expression(oid: int) -> str:
 def _batches(copy: psycopg.Copy, table: PublishedTable) -> Iterator[Any]:
     schema = table.arrow_schema
     sent = {field.name: _sent_as(field.type) for field in schema}
-    if not sent:  # a table without columns has rows all the same
+    if not sent:  # a table without columns may still have rows
         raise psycopg.DataError(f"{table.shown} has no columns")
     names = [str(n) for n in range(len(schema))]  # names may repeat what CSV would call a null
     types = dict(zip(names, sent.values(), strict=True))
     for rows in _blocks(copy):
         found = csv.read_csv(
             pa.BufferReader(rows),
-            # Of one block, for a row may be longer than any that one would choose.
+            # All rows are one block, because a row may be longer than any fixed block size.
             read_options=csv.ReadOptions(
                 column_names=names, block_size=len(rows) + 1, use_threads=False
             ),
-            # NULL alone in a row is an empty line.
+            # A row whose only value is NULL is an empty line.
             parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             convert_options=csv.ConvertOptions(
                 column_types=types,
@@ -175,7 +184,7 @@ def _batches(copy: psycopg.Copy, table: PublishedTable) -> Iterator[Any]:
 
 
 def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:
-    """Whole rows, BLOCK_BYTES of them or one that is longer: PostgreSQL sends each by itself."""
+    """Yield whole rows in blocks of BLOCK_BYTES or more; PostgreSQL sends each row by itself."""
     held, size = list[bytes](), 0
     while row := copy.read():
         held.append(bytes(row))

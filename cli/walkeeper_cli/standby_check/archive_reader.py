@@ -1,7 +1,7 @@
 """The log as its archive alone shows it, for the day without a quorum of safekeepers. A shell.
 
-Contract: as LogReader's. What was archived is all that can be compared: the newest timeline with
-WAL in the archive is the log's, and its end is the end of the last tail.
+Contract: as LogReader's. Only archived WAL can be compared. The newest timeline with WAL in the
+archive is the log's, and its end is the end of the last tail.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     check(files, where) -> Checked
 
-Raises Misconfigured if the log is none of WAL. What cannot be read now is Unknown.
+It raises Misconfigured if the log holds no WAL. If bytes cannot be read now, the verdict is
+Unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Read = Callable[[Lsn, Lsn], bytes | None]
 
 
 class LogSource(Protocol):
-    """A log that is read once: compare()'s Log, and bytes of it."""
+    """A log for one check: compare()'s Log, and its bytes."""
 
     def __enter__(self) -> LogSource: ...
     def __exit__(
@@ -51,7 +52,10 @@ class LogSource(Protocol):
 
 
 class LogPlace(Protocol):
-    """Where the log to compare with is. `may_grow`: an answer may become known later."""
+    """The place of the log to compare with.
+
+    `may_grow` is True if an unknown answer may become known later.
+    """
 
     @property
     def cluster(self) -> str: ...
@@ -62,7 +66,7 @@ class LogPlace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """On safekeepers. `archive` opens the one of a system identifier, for older WAL."""
+    """A log on safekeepers; `archive` opens the archive of a system identifier, for older WAL."""
 
     safekeepers: tuple[Address, ...]
     cluster: str
@@ -76,7 +80,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAlone:
-    """In the archive of a log whose safekeepers are lost."""
+    """A log in its archive, for the case that its safekeepers are lost."""
 
     source: ArchivedWal
     cluster: str
@@ -88,7 +92,7 @@ class ArchiveAlone:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`server` and `log` are None if they could not be learned."""
+    """The result of a check; `server` and `log` are None if they could not be read."""
 
     verdict: Verdict
     server: Server | None = None
@@ -96,7 +100,10 @@ class Checked:
 
 
 def check(files: Files, where: LogPlace, *, replayed_lsn: Lsn | None = None) -> Checked:
-    """Block until the bytes are compared, a round of all safekeepers at most for the log."""
+    """Compare the server with the log and return the result; block until the bytes are compared.
+
+    One round of requests to all safekeepers, at most, finds the log.
+    """
     try:
         server = DataDirectory(files, replayed_lsn=replayed_lsn)
     except (NotReadable, OSError) as error:
@@ -115,7 +122,7 @@ def check(files: Files, where: LogPlace, *, replayed_lsn: Lsn | None = None) -> 
 
 
 def judge(comparing: Comparing, read_server: Read, read_log: Read) -> Verdict:
-    """Answer what it asks for, and return its verdict."""
+    """Give the comparison the bytes that it asks for, and return its verdict."""
     answer: bytes | None = None
     while True:
         try:
@@ -128,7 +135,7 @@ def judge(comparing: Comparing, read_server: Read, read_log: Read) -> Verdict:
 
 
 def explained(verdict: Verdict, cluster: str) -> str:
-    """Say what was found and what to do."""
+    """Return the verdict in words, with the remedy."""
     log = f"the log of cluster {cluster}"
     match verdict:
         case SameBranch(through_lsn, 0):

@@ -4,8 +4,8 @@ Contract: it reads and changes nothing. `Files` are on this machine, for a serve
 running, or are read over SQL (sql_files.py). A running server may write meanwhile: pg_control is
 read again until its CRC is right, and WAL ends at its last whole record.
 
-Which file holds a position follows PostgreSQL (XLogFileReadAnyTLI): the newest timeline of the
-server's chain that has that segment.
+The choice of the file for a position follows PostgreSQL (XLogFileReadAnyTLI). It is the file of the
+newest timeline in the server's chain that has that segment.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ HISTORY = ".history"
 
 
 class NotReadable(WalkeeperError):
-    """The data directory does not say what is asked."""
+    """The data directory does not have the facts that the check needs."""
 
 
 class Files(Protocol):
     """A data directory's files; `name` is relative to it. FileNotFoundError if one is missing."""
 
     def names_of_wal(self) -> list[str]:
-        """Return what is in pg_wal."""
+        """Return the names of the files in pg_wal."""
         ...
 
     def size(self, name: str) -> int: ...
@@ -53,7 +53,7 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """On this machine."""
+    """The files of a data directory on this machine."""
 
     def __init__(self, data: str) -> None:
         self._data = data
@@ -71,9 +71,9 @@ class LocalFiles:
 
 
 class DataDirectory:
-    """`facts` are of the moment when it was made; `read` is for compare().
+    """A data directory; `facts` are those of its creation, and `read` is for compare().
 
-    `replayed_lsn`: how far a running standby has replayed, instead of where its WAL ends.
+    `replayed_lsn` is the position that a running standby has replayed. It replaces the end of WAL.
     """
 
     def __init__(self, files: Files, *, replayed_lsn: Lsn | None = None) -> None:
@@ -88,7 +88,7 @@ class DataDirectory:
             return None
 
     def _newest_chain(self, control: ControlData) -> tuple[_Chain, Server]:
-        """Follow the newest timeline whose WAL is here and goes on where the data's own ends."""
+        """Follow the newest timeline whose WAL is here and continues the data's own timeline."""
         applied = max(control.checkpoint_timeline, control.min_recovery_timeline)
         names = frozenset(self._files.names_of_wal())
         histories = {timeline: self._history(timeline) for timeline in _histories(names)}

@@ -1,8 +1,8 @@
-"""The log as a vote quorum of safekeepers has it, and its WAL, from them or the archive. A shell.
+"""The log of a vote quorum of safekeepers, and its WAL, from them or the archive. A shell.
 
     with LogReader(...) as reader: log = reader.ask(); reader.read(begin_lsn, end_lsn)
 
-Contract: it fences no proposer and promises nothing; only committed WAL is read (R13).
+Contract: it fences no proposer and promises nothing. It reads only committed WAL (R13).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from walkeeper_common.timelines import Timelines
 
 
 class LogReader:
-    """One look at the log. Unreachable if WAL that somebody keeps cannot be read now."""
+    """One look at the log; it raises Unreachable if WAL that exists cannot be read now."""
 
     def __init__(
         self, addresses: Sequence[Address], cluster: str, archive: WalSource | None = None
@@ -52,7 +52,7 @@ class LogReader:
         self._round.close()
 
     def ask(self) -> Log | Unknown:
-        """Return the log, or what is missing to know it. Misconfigured: it is none of WAL."""
+        """Return the log, or Unknown with the reason; raise Misconfigured if it holds no WAL."""
         for _ in self._round.greeted():
             found = self._known()
             if isinstance(found, Log):
@@ -106,7 +106,10 @@ class LogReader:
         return bytes(wal)
 
     def _from_archive(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes | None:
-        """[begin_lsn, end_lsn) lies in one segment, or in a record that begins in one."""
+        """Return [begin_lsn, end_lsn) from the archive, or None if a segment of it is missing.
+
+        The range lies in one segment, or in a record that begins in one.
+        """
         log = self._log
         if self._archive is None or log is None:
             return None

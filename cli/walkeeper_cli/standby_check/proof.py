@@ -1,14 +1,14 @@
-"""Which start of a server has proved its ancestry: a file in pg_wal. The standard library alone.
+"""The record of a server's proof of its ancestry, a file in pg_wal. The standard library alone.
 
-    is_owed(key)        whether `walkeeper restore` has to check before it hands over a file
-    remember(key)       this start of the server has proved it
+    is_owed(key)        True if `walkeeper restore` has to check before it hands over a file
+    remember(key)       record that this start of the server has proved its ancestry
 
-One start of a server is one postmaster: its pid, its start time, and the file that says so. A copy
-of a data directory, or the same one after pg_rewind, is started by another postmaster, so an old
-proof counts for nothing. `key` stands for the options, so another log needs another proof.
+One start of a server is one postmaster: its pid, its start time, and the inode of postmaster.pid. A
+copy of a data directory, or the same one after pg_rewind, has another postmaster. So an old proof
+counts for nothing there. `key` stands for the options, so another log needs another proof.
 
-Where no server runs in the working directory nothing is owed: pg_rewind -c and people at a shell
-ask for WAL as well, and pg_rewind does so for another branch.
+If no server runs in the working directory, no proof is owed. pg_rewind -c and users at a shell also
+request WAL, and pg_rewind does so for another branch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START_TIME_LINE = 2
 
 
 def is_owed(key: str) -> bool:
-    """Return whether a server runs here whose proof under these options is not there."""
+    """Return True if a server runs here and its proof under these options is missing."""
     start = _start_of_server()
     if start is None:
         return False
@@ -32,7 +32,7 @@ def is_owed(key: str) -> bool:
 
 
 def remember(key: str) -> None:
-    """Write the proof. Without room for it the next request checks again."""
+    """Write the proof; if the disk is full, the next request checks again."""
     start = _start_of_server()
     if start is None:
         return
@@ -50,7 +50,7 @@ def _text(start: str, key: str) -> str:
 
 
 def _start_of_server() -> str | None:
-    """Return what is of this start alone, or None if no server runs in this directory."""
+    """Return a text that is unique to this start, or None if no server runs in this directory."""
     try:
         with open("postmaster.pid", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()

@@ -2,10 +2,10 @@
 
     prove(where, key, name=, wait_s=)       before the first file of a server's start
 
-Contract: Refused for another branch, which ends the server's start (126). What cannot be known is
-asked again, as for a file. A server that has no WAL which the log keeps is not held up, because
-nothing that it can replay next comes from the log; it is checked again at the next request.
-An archive without safekeepers does not grow, so there nothing is asked again.
+Contract: it raises Refused for another branch, which ends the server's start (126). It asks again
+while the answer is not known, as for a file. A server may have no WAL that the log still keeps. It
+goes on without a proof, because it can replay nothing from the log next. The next request checks it
+again. An archive without safekeepers does not grow, so `prove` asks it only once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ PROVEN, UNPROVEN = "proven", "unproven"
 
 
 def prove(where: LogPlace, key: str, *, name: str, wait_s: float) -> None:
-    """Block until it is known; return if this server may be given what the log has."""
+    """Block until the answer is known; return if this server may get files of the log.
+
+    Raise Refused if the server is on another branch.
+    """
 
     def ask() -> str | restoring.Unknown:
         verdict = check(LocalFiles("."), where).verdict

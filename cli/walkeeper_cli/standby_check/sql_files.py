@@ -2,7 +2,7 @@
 
     with SqlFiles(dsn) as files: files.replayed_lsn(); files.read("global/pg_control", 0, 8192)
 
-Contract: Refused without a connection or the rights; it asks and changes nothing.
+Contract: it raises Refused without a connection or the rights. It changes nothing on the server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotAllowed(Refused):
 
 
 class SqlFiles:
-    """data_directory's Files. One connection, on an event loop of its own."""
+    """data_directory's Files over one connection, on an event loop of its own."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -57,7 +57,7 @@ class SqlFiles:
             self._runner.close()
 
     def replayed_lsn(self) -> Lsn | None:
-        """Return how far a standby has replayed, or None for a server that is no standby."""
+        """Return the LSN that a standby has replayed, or None for a server that is no standby."""
         in_recovery, text = self._row("SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text")
         return Lsn.parse(text or "0/0") if in_recovery else None
 

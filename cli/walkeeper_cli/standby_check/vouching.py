@@ -1,7 +1,7 @@
 """`settle --replayed-by`: is the WAL that this standby has replayed the log's? (R23) A shell.
 
-Contract: Refused for another branch, and where it cannot be known: an exit code that lets a
-promotion go on says that both were compared.
+Contract: it raises Refused for another branch, and also if the answer cannot be known. An exit code
+that lets a promotion go on means that both were compared.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ ELSEWHERE = (
 
 
 def refuse_another_branch(dsn: str, where: Where) -> None:
-    """Raise Refused if the standby is on another branch: it would be waited for in vain."""
+    """Raise Refused if the standby is on another branch, since a wait for it would be in vain."""
     verdict = _verdict_of(dsn, where)
     if isinstance(verdict, AnotherBranch):
         raise Refused(explained(verdict, where.cluster))
 
 
 def vouch(dsn: str, where: Where, *, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Return if the standby's WAL is the log's up to where it has replayed."""
+    """Return if the standby's WAL is the log's up to the LSN that it has replayed.
+
+    Raise Refused if it is not, or if that is not known in time.
+    """
     deadline_s = time.monotonic() + timeout_s
     while True:
         verdict = _verdict_of(dsn, where)

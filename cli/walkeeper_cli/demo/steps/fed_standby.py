@@ -14,7 +14,7 @@ PRESENT = "SELECT count(*) FROM demo WHERE id = $1"
 
 
 def standby_settings(port: int) -> dict[str, str]:
-    """What makes a server the standby of a safekeeper."""
+    """Return the settings that make a server the standby of a safekeeper."""
     return {
         "primary_conninfo": f"host={HOST} port={port} user=demo application_name=standby",
         "wal_retrieve_retry_interval": "200ms",
@@ -47,7 +47,7 @@ async def run(stage: Stage) -> str:
     rows = await stage.until("every row reaches the standby", lambda: _rows(stage, last.returned_s))
     receiver = await standby.value(RECEIVER)
     require(receiver == wanted, f"pg_stat_wal_receiver says {receiver}")
-    await standby.shut_down()  # it has something to catch up with when the primary is lost
+    await standby.shut_down()  # so that it has WAL to catch up with when the primary is lost
     return (
         f"{rows:,} rows read on it, streaming from safekeeper {SOURCE}; a new row was there within "
         f"{1000 * behind_s:.0f} ms of its COMMIT"
@@ -55,7 +55,7 @@ async def run(stage: Stage) -> str:
 
 
 async def _rows(stage: Stage, until_s: float) -> int:
-    """How many are there, 0 while one is missing that was acknowledged by then."""
+    """Return the number of rows there, or 0 while a row acknowledged by then is missing."""
     promised = {e.id for e in stage.load.acknowledged if e.returned_s <= until_s}
     found = await stage.load.ids_in(stage.standby)
     return len(found) if promised <= found else 0

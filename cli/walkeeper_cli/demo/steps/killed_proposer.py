@@ -1,4 +1,4 @@
-"""The proposer is killed under load: commits wait, and return when there is another one."""
+"""The proposer is killed under load: commits wait, and return when another proposer leads."""
 
 from __future__ import annotations
 

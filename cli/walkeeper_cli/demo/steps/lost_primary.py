@@ -32,7 +32,7 @@ async def run(stage: Stage) -> str:
     await stage.stop_load()
     settled = await settle(stage.addresses, CLUSTER, seal=True, timeout_s=READY_S)
     standby = stage.standby
-    # Its base backup came from an attached primary, and nobody is there to acknowledge.
+    # Its base backup came from an attached primary, but no proposer is left to acknowledge.
     standby.configure({**standby_settings(stage.ports[SOURCE]), "synchronous_standby_names": ""})
     await standby.start()
 

@@ -30,7 +30,7 @@ async def run(stage: Stage) -> str:
 
 
 async def _examined(stage: Stage, new_id: int) -> int:
-    """How many safekeepers have the WAL of a transaction that has just been committed."""
+    """Commit a row and return how many safekeepers have its WAL when the COMMIT returns."""
     connection = await stage.primary.connect()
     try:
         async with connection.transaction():
