@@ -2,11 +2,11 @@
 
     await serve(host, port, catalog=…, proposer_handler=…, now=…, on_ready=…)
 
-A proposer's first eight bytes are PREFACE; a PostgreSQL client's first four are the length of a
-startup packet, whose first byte is 0. A proposer's transport goes to `proposer_handler` with the
-bytes received so far, which sets its own protocol; a client gets a session in a task of its own.
-Every other connection gets a refusal, a line in the log, and is closed: direct TLS (0x16), HTTP,
-silence. No connection can harm another one.
+A proposer's first eight bytes are PREFACE. A PostgreSQL client's first four are the length of a
+startup packet, whose first byte is 0. `proposer_handler` gets a proposer's transport with the bytes
+received so far, and sets its own protocol. A client gets a session in a task of its own. Every
+other connection (direct TLS (0x16), HTTP, silence) gets a refusal, a line in the log, and is
+closed. No connection can harm another one.
 
 `serve` runs until it is cancelled. Then clients get 57P01, and it waits for them. It raises Refused
 for an address that it cannot bind. It works on asyncio and on uvloop, and knows neither.
@@ -143,7 +143,7 @@ class _Server:
 
     @property
     def takes_more(self) -> bool:
-        """Not while it stops, whatever the loop had accepted by then, nor from a crowd."""
+        """False while the server stops, or has too many undecided connections."""
         return not self._is_stopping and len(self.undecided) < self._undecided_max
 
     def close_undecided(self) -> None:

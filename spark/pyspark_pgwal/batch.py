@@ -1,9 +1,9 @@
 """The batch reader: a plan's segments in partitions, their rows as Arrow batches.
 
-Contract: partitions are planned from names and a few headers alone; a partition takes the segments
-behind it along, for the rest of its last record, and those before it, to see that its first record
-follows the last one there. What is damaged raises with file and LSN, or is
-left out, as the option onError says.
+Contract: partitions are planned from names and a few headers alone. A partition has the segments
+after it for the rest of its last record. It has those before it to check that its first record
+follows the last one there. Damage raises with file and LSN, or is left out, as the option onError
+says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from walkeeper_history.wal.plan import Plan, Problem
 from walkeeper_history.wal.reading import Reading
 from walkeeper_history.wal.sweep import in_one_chain, raise_fatal, read_each, summaries_before
 
-# A task costs 50 ms, so on one machine a CPU gets one; more than the most would wait for the last.
+# A task costs 50 ms, so on one machine each CPU gets one. In partitions above the maximum, the
+# others would wait too long for the last one.
 PARTITION_BYTES_MIN, PARTITION_BYTES_MAX = 128 << 20, 1 << 30
 BATCH_ROWS_MIN = 4096
 
@@ -46,8 +47,11 @@ class Segments(InputPartition):
 def partitions_of(
     plan: Plan, per_partition: int | None, skipped: frozenset[int] = frozenset()
 ) -> list[Segments]:
-    """Neighbours together, 128 MB to 1 GB of them unless told otherwise; of the `skipped`, by their
-    first LSN, none is read."""
+    """Return partitions of neighbouring segments, `per_partition` each or by default 128 MB to 1
+    GB.
+
+    The segments in `skipped`, which has their first LSNs, are not read.
+    """
     wanted = [n for n, segment in enumerate(plan.segments) if segment.first_lsn not in skipped]
     count, size = len(wanted), plan.segment_bytes
     if per_partition is None:
@@ -56,13 +60,13 @@ def partitions_of(
         per_partition = min(max(even, least), most)
     groups = [wanted[at : at + per_partition] for at in range(0, count, per_partition)]
     parts = [plan.part(group[0], group[-1] + 1) for group in groups]
-    if skipped:  # what comes before is not read, so that a few rows cost a few segments
+    if skipped:  # no segments before it are read either, so that a few rows cost a few segments
         parts = [replace(part, before=()) for part in parts]
     return [Segments(part, skipped) for part in parts]
 
 
 def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
-    """Record batches of a partition, in the order of the log."""
+    """Return the record batches of a partition, in the order of the log."""
     held: list[Any] = []
     for batch in _batches(options, part):
         held.append(batch)
@@ -73,7 +77,10 @@ def read_segments(options: PgWalOptions, part: Segments) -> Iterator[Any]:
 
 
 def read_partition(options: PgWalOptions, partition: InputPartition) -> Iterator[Any]:
-    """PySpark makes one partition, without a value, where `partitions()` has given it none."""
+    """Return the rows of a partition, none for the one that PySpark makes if there is none.
+
+    PySpark makes one partition, without a value, where `partitions()` returns an empty list.
+    """
     if not isinstance(partition, Segments):
         assert partition.value is None, f"{partition=}"
         return iter(())
@@ -81,7 +88,8 @@ def read_partition(options: PgWalOptions, partition: InputPartition) -> Iterator
 
 
 def _as_one(batches: list[Any]) -> list[Any]:
-    """The way of a batch to the JVM costs as much as thousands of rows."""
+    """Return the batches merged into one, since a batch's way to the JVM costs thousands of
+    rows."""
     if len(batches) <= 1:
         return batches
     merged: list[Any] = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -110,7 +118,7 @@ def _batches(options: PgWalOptions, part: Segments) -> Iterator[Any]:
 
 
 class PgWalReader(DataSourceReader):
-    """Plans on the driver, reads on the executors."""
+    """Plan on the driver, read on the executors."""
 
     def __init__(self, options: PgWalOptions) -> None:
         self._options = options
@@ -131,7 +139,7 @@ class PgWalReader(DataSourceReader):
         skipped: frozenset[int] = frozenset()
         if options.index and wanted.needs_index:
             skipped = passed_over(options.index, plan, wanted)
-            # What is missing behind a segment is said where that segment is read.
+            # A gap after a segment is reported by the task that reads the segment.
             skipped -= {s.first_lsn for s in plan.segments if any(p.fatal for p in s.problems)}
         return partitions_of(plan, options.segments_per_partition, skipped)
 
@@ -140,7 +148,7 @@ class PgWalReader(DataSourceReader):
 
 
 class PushdownReader(PgWalReader):
-    """Takes filters from the query. Spark refuses it unless pushdown is enabled."""
+    """Take filters from the query. Spark refuses it unless pushdown is enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         wanted = self._options.wanted

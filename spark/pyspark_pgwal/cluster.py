@@ -1,9 +1,9 @@
-"""What `walkeeper history` does to every segment, done by Spark's executors.
+"""Run the per-segment work of `walkeeper history` on Spark's executors.
 
-Contract: as with wal/sweep.py's read_each, segments come back in the order of the log; what is made
-of them travels pickled and is held on the driver, so it has to be small: sums, findings, names of
-files written. Executors need walkeeper installed and the same way to the archive. Works without
-pandas: it is a map over partitions, no function over frames.
+Contract: as with wal/sweep.py's read_each, segments come back in the order of the log. Their
+results travel pickled and the driver holds them, so they must be small: sums, findings, names of
+written files. Executors need walkeeper installed and the same path to the archive. It works without
+pandas, since it is a map over partitions, not a function over frames.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from walkeeper_history.wal.wal_files import WalFiles
 
 
 def job_session() -> SparkSession:
-    """spark-submit's, which comes with its own Java and settings; else one on this machine."""
+    """Return spark-submit's session, with its own Java and settings, or else one on this
+    machine."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return SparkSession.builder.appName("walkeeper history").getOrCreate()
     return session()
 
 
 def read_each_on(url: str) -> Callable[..., Iterator[Part[Any]]]:
-    """`read_each` for the archive at `url`, over the cluster."""
+    """Return a `read_each` for the archive at `url`, over the cluster."""
 
     def read(
         files: WalFiles,

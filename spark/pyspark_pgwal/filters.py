@@ -1,9 +1,9 @@
-"""What of a query's filters reading can make use of.
+"""Find the filters of a query that the reader can use.
 
     take_filter(filter, table, wanted) -> (wanted, whether Spark need not look at it again)
 
-Contract: narrows only what cannot hold a row that the filter lets through; says that Spark need not
-look again only where what is read is exactly that.
+Contract: a filter excludes only what cannot hold a row that passes it. `take_filter` says that
+Spark need not look again only if the reader returns exactly the rows that pass.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _STARTS = ("start_lsn", "checkpoint_lsn")
 _TIMES = {"xacts": "time", "checkpoints": "checkpoint_time"}
 _SETS = {"timeline": "timelines", "resource_manager": "resource_managers", "xid": "xids",
          "relfilenode": "relfilenodes"}  # fmt: skip
-# Tables of sums start with a segment's first record, and are cut off with its records.
+# A row of a table of sums starts with its segment's first record. A range of LSNs would cut off
+# records, and with them a part of the sums.
 _ONE_ROW_A_RECORD = ("records", "blocks", "xacts", "checkpoints", "locks", "messages")
 _CHOOSES_ROWS = ("records", "blocks")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def take_filter(each: Filter, table: str, wanted: Wanted) -> tuple[Wanted, bool]:
-    """Filters that nothing is known of are left to Spark."""
+    """Return `wanted` narrowed by a filter; leave unknown filters to Spark."""
     attribute = getattr(each, "attribute", None)
     if attribute is None or len(attribute) != 1:
         return wanted, False
@@ -80,11 +81,11 @@ def _take_set(each: Filter, table: str, name: str, wanted: Wanted) -> tuple[Want
 
 
 def _bounds(each: Filter, number: Callable[[Any], int | None]) -> tuple[int | None, int | None]:
-    """The first and the last value that pass."""
+    """Return the first and the last value that pass, or None for a side without a bound."""
     if isinstance(each, In):
         values = [number(value) for value in each.value if value is not None]
         known = [value for value in values if value is not None]
-        # One that is not known may be anywhere.
+        # A value that is not known may be anywhere.
         return (min(known), max(known)) if known and len(known) == len(values) else (None, None)
     value = number(each.value) if hasattr(each, "value") and each.value is not None else None
     if value is None:
@@ -104,7 +105,10 @@ def _bounds(each: Filter, number: Callable[[Any], int | None]) -> tuple[int | No
 
 
 def _microseconds(value: Any) -> int | None:
-    """Since 1970. Spark gives times with their zone, or in the session's, which is not known."""
+    """Return microseconds since 1970, or None for a time without its zone.
+
+    Spark gives times with their zone, or in the session's, which is unknown here.
+    """
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     passed = value - _EPOCH

@@ -9,11 +9,11 @@
     parts                 tasks, by default one a CPU
     maxFilesPerTrigger    of a stream: segments in a micro-batch, by default 64
 
-An offset of a stream is {"position": "0/3000000"}, with the primary's system where safekeepers say
-it: every transaction that lies below that place in the log has been read. It is always between two
-entries that a quorum has, so nothing is read twice and nothing is taken back, whichever of the
-safekeepers answer. Contract: an unknown option is an error; where the log no longer goes back to an
-offset, that is one, too.
+An offset of a stream is `{"position": "0/3000000"}`, with the primary's system if safekeepers
+report it. Every transaction below that position in the log has been read. The position is always
+between two entries that a quorum has. So no entry is read twice or taken back, and any of
+the safekeepers may answer. Contract: an unknown option is an error. It is also an error if the log
+no longer goes back to an offset.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoggedOptions:
-    """The options, checked. Travels to the workers."""
+    """The checked options. They travel to the workers."""
 
     values: dict[str, str]
 
@@ -86,7 +86,7 @@ class LoggedOptions:
 
 @dataclass
 class Entries(InputPartition):
-    """Those that start at positions in [begin, end)."""
+    """The entries that start at positions in [begin, end)."""
 
     begin: int
     end: int
@@ -96,7 +96,7 @@ class Entries(InputPartition):
 
 
 def rows(options: LoggedOptions, partition: InputPartition) -> Iterator[Any]:
-    """Record batches of one task; of PySpark's stand-in for none, nothing."""
+    """Yield the record batches of one task, and none for PySpark's partition without a value."""
     if not isinstance(partition, Entries):
         assert partition.value is None, f"{partition=}"
         return
@@ -126,7 +126,7 @@ class LoggedReader(DataSourceReader):
 
 
 class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Asks anew where the log ends for each micro-batch."""
+    """Look up the log's end for each micro-batch."""
 
     def __init__(self, options: LoggedOptions) -> None:
         self._options = options
@@ -169,7 +169,7 @@ class LoggedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows(self._options, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept here: Spark's checkpoint has the offset."""
+        """Keep nothing, since Spark's checkpoint has the offset."""
 
 
 def _offset(files: EntryFiles, position: int) -> Offset:

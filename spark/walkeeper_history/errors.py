@@ -1,4 +1,4 @@
-"""What can be wrong with archived WAL. The text names the file and, where there is one, the LSN."""
+"""Errors of archived WAL. The text names the file and the LSN, if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGICAL_LOG = (
 
 
 class HistoryError(WalkeeperError):
-    """The archive cannot be read as asked. Its text may hold names from anywhere: see printable."""
+    """The archive cannot be read as the caller asks. Names in its text are made printable."""
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -1,20 +1,22 @@
-"""Who dropped, truncated or deleted what, and where in the log: what a recovery has to stop before.
+"""Find each drop, truncate and delete with its place in the log: a recovery must stop before it.
 
     find(archive sweep) -> Finding …
 
-Contract: only transactions that committed are findings of DROP, TRUNCATE and DELETE, with their
-subtransactions and, of two phases, with what was prepared. `end_lsn` of a finding is where its
-commit record starts: recovery with that as recovery_target_lsn and recovery_target_inclusive =
-false replays everything before and nothing of it.
+Contract: only committed transactions are findings of DROP, TRUNCATE and DELETE. Their
+subtransactions count, and so does the prepared part of a transaction of two phases. `end_lsn` of a
+finding is the start of its commit record. Recovery with that as recovery_target_lsn and
+recovery_target_inclusive = false replays everything before the finding and nothing of it.
 
-What a transaction did follows from its records. Files that existed before it and go away with its
-commit were dropped, if it made no new ones, or if it deleted rows of pg_class that are older than
-itself, in whatever version. The rows of the tables that a rewrite (CLUSTER, VACUUM FULL, some ALTER
-TABLE) writes beside the old ones are its own, made and deleted. Else it gave relations new files:
-TRUNCATE leaves a heap's new file empty, REINDEX fills all. A transaction that did several of these
-is a finding of each kind, with all the files that went away. pg_class is known by its first
-relfilenode, which it keeps unless it is rewritten itself. After that, what is dropped together with
-new files made is named a truncate.
+The kind of a finding follows from its records. If files that existed before the transaction go away
+with its commit, and it made no new ones, they were dropped. They were also dropped if it deleted
+rows of pg_class that are older than itself, in any version. A rewrite (CLUSTER, VACUUM FULL, some
+ALTER TABLE) writes the rows of its tables beside the old ones. It makes these rows itself, and
+deletes them. Otherwise the transaction gave relations new files: TRUNCATE leaves a heap's new file
+empty, REINDEX fills all.
+
+A transaction that did several of these is a finding of each kind, with all the files that went
+away. pg_class is known by its first relfilenode, which it keeps unless it is rewritten itself.
+After that, a drop together with new files is named a truncate.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ Place = tuple[int, int]
 
 
 class ClassRow(NamedTuple):
-    """An inserted, updated or deleted row of pg_class: where its versions before and behind lie."""
+    """A row of pg_class that was inserted, updated or deleted: the places of its two versions."""
 
     lsn: int
     old: Place | None
@@ -57,7 +59,7 @@ class ClassRow(NamedTuple):
 
 @dataclass(slots=True)
 class Deeds:
-    """What a transaction that is still open has done, as far as it is looked for."""
+    """The actions of a transaction that is still open, as far as findings need them."""
 
     deleted: dict[Relation, int] = field(default_factory=dict)
     created: set[Relation] = field(default_factory=set)
@@ -76,7 +78,7 @@ class Deeds:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that one transaction did."""
+    """One action of one transaction."""
 
     kind: str
     xid: int
@@ -105,7 +107,7 @@ class _End:
 
 @dataclass(slots=True)
 class SegmentDeeds:
-    """One segment's share."""
+    """The part of one segment."""
 
     deeds: dict[int, Deeds] = field(default_factory=dict)
     ends: list[_End] = field(default_factory=list)
@@ -114,7 +116,7 @@ class SegmentDeeds:
 
 
 def deeds_of_segment(reading: Reading) -> SegmentDeeds:
-    """What `findings` needs of a segment; may run in any thread."""
+    """Return the part of a segment that `findings` needs; may run in any thread."""
     found = SegmentDeeds()
     for batch in reading:
         _add_deeds(batch, found.deeds)
@@ -154,7 +156,10 @@ def _add_deeds(batch: Batch, deeds: dict[int, Deeds]) -> None:
 
 
 def _class_rows(batch: Batch, operation: Column) -> Iterator[tuple[int, ClassRow]]:
-    """Changes of pg_class by transaction; an update of a row on another page has two blocks."""
+    """Yield changes of pg_class with their transactions.
+
+    An update has two blocks if the new row is on another page.
+    """
     records, blocks = batch.records, batch.blocks
     kinds = (_INSERT, _DELETE, _UPDATE, _HOT_UPDATE)
     of_rows = (records["rmid"] == _HEAP) & np.isin(operation, kinds)
@@ -185,13 +190,13 @@ def _number(data: bytes, at: int) -> int:
 
 
 def _is_drop(batch: Batch, kind: Column) -> Column:
-    """DROP moved in 15, where a second way to create a database came."""
+    """Return a mask of DROP DATABASE, whose number moved in 15 with a second way to create one."""
     drop: Column = kind == (2 if batch.version.layout >= 15 else 1)
     return drop
 
 
 def _counted(batch: Batch, mask: Column) -> Iterator[tuple[int, Relation, int]]:
-    """Of the records chosen, how many there are by transaction and relation of the first block."""
+    """Yield the chosen records' number by transaction and by relation of the first block."""
     records, blocks = batch.records, batch.blocks
     chosen = mask[blocks["record"]] & (blocks["block_id"] == 0)
     blocks = blocks[chosen]
@@ -225,12 +230,12 @@ def _ends(batch: Batch) -> list[_End]:
 
 
 def findings(segments: Iterable[SegmentDeeds]) -> Iterator[Finding]:
-    """Of segments in the order of the log; a transaction's when it commits."""
+    """Yield the findings of segments in the order of the log, each one at its commit."""
     return _Findings().of(segments, _committed)
 
 
 def transaction(segments: Iterable[SegmentDeeds], xid: int) -> Iterator[Finding]:
-    """How one transaction ended: each ending of that xid, of both phases if it had two."""
+    """Yield each ending of the transaction `xid`, two if it had two phases."""
 
     def ended(end: _End, deeds: Deeds, start: int | None) -> Iterator[Finding]:
         if xid in (end.xid, *end.detail.subxacts):
@@ -243,7 +248,7 @@ _Report = Callable[[_End, Deeds, int | None], Iterator[Finding]]
 
 
 class _Findings:
-    """Transactions that are open while the log is followed: their deeds and first records."""
+    """The transactions that are open while the log is followed: their actions and first records."""
 
     def __init__(self) -> None:
         self._deeds: dict[int, Deeds] = {}

@@ -2,10 +2,10 @@
 
     follower = Follower(files, table, start_lsn); follower.new_rows()  # again and again
 
-Contract: every record that starts at or behind `start_lsn` gives its rows once, in the order of the
-log, as soon as all of it is there; the end of what is written is no damage. Each call lists the
-files and reads the segments from the last one on, of 16 MiB in milliseconds. Files may be renamed
-or finished between listing and reading: what is wrong twice in a row is raised.
+Contract: every record that starts at or after `start_lsn` gives its rows once, in the order of the
+log, as soon as it is whole. The end of the written WAL is no damage. Each call lists the files and
+reads the segments from the last one on, which takes milliseconds for 16 MiB. Files may be renamed
+or finished between listing and reading, so an error is raised only if it comes twice in a row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from walkeeper_history.wal.wal_files import WalFiles
 
 
 def log_end(files: WalFiles, plan: Plan) -> int:
-    """Behind the last whole record. Reads the last segments."""
+    """Return the end of the last whole record; read the last segments for it."""
     reader = SegmentReader(files)
     for index in range(len(plan.segments) - 1, -1, -1):
         reading = reader.read(plan.reachable, index)
@@ -34,7 +34,7 @@ def log_end(files: WalFiles, plan: Plan) -> int:
 
 
 class Follower:
-    """Where it is in the log. `next_lsn` can start another one."""
+    """A place in the log. Another follower can start from `next_lsn`."""
 
     def __init__(
         self, files: WalFiles, table: Table, start_lsn: int, timeline: int | None = None
@@ -45,7 +45,7 @@ class Follower:
         self.next_lsn = start_lsn
 
     def new_rows(self) -> Iterator[Any]:
-        """Record batches; none if nothing was written."""
+        """Yield the record batches of new rows, none if nothing was written."""
         try:
             yield from self._read()
         except DamagedWal as error:
@@ -56,7 +56,7 @@ class Follower:
             self._failed = None
 
     def _plan(self) -> Plan:
-        # The last record's segment is there even where the next one's is not yet.
+        # The last record's segment is there even if that of the next one is not yet.
         return make_plan(self._files, timeline=self._timeline, start_lsn=max(self.next_lsn - 1, 0))
 
     def _read(self) -> Iterator[Any]:
@@ -70,7 +70,7 @@ class Follower:
             batches = list(self._table.batches(reading))
             end = reading.summary.end_lsn
             for problem in reading.problems:
-                # Behind a segment that is being written there may be one that is there already.
+                # After a segment that is being written, another one may be there already.
                 if problem.start_lsn is None or problem.start_lsn >= self.next_lsn:
                     raise_fatal(problem)
             yield from batches

@@ -1,13 +1,14 @@
-"""Tables as Parquet, one file a segment: again is the same, and cheap.
+"""Tables as Parquet, one file a segment: a second run gives the same files, and is cheap.
 
     write_table(files, plan, table, directory) -> Iterator[Written]
 
     directory/<table>/<segment>.parquet      the name begins with the timeline
 
-Contract: a file appears whole under its name or not at all. It says in its metadata what it was
-made of; one that was made of a complete segment with the same columns and range is kept, so that a
-second run over a growing archive reads only what is new. A segment in which the log ended, or with
-a problem, is read again. Problems are told each time they are met, and not for kept files.
+Contract: a file appears whole under its name or not at all. Its metadata name its source: columns,
+range, and whether the segment was complete. A file from a complete segment with the same columns
+and range is kept. So a second run over a growing archive reads only new segments. A segment in
+which the log ended, or with a problem, is read again. Its problems are reported each time. Kept
+files report none.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from walkeeper_history.wal.sweep import (
 )
 from walkeeper_history.wal.wal_files import WalFiles
 
-FORMAT = 1  # raised when the same WAL would give other rows
+FORMAT = 1  # raised when the same WAL gives other rows than before
 _METADATA = b"walkeeper"
 COMPRESSION = "zstd"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One segment's file. `kept`: it was there, made of the same."""
+    """One segment's file. `kept`: it was there already, with the same source."""
 
     segment: PlannedSegment
     path: Path
@@ -66,9 +67,10 @@ def write_table(
     options: SweepOptions = DEFAULT,
     read: ReadEach = read_each,
 ) -> Iterator[Written]:
-    """Writes as it is iterated; first come the files that are kept, of which `again` has none.
+    """Write a file in each step of the iteration, after the files that are kept.
 
-    `read` may do it on other machines, if `directory` is one place for all of them.
+    With `again`, none is kept. `read` may run on other machines if `directory` is one place for all
+    of them.
     """
 
     def write(reading: Reading) -> Written:
@@ -98,7 +100,7 @@ def write_table(
     for segment in kept:
         path = parquet_path(directory, table, segment)
         yield Written(segment, path, pq.read_metadata(path).num_rows, kept=True)
-    # The sweep still knows the kept ones: the rest of a last record lies in the segment behind.
+    # The sweep still has the kept segments, since the rest of a last record is in the next one.
     skipped = frozenset(segment.first_lsn for segment in kept)
     parts = read(files, plan, write, replace(options, skipped=skipped))
     for written, _ in in_one_chain(parts, files, on_problem):
@@ -106,8 +108,12 @@ def write_table(
 
 
 def _encodings(table: Table) -> dict[str, Any]:
-    """LSNs as differences (a third of their size), few values as a dictionary, the rest plainly:
-    trying a dictionary first takes a third of the time of writing."""
+    """Return the encodings of the columns.
+
+    LSNs are written as differences, which takes a third of their size. Columns of few values have a
+    dictionary, all others are plain. To try a dictionary first takes a third of the time of
+    writing.
+    """
     lsns = [field.name for field in table.schema if field.name.endswith("_lsn")]
     leaves = [leaf for field in table.schema for leaf in _leaves(field.name, field.type)]
     few = [path for path, type_ in leaves if path not in lsns and _has_few_values(path, type_)]
@@ -116,7 +122,7 @@ def _encodings(table: Table) -> dict[str, Any]:
 
 
 def _leaves(path: str, type_: Any) -> Iterator[tuple[str, Any]]:
-    """The columns that Parquet makes of an Arrow column, by its paths."""
+    """Yield the columns that Parquet makes of an Arrow column, by their paths."""
     if pa.types.is_list(type_):
         yield from _leaves(f"{path}.list.element", type_.value_type)
     elif pa.types.is_struct(type_):
@@ -144,7 +150,7 @@ def _made_of(table: Table, segment: PlannedSegment, *, complete: bool) -> dict[s
 
 
 def _is_made(directory: Path, table: Table, segment: PlannedSegment) -> bool:
-    """Whether the file is there, whole, and made of this very segment when it was complete."""
+    """Return whether the file is there, whole, and made of this very segment when complete."""
     if segment.is_partial:
         return False
     try:

@@ -1,14 +1,14 @@
-"""A side-car of an archive: for each segment, what has to be known to pass over it.
+"""An index file beside an archive: for each segment, the facts by which a query passes over it.
 
     update_index(files, plan, path)          read what is new, write all of it, whole or not at all
     passed_over(path, plan, wanted)          the segments that a query need not read
 
-One Parquet file with a row for each segment that was complete and sound when it was read: the xids
-in it (also those of subtransactions and of prepared transactions that end in it), relations' files,
-resource managers, and the first and last time of its ends of transactions and checkpoints. A query
-for an xid, a relation or a time then reads a few segments of thousands. Contract: only segments
-with a row are passed over, by name and cluster; a segment's row is made once, as archives do not
-change what they have.
+It is one Parquet file. It has a row for each segment that was complete and sound when it was read.
+The row has the xids in it, also those of subtransactions and of prepared transactions that end in
+it. It has relations' files, resource managers, and the first and last time of its ends of
+transactions and checkpoints. So a query for an xid, a relation or a time reads a few segments of
+thousands. Contract: only segments with a row are passed over, by name and cluster. A segment's row
+is made once, as archives do not change their files.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _SETS = ("resource_managers", "xids", "relfilenodes")
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """How many segments the index has, and how many of them are new."""
+    """The number of segments in the index, and how many of them are new."""
 
     segments: int
     added: int
 
 
 class _Row:
-    """Of one segment, batch after batch."""
+    """The row of one segment, made batch after batch."""
 
     def __init__(self) -> None:
         self.sets: dict[str, set[Any]] = {name: set() for name in _SETS}
@@ -99,7 +99,7 @@ class _Row:
 
 
 def _row_of(reading: Reading) -> list[Any] | None:
-    """None of a segment that may change, or whose records are not all known."""
+    """Return the segment's row, or None if it may change or not all its records are known."""
     row = _Row()
     for batch in reading:
         row.add(batch)
@@ -115,7 +115,7 @@ def update_index(
     on_problem: OnProblem = raise_fatal,
     options: SweepOptions = DEFAULT,
 ) -> Updated:
-    """Of a whole archive: `plan` must not be cut."""
+    """Update the index of a whole archive: `plan` must not be cut."""
     before = _read(path, plan.system_id) if path.is_file() else SCHEMA.empty_table()
     known = set(before.column("segment").to_pylist())
     skipped = frozenset(s.first_lsn for s in plan.segments if s.name in known)
@@ -151,7 +151,7 @@ def _read(path: Path, system_id: int | None, columns: list[str] | None = None) -
 
 
 def passed_over(path: str, plan: Plan, wanted: Wanted) -> frozenset[int]:
-    """First LSNs of the segments that have nothing of it. Reads only the columns it needs."""
+    """Return first LSNs of the segments without a wanted row. Reads only the columns it needs."""
     sets = {"resource_managers": wanted.resource_managers, "xids": wanted.xids,
             "relfilenodes": wanted.relfilenodes}  # fmt: skip
     asked = {name: values for name, values in sets.items() if values is not None}
@@ -163,7 +163,7 @@ def passed_over(path: str, plan: Plan, wanted: Wanted) -> frozenset[int]:
     for name, limit, too_far in (("last_time", low, np.less), ("first_time", high, np.greater)):
         if limit is not None:
             times = table.column(name).cast(pa.int64())
-            # Without any time there is no row that could be wanted for its time.
+            # A segment without any time has no row that could be wanted for its time.
             beyond = too_far(times.fill_null(0).to_numpy(), limit)
             without |= beyond | times.is_null().to_numpy()
     passed = set(table.column("segment").filter(pa.array(without)).to_pylist())
@@ -171,7 +171,7 @@ def passed_over(path: str, plan: Plan, wanted: Wanted) -> frozenset[int]:
 
 
 def _have_any(lists: Any, values: frozenset[Any]) -> Any:
-    """Which of the lists have one of the values."""
+    """Return a mask of the lists that have one of the values."""
     lists = lists.combine_chunks()
     flat = lists.flatten()
     found = pc.is_in(flat, value_set=pa.array(sorted(values), flat.type)).to_numpy(False)

@@ -40,7 +40,7 @@ from walkeeper_history.wal.plan import Problem
 from walkeeper_history.wal.reading import Reading, Summary
 
 Make = Callable[[Reading, tuple[str, ...]], Iterator[Any]]
-# Copies of WAL itself: only when they are asked for by name.
+# Copies of WAL itself, which a caller has to name.
 PAYLOAD_COLUMNS = frozenset({"main_data", "block_data", "block_fpi_data"})
 
 _LOCK_SCHEMA = pa.schema(
@@ -96,14 +96,14 @@ PROBLEM_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with the columns asked for, in their order."""
+    """A table with the columns that the caller named, in their order."""
 
     name: str
     schema: Any
     _make: Callable[[Reading], Iterator[Any]]
 
     def batches(self, reading: Reading) -> Iterator[Any]:
-        """Non-empty record batches of one segment; afterwards its problems are complete."""
+        """Yield non-empty record batches of one segment; afterwards its problems are complete."""
         for batch in self._make(reading):
             if batch.num_rows:
                 yield batch.select(self.schema.names)
@@ -115,8 +115,11 @@ def table(
     names: RelationNames | None = None,
     wanted: Wanted | None = None,
 ) -> Table:
-    """HistoryError if there is no such table, or column in it. With `names`, `blocks` and
-    `relations` have them in two columns more. `records` and `blocks` have only `wanted` rows."""
+    """Return a table; raise HistoryError if there is no such table, or column in it.
+
+    With `names`, `blocks` and `relations` have them in two columns more. `records` and `blocks`
+    have only `wanted` rows.
+    """
     kept = column_names(name, with_payload=False, names=names)
     schema, make = _made(name, names, wanted)
     if columns is not None:
@@ -130,7 +133,7 @@ def table(
 
 
 def column_names(name: str, *, with_payload: bool, names: RelationNames | None = None) -> list[str]:
-    """All columns of a table; copies of WAL itself only if asked for."""
+    """Return all columns of a table; copies of WAL itself only `with_payload`."""
     if name not in _TABLES:
         raise HistoryError(f"no table {name!r}; there are: {', '.join(_TABLES)}")
     return [n for n in _made(name, names)[0].names if with_payload or n not in PAYLOAD_COLUMNS]
@@ -187,7 +190,7 @@ def _locks(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def stats_rows(stats: Stats, segment: str) -> Any:
-    """A row for each kind of record in a segment."""
+    """Return a row for each kind of record in a segment."""
     rows = stats.by_record()
     kinds = np.flatnonzero(stats.counts)
     rmgrs = [rmgr_names()[kind >> 4] for kind in kinds.tolist()]
@@ -223,7 +226,7 @@ def _relations(reading: Reading, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def segment_rows(summaries: list[tuple[Summary, str]]) -> Any:
-    """A row for each segment that was read, and the file it came from."""
+    """Return a row for each segment that was read, with the file it came from."""
     rows = [
         [
             summary.segment.name, file, summary.segment.timeline, summary.status,
@@ -239,7 +242,7 @@ def segment_rows(summaries: list[tuple[Summary, str]]) -> Any:
 
 
 def problem_rows(problems: Iterable[Problem]) -> Any:
-    """A row for each problem."""
+    """Return a row for each problem."""
     columns: list[list[Any]] = [
         [getattr(problem, name) for problem in problems] for name in PROBLEM_SCHEMA.names
     ]

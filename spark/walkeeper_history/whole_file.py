@@ -1,8 +1,8 @@
-"""A file that a command is told to write: it appears whole or not at all.
+"""Write a file that an option of a command names: it appears whole or not at all.
 
-Contract: until the end the file has what it had; HistoryError names it. A symbolic link stays, and
-what it points to is written. What is no file (a device, a pipe, this process's own stdout) has no
-other name to be prepared under, and nothing may take its place: it is written into.
+Contract: until the end the file keeps its old content. A HistoryError names it. A symbolic link
+stays, and its target is written. A device, a pipe or this process's own stdout is written into. It
+has no other name to be prepared under, and no other file may take its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 
 @contextmanager
 def whole_file(path: str | Path, *, encoding: str | None = None) -> Iterator[IO[Any]]:
-    """Open for bytes, or for text in `encoding`. Blocks, on a pipe until somebody reads."""
+    """Open for bytes, or for text in `encoding`. Blocks on a pipe until a reader opens it."""
     try:
         if _is_no_file(path):
             with _opened(path, encoding) as file:

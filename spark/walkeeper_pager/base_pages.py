@@ -1,4 +1,4 @@
-"""Single pages of a base backup, and from where on the backup is consistent."""
+"""Read single pages of a base backup, and the LSN from which on the backup is consistent."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from walkeeper_pager.places import FORKS, Place
 from walkeeper_replay.redo.base import BaseDirectory
 from walkeeper_replay.redo.page import PAGE_BYTES
 
-_FILE_BLOCKS = 131072  # of 8 kB, in each of a relation's files
+_FILE_BLOCKS = 131072  # blocks of 8 kB in each of a relation's files
 _FILES_OPEN_MAX = 64
 _FORK_NAMES = {number: name for name, number in FORKS.items()}
-# pg_control.h: state, checkPointCopy, and what follows it.
-# What lies where from here on differs between versions; sizes follow this number: blcksz,
-# relseg_size, xlog_blcksz, xlog_seg_size.
+# pg_control.h has the state and checkPointCopy, followed by fields that differ between versions.
+# The sizes follow this float: blcksz, relseg_size, xlog_blcksz, xlog_seg_size.
 _FLOAT_FORMAT, _SEGMENT_BYTES = pack("<d", 1234567.0), 8 + 12
 
 
 class BasePages:
-    """Blocks by number; the files used last stay open."""
+    """Read blocks by number; the files used last stay open."""
 
     def __init__(self, path: str) -> None:
         self.directory = BaseDirectory(path)
@@ -43,7 +42,7 @@ class BasePages:
         self.consistent_lsn = self.directory.consistent_lsn
 
     def read(self, place: Place, block: int) -> Bytes | None:
-        """A copy; None if the backup has no such block."""
+        """Return a copy of the page, or None if the backup has no such block."""
         number, within = divmod(block, _FILE_BLOCKS)
         descriptor = self._descriptor(place, number)
         if descriptor is None:
@@ -52,7 +51,7 @@ class BasePages:
         return np.frombuffer(data, np.uint8).copy() if len(data) == PAGE_BYTES else None
 
     def places_of(self, tablespace: int, database: int) -> list[tuple[Place, int]]:
-        """(place, its blocks) of main and init forks of a database."""
+        """Return (place, number of its blocks) of the main and init forks of a database."""
         found = []
         folder = self.directory.directory(tablespace, database)
         for name in sorted(os.listdir(folder)) if folder.is_dir() else ():

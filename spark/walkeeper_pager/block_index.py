@@ -1,11 +1,11 @@
-"""Which records of a segment are about which block. Pure.
+"""Index the records of a segment by the blocks to which they refer. Pure.
 
     index = BlockIndex(first_lsn); index.add(batch)
     index.steps(place, block, until) -> [Step(start_lsn, end_lsn, is_whole)], in the log's order
 
-A step is whole if it makes the page without what was there before: an image that redo restores,
-or an initialisation that redo knows. Contract: 17 bytes for a block reference; the records' bytes
-stay in their file. Forks that WAL does not describe in full (fsm, vm) are not in it.
+A step is whole if it makes the page without the page's earlier content. That is an image that redo
+restores, or an initialisation that redo knows. Contract: 17 bytes for a block reference. The
+records' bytes stay in their file. Forks that WAL does not describe in full (fsm, vm) are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLACE_FIELDS = ("tablespace", "database", "relfilenode")
 
 
 class Step(NamedTuple):
-    """One record that is about a page."""
+    """One record that refers to a page."""
 
     start_lsn: int
     end_lsn: int
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """What a record did to whole files."""
+    """A change that a record made to whole files."""
 
     end_lsn: int
     change: Change
@@ -44,7 +44,7 @@ class FileChange(NamedTuple):
 
 @dataclass(slots=True)
 class _Rows:
-    """Sorted by key, then as in the log."""
+    """Block references, sorted by key and then in the order of the log."""
 
     keys: Column = field(default_factory=lambda: np.empty(0, np.int64))
     starts: Column = field(default_factory=lambda: np.empty(0, np.uint32))
@@ -59,14 +59,14 @@ class _Rows:
 
 
 def replayed_blocks(batch: Batch) -> Column:
-    """Rows of the batch's block references of forks that WAL describes in full."""
+    """Return the batch's block references to forks that WAL describes in full."""
     forks = batch.blocks["flags"] & FORK_MASK
     rows: Column = np.flatnonzero((forks == 0) | (forks == 3))
     return rows
 
 
 def number_places(batch: Batch, rows: Column, known: dict[Place, int]) -> Column:
-    """For each row the number of its place; those not met before enter `known`."""
+    """Return the number of each row's place; a place that is new gets a number in `known`."""
     blocks = batch.blocks[rows]
     names = np.empty((len(rows), 4), np.uint32)
     for column, name in enumerate(_PLACE_FIELDS):
@@ -82,7 +82,7 @@ def number_places(batch: Batch, rows: Column, known: dict[Place, int]) -> Column
 
 
 class BlockIndex:
-    """Of one segment."""
+    """The index of one segment."""
 
     def __init__(self, first_lsn: int) -> None:
         self.first_lsn = first_lsn
@@ -93,7 +93,7 @@ class BlockIndex:
         self._rows = _Rows()
 
     def add(self, batch: Batch) -> None:
-        """The next records of the segment."""
+        """Add the next records of the segment."""
         starts, ends = batch.start_lsn(), batch.end_lsn()
         rows = replayed_blocks(batch)
         numbers = number_places(batch, rows, self._places)
@@ -117,7 +117,7 @@ class BlockIndex:
         self.end_lsn = batch.span()[1]
 
     def steps(self, place: Place, block: int, until: int) -> list[Step]:
-        """Records that end at or below `until`."""
+        """Return the records of a page that end at or below `until`."""
         number = self._places.get(place)
         if number is None:
             return []

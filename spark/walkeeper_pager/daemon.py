@@ -1,4 +1,4 @@
-"""The pager as a daemon: one thread receives, one applies, the event loop answers."""
+"""Run the pager as a daemon: one thread receives, one applies, the event loop answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from walkeeper_pager.pager import Pager
 
 logger = logging.getLogger("walkeeper.pager")
 
-# A pass over the last segment takes about 10 ms of a processor: a fifth of its time at most.
+# A pass over the last segment takes about 10 ms of a processor. The pause after it keeps the share
+# at one fifth or less.
 APPLY_EVERY_S, APPLY_PAUSE_S_MAX, APPLY_SHARE = 0.01, 0.2, 5
 SYNC_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PagerSettings:
-    """What `walkeeper pager` was told."""
+    """The settings that `walkeeper pager` was started with."""
 
     safekeepers: tuple[Address, ...]
     cluster: str
@@ -47,7 +48,7 @@ class PagerSettings:
 
 
 def run(settings: PagerSettings) -> int:
-    """Returns the exit code."""
+    """Run the daemon and return its exit code."""
     return run_daemon(lambda: _main(settings), log_level=settings.log_level)
 
 
@@ -71,7 +72,7 @@ async def _main(settings: PagerSettings) -> int:
 
 
 class _Threads:
-    """Receiving and applying. What goes wrong in one of them ends the daemon."""
+    """The threads that receive and apply. A failure of one of them ends the daemon."""
 
     def __init__(self, pager: Pager, settings: PagerSettings, addresses: list[str]) -> None:
         archive = open_files(settings.archive) if settings.archive else None
@@ -183,8 +184,10 @@ def _gauges(pager: Pager, arrivals: Arrivals) -> Sequence[Gauge]:
 
 @contextlib.contextmanager
 def storage_failures(data_dir: Path) -> Iterator[None]:
-    """What the system or SQLite says of a full or failing disk, in one line with its place. What
-    was written stays; a start goes on from what is whole of it."""
+    """Turn an error of the system or SQLite into one line with its place.
+
+    A full or failing disk keeps what was written. The next start goes on from the whole part of it.
+    """
     try:
         yield
     except (OSError, sqlite3.Error) as error:
@@ -197,7 +200,7 @@ def storage_failures(data_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _claimed(data_dir: Path) -> Iterator[None]:
-    """A lock that dies with the process."""
+    """Hold a lock on the data directory, which ends with the process."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)

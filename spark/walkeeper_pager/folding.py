@@ -1,8 +1,8 @@
-"""A segment's records put into the table of pages, as the horizon passes them.
+"""Put a segment's records into the table of pages, as the horizon passes them.
 
     with table.change(): fold_segment(batches, table, base)
 
-Contract: pages come out as `Pager.page` gives them at the segment's end. Each page is read and
+Contract: the pages are those that `Pager.page` returns at the segment's end. Each page is read and
 written once for each stretch of records between changes of whole files.
 """
 
@@ -62,7 +62,7 @@ def _fold(
 
 
 def current(table: PageTable, base: BasePages, place: Place, block: int) -> PageState:
-    """The page as the table and the base have it."""
+    """Return the page as the table has it, or else the base backup, or else UNKNOWN."""
     found = table.read(place, block)
     if found is not None:
         return found
@@ -87,7 +87,7 @@ def _change(change: Change, table: PageTable, base: BasePages) -> None:
 
 
 def _copy(change: CopyDatabase, table: PageTable, base: BasePages) -> None:
-    """CREATE DATABASE with STRATEGY FILE_COPY: every page of the source as it is now."""
+    """Copy every page of the source as it is now (CREATE DATABASE with STRATEGY FILE_COPY)."""
     source = (change.source_tablespace, change.source)
     blocks = {place: set(range(count)) for place, count in base.places_of(*source)}
     for place in table.places_of(*source):

@@ -1,12 +1,12 @@
-"""The log, from one safekeeper after another, into received files. A shell; one thread.
+"""Follow the log, from one safekeeper after another, into received files. A shell; one thread.
 
     Following(pager, addresses, cluster, …).run(stop)      until stop is set
 
-START_REPLICATION PHYSICAL from where the files end, as a standby: nothing beyond a safekeeper's
-commit_lsn is sent, so nothing that is received is ever taken back. A safekeeper that is lost, falls
-silent, lags behind another one or no longer has the WAL is left for the next; where a timeline
-ends, the stream goes on on the next one. WAL that none of them keeps any more comes from the
-archive, if one is named.
+It uses START_REPLICATION PHYSICAL from the end of the files, like a standby. A safekeeper sends no
+WAL beyond its commit_lsn, so received WAL is never taken back. The pager leaves a safekeeper for
+the next one if it is lost, falls silent, lags behind another one or no longer has the WAL. At the
+end of a timeline, the stream goes on on the next one. WAL that no safekeeper keeps any more comes
+from the archive, if one is named.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from walkeeper_pager.pager import Pager
 logger = logging.getLogger("walkeeper.pager")
 
 RETRY_S = 1.0
-# How long nothing may come before others are asked whether they have more.
+# After so long without WAL, the pager asks the other safekeepers whether they have more.
 QUIET_S = 5.0
-NAME = "walkeeper pager"  # in the status of the safekeeper that it follows
+NAME = "walkeeper pager"  # shown in the status of the safekeeper that it follows
 REPORT_S = 1.0
 
 
 class Foreign(HistoryError):
-    """A log that is not this pager's: asking again will not help."""
+    """A log that is not this pager's, so that a retry will not help."""
 
 
 @dataclass(slots=True)
 class Following:
-    """See the module. `on_wal` is called when some has been written."""
+    """See the module. `on_wal` is called when WAL has been written."""
 
     pager: Pager
     addresses: list[str]
@@ -77,7 +77,7 @@ class Following:
         self._reasons[address] = reason
 
     def _follow(self, address: str, stop: threading.Event) -> None:
-        """One connection, timeline by timeline."""
+        """Follow one safekeeper on one connection, timeline by timeline."""
         link = SafekeeperLink.open(address, self.cluster, application_name=NAME)
         try:
             if link.is_logical():
@@ -113,7 +113,7 @@ class Following:
             )
 
     def _timeline_at(self, link: SafekeeperLink, state: LogState, lsn: int) -> int:
-        """On which the log is from `lsn` on; the files go over to it."""
+        """Return the timeline of the log from `lsn` on, and switch the files to it."""
         path: tuple[Stretch, ...] = (Stretch(1, 1 << 64),)
         history = b""
         if state.timeline > 1:
@@ -129,7 +129,7 @@ class Following:
                 f"it was applied up to {Lsn(self.pager.applied_lsn)}"
             )
         if ours is not None and left < lsn:
-            # A record that the lost primary never finished: the new timeline begins before it.
+            # The lost primary never finished its last record: the new timeline begins before it.
             self.pager.wal.cut(left)
             lsn = left
         timeline = next(each.timeline for each in path if lsn < each.end_lsn)
@@ -141,7 +141,7 @@ class Following:
     def _stream(
         self, link: SafekeeperLink, address: str, begin: int, timeline: int, stop: threading.Event
     ) -> None:
-        """Until the timeline ends, or something is wrong."""
+        """Write the stream to the files until the timeline ends; raise if something is wrong."""
         wal, at = self.pager.wal, begin
         link.start_stream(begin, timeline)
         logger.info("following %s from %s on timeline %d", address, Lsn(begin), timeline)
@@ -166,7 +166,7 @@ class Following:
                 link.report(at, wal.synced_lsn, self.pager.applied_lsn)
 
     def _look_around(self, address: str, at: int) -> None:
-        """Nothing came for a while: is there more elsewhere?"""
+        """Raise Unavailable if another safekeeper has more; called after a while without WAL."""
         for other in self.addresses:
             if other == address:
                 continue
@@ -185,7 +185,7 @@ class Following:
                 raise Unavailable(f"{address}: nothing came since {Lsn(at)}; {other} has more")
 
     def _from_archive(self) -> None:
-        """Whole segments, as far as they go."""
+        """Take whole segments from the archive, as far as they go."""
         if self.archive is None:
             return
         wal, begin = self.pager.wal, self.pager.start_lsn

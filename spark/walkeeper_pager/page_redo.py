@@ -1,12 +1,13 @@
-"""One page brought on by records: heap and sequence pages by redo, any other by whole images.
+"""Redo records on one page: heap and sequence pages by redo, any other by whole images.
 
     state = redo(page, state, b, records, blocks, rows, …)      compiled, in place
     RecordReader(wal, …).bring(page, state, steps)              by records read one by one
 
-Contract: a record of another resource manager that has no image to restore makes the page
-NOT_REPLAYED, and one that does not fit makes it BROKEN, until something makes it whole again. A
-record that the page has already (its LSN says so) changes nothing, so redo may be repeated.
-Sequences are as recovery leaves them (commands/sequence.c: up to 32 values ahead of the server's).
+Contract: a record of another resource manager without an image to restore makes the page
+NOT_REPLAYED. A record that does not fit makes the page BROKEN. The page stays so until a record
+makes it whole again. A record that the page already has (its LSN says so) changes nothing, so redo
+may be repeated. Sequences are as recovery leaves them (commands/sequence.c: up to 32 values ahead
+of the server's).
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _NORMAL_ITEM = 1 << 15
 
 @compiled
 def _redo_sequence(page: Any, b: Any, record: Any, end_lsn: Any) -> Any:
-    """seq_redo(): the page is made anew, with its only tuple."""
+    """Build the page anew, with its only tuple, as seq_redo() does; return False if it does not
+    fit."""
     begin = np.int64(record.main_offset) + _LOCATOR_BYTES
     length = np.int64(record.main_length) - _LOCATOR_BYTES
     special = PAGE_BYTES - _SPECIAL_BYTES
@@ -78,7 +80,7 @@ def redo(
     page: Any, state: Any, b: Any, records: Any, blocks: Any, rows: Any, image_numbers: Any,
     images: Any, end_lsns: Any, apply_flag: Any, scratch: Any, major: Any,
 ) -> Any:  # fmt: skip
-    """(the state, which of `rows` made it BROKEN or NOT_REPLAYED, or -1)."""
+    """Return the page's state, and the one of `rows` that made it BROKEN or NOT_REPLAYED, or -1."""
     culprit = np.int64(-1)
     for i in range(len(rows)):
         k = np.int64(rows[i])
@@ -105,7 +107,7 @@ def redo(
 
 @dataclass(slots=True)
 class PageState:
-    """A page on its way. `why` says what was wrong with it, if something was."""
+    """A page during redo. `why` is the reason if it is NOT_REPLAYED or BROKEN."""
 
     state: int
     image: Bytes
@@ -113,7 +115,7 @@ class PageState:
 
 
 def bring_on(page: PageState, batch: Batch, rows: Column, ends: Column, scratch: Bytes) -> None:
-    """By the batch's block references `rows`, all of this page, in the order of the log."""
+    """Redo the batch's block references `rows`, all of this page, in the order of the log."""
     numbers, images = unpack_images(batch, rows, np.empty((0, PAGE_BYTES), np.uint8))
     state, culprit = redo(
         page.image, page.state, batch.payload, batch.records, batch.blocks, rows, numbers, images,
@@ -136,7 +138,7 @@ def _reason(batch: Batch, row: int, ends: Column, state: int) -> str:
 
 
 def rows_of(batch: Batch, place: Place, block: int) -> Column:
-    """The batch's block references to one page."""
+    """Return the batch's block references to one page."""
     found = batch.blocks
     own = (
         (found["block_number"] == block)
@@ -150,7 +152,7 @@ def rows_of(batch: Batch, place: Place, block: int) -> Column:
 
 
 class RecordReader:
-    """Records by their LSNs, from received files. One thread at a time."""
+    """Read records by their LSNs, from received files. One thread at a time."""
 
     def __init__(self, wal: ReceivedWal, version: WalVersion) -> None:
         self._wal, self.version = wal, version
@@ -160,8 +162,10 @@ class RecordReader:
         self._reader = SegmentReader(self._files, check_crc=False)
 
     def bring(self, page: PageState, place: Place, block: int, steps: list[Step]) -> None:
-        """The page behind all `steps`, which are all that is about it from the first to the last.
-        Many of one segment come with one reading of it, some 10 ms for 16 MiB."""
+        """Redo all `steps`, which have every record of this page from the first to the last.
+
+        Many steps of one segment take one reading of it, some 10 ms for 16 MiB.
+        """
         size = self._wal.segment_bytes
         for _, each in groupby(steps, key=lambda step: step.start_lsn // size):
             of_segment = list(each)
@@ -189,12 +193,12 @@ class RecordReader:
             )
 
     def _record(self, step: Step) -> Batch:
-        """It alone, checked as any other."""
+        """Read this record alone, checked like any other."""
         data = self._payload(step.start_lsn, step.end_lsn)
         payload: Bytes = np.zeros(len(data) + SLACK_BYTES, np.uint8)
         payload[: len(data)] = np.frombuffer(data, np.uint8)
         size = self._wal.segment_bytes
-        first = (step.start_lsn // size + 1) * size  # any place behind the record before it
+        first = (step.start_lsn // size + 1) * size  # any place after the record before it
         walked = self._walk(
             WalkRequest(
                 payload, 0, 1, len(data), first, size, None, True,
@@ -212,7 +216,7 @@ class RecordReader:
         )
 
     def _payload(self, begin: int, end: int) -> bytes:
-        """What lies in [begin, end) between page headers."""
+        """Return the bytes of [begin, end) without page headers."""
         raw = self._wal.read(begin, end)
         pieces, at = [], begin
         while at < end:

@@ -1,8 +1,8 @@
-"""A pager's HTTP: pages asked for over a network, and the client that asks. No state.
+"""Serve a pager's pages over HTTP, and fetch them as a client. No state.
 
 GET /page?relation=1663/5/16384&block=0[&fork=main][&lsn=0/5A3F2B8][&timeout=10]
-200   the page's 8192 bytes; X-Walkeeper-LSN: as of which LSN
-else  {"error": kind, "message": text}; kinds and codes are those of `places`
+200   the page's 8192 bytes, with its LSN in X-Walkeeper-LSN
+else  `{"error": kind, "message": text}` with a kind and a code of `places`
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAITING_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What was asked for."""
+    """One request for a page."""
 
     place: Place
     block: int
@@ -43,7 +43,7 @@ class PageRequest:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> PageRequest:
-        """NotAPlace, NotReplayed: what is wrong with it."""
+        """Return the request; raise NotAPlace or NotReplayed with what is wrong with it."""
         known = {"relation", "block", "fork", "lsn", "timeout"}
         if strange := set(query) - known:
             raise NotAPlace(f"{', '.join(sorted(strange))}: there is only {', '.join(known)}")
@@ -63,8 +63,11 @@ class PageRequest:
 
 
 class Arrivals:
-    """Requests for an LSN that is still to come. They wait on the loop: threads would soon be used
-    up by them, and the daemon's end would wait for theirs."""
+    """Requests for an LSN that is still to come.
+
+    They wait on the loop. In threads they would soon occupy all of them, and delay the daemon's
+    end.
+    """
 
     def __init__(self, pager: Pager) -> None:
         self._pager, self._moved, self.waiting = pager, asyncio.Event(), 0
@@ -72,7 +75,7 @@ class Arrivals:
         pager.on_applied = self._on_applied
 
     def _on_applied(self) -> None:
-        """In the thread that applies."""
+        """Wake the requests, from the thread that applies."""
         self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -80,7 +83,8 @@ class Arrivals:
         self._moved = asyncio.Event()
 
     async def wait(self, asked: PageRequest) -> None:
-        """Until it is applied, or the request's time is over. Busy: too many wait already."""
+        """Wait until the LSN is applied or the request's time is over. Raise Busy if too many
+        wait."""
         if self._pager.has(asked.lsn) or not asked.timeout_s:
             return
         if self.waiting >= WAITING_MAX:
@@ -91,7 +95,7 @@ class Arrivals:
                 while not self._pager.has(asked.lsn):
                     await self._moved.wait()
         except TimeoutError:
-            pass  # the pager says what is missing
+            pass  # the pager reports what is missing
         finally:
             self.waiting -= 1
 
@@ -99,7 +103,7 @@ class Arrivals:
 def page_handler(
     pager: Pager, arrivals: Arrivals
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """For aiohttp's router; a page is read in a thread of its own."""
+    """Return a handler for aiohttp's router, which reads each page in a thread."""
     from aiohttp import web
 
     async def answer(request: web.Request) -> web.Response:
@@ -125,7 +129,7 @@ def fetch_page(
     address: Address, relation: str, block: int, *, fork: str | None = None,
     lsn: Lsn | None = None, timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> tuple[bytes, Lsn]:  # fmt: skip
-    """(the page, its LSN), of the pager at `address`; PageError with the kind that it names."""
+    """Return (the page, its LSN) from the pager at `address`; raise PageError of the named kind."""
     asked = {"relation": relation, "block": str(block), "timeout": f"{timeout_s:g}"}
     if fork is not None:
         asked["fork"] = fork
@@ -150,7 +154,7 @@ def fetch_status(address: Address) -> dict[str, object]:
 
 def _get(address: Address, path: str, timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
     url = f"http://{shown_address(address)}"
-    # Straight to the pager: an http_proxy of the environment is for what is far away.
+    # The request goes straight to the pager: an http_proxy in the environment is for remote hosts.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url + path, timeout=timeout_s) as answer:

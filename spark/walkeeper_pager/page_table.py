@@ -3,9 +3,9 @@
     table = PageTable(file); table.read(place, block)
     with table.change(): table.put(place, block, page); table.drop(place, from_block)
 
-One SQLite file: the pages, what hides pages of the base, and the horizon move in one transaction,
-so that a crash leaves the state before it or after it. Contract: a connection belongs to a thread;
-what one writes others see when its transaction is over.
+The state is one SQLite file: the pages, the marks that hide pages of the base, and the horizon.
+They change in one transaction, so that a crash leaves the state before it or after it. Contract:
+each thread has a connection of its own. Other connections see a change when its transaction ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from walkeeper_pager.page_redo import PageState
 from walkeeper_pager.places import Place
 from walkeeper_replay.redo.apply import GONE, KNOWN
 
-# 32 kB: three pages in one of SQLite's, without overflow.
+# 32 kB, so that three pages fit into one of SQLite's without overflow.
 _SETTINGS = (
     "PRAGMA page_size = 32768",
     "PRAGMA journal_mode = WAL",
@@ -61,13 +61,13 @@ class PageTable:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """All that is done within becomes durable as one."""
+        """Make all changes within the block durable as one."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._sql.execute("COMMIT")
         except BaseException:
-            if self._sql.in_transaction:  # of a full disk SQLite has rolled back by itself
+            if self._sql.in_transaction:  # SQLite itself rolls back when the disk is full
                 self._sql.execute("ROLLBACK")
             raise
 
@@ -79,7 +79,7 @@ class PageTable:
         self._sql.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, str(value)))
 
     def read(self, place: Place, block: int) -> PageState | None:
-        """The page; None if only the base knows about it."""
+        """Return the page, or None if only the base knows it."""
         number, cut = self._place(place)
         if number is not None:
             row = self._sql.execute(
@@ -92,7 +92,7 @@ class PageTable:
         return None
 
     def put(self, place: Place, block: int, page: PageState) -> None:
-        """One that is gone, too: the base may have it."""
+        """Put a page. A page that is gone is put, too, since the base may have it."""
         image = page.image.tobytes() if page.state == KNOWN else None
         key = self._number(place) * BLOCKS + block
         self._sql.execute(
@@ -100,7 +100,7 @@ class PageTable:
         )
 
     def drop(self, place: Place, from_block: int) -> None:
-        """Of one fork, blocks from one on."""
+        """Remove the blocks of one fork from `from_block` on."""
         number = self._number(place)
         self._sql.execute(
             "UPDATE place SET cut = min(coalesce(cut, ?), ?) WHERE number = ?",
@@ -112,7 +112,7 @@ class PageTable:
         )
 
     def drop_database(self, tablespace: int, database: int) -> None:
-        """What the base has of it is gone too."""
+        """Remove a database, and hide the base's pages of it."""
         for place in self.places_of(tablespace, database):
             self.drop(place, 0)
         self._sql.execute(
@@ -120,7 +120,7 @@ class PageTable:
         )
 
     def places_of(self, tablespace: int, database: int) -> list[Place]:
-        """Those of which anything is known beside the base."""
+        """Return the places of a database that the table knows, without the base's."""
         rows = self._sql.execute(
             "SELECT tablespace, database, relfilenode, fork FROM place "
             "WHERE tablespace = ? AND database = ?",
@@ -142,7 +142,7 @@ class PageTable:
         return int(self._sql.execute("SELECT count(*) FROM page").fetchone()[0])
 
     def _place(self, place: Place) -> tuple[int | None, int | None]:
-        """(its number, from which block on the base's pages are gone)."""
+        """Return the place's number, and the block from which on the base's pages are gone."""
         row = self._sql.execute(
             "SELECT number, cut FROM place "
             "WHERE tablespace = ? AND database = ? AND relfilenode = ? AND fork = ?",
@@ -173,7 +173,7 @@ class PageTable:
 
 
 def _image(data: bytes | None) -> Bytes:
-    """A copy of its own."""
+    """Return a copy of the page's bytes."""
     image: Bytes = np.zeros(8192, np.uint8)
     if data is not None:
         image[:] = np.frombuffer(data, np.uint8)

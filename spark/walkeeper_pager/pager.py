@@ -4,11 +4,11 @@
     pager.wal.write(…); pager.apply(); pager.trim()
     pager.page(Place.parse("base/5/16384"), block=0, lsn=…)
 
-A page is what it was at the horizon (page_table, else the base backup), and the records about it
-since then (block_index), redone. Contract: what a record did that is not replayed here is an
+A page is its content at the horizon (page_table, else the base backup), with the records about it
+since then (block_index) redone. Contract: a change by a record that is not replayed here is an
 error, never a guess. Memory is the index of the history that is kept, 17 bytes for a block
-reference, and one segment's decoding. The horizon moves with the pages below it in one
-transaction; WAL is removed after that, so a crash leaves neither a gap nor a repeat.
+reference, and one segment's decoding. The horizon moves with the pages below it in one transaction.
+WAL is removed after that, so a crash leaves neither a gap nor a repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from walkeeper_replay.redo.page import PAGE_BYTES
 
 logger = logging.getLogger("walkeeper.pager")
 
-FOLD_BYTES_MAX = 32 << 20  # of WAL, whose pages one transaction writes
+FOLD_BYTES_MAX = 32 << 20  # bytes of WAL, whose pages one transaction writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Pager:
         self._recover()
 
     def _open(self) -> None:
-        """What the state says, or its beginning."""
+        """Load the saved state, or save its beginning."""
         table, base = self._writing, self.base
         begun = table.get("system_id")
         if begun is None:
@@ -107,7 +107,7 @@ class Pager:
         self._consistent_lsn = None if known is None else int(known)
 
     def _recover(self) -> None:
-        """What is whole of the received WAL is applied again; a torn end is received again."""
+        """Apply the whole part of the received WAL again, and cut the torn end off."""
         self.wal.remove_before(self.horizon_lsn)
         first, end = self.wal.first_lsn, self.wal.end_lsn
         if end is None or first is None or first > self.horizon_lsn or end < self.horizon_lsn:
@@ -118,7 +118,7 @@ class Pager:
 
     @property
     def start_lsn(self) -> int:
-        """From where on WAL is wanted next."""
+        """The LSN of the next WAL that the pager needs."""
         if self.wal.end_lsn is not None:
             return self.wal.end_lsn
         return self.horizon_lsn // self.wal.segment_bytes * self.wal.segment_bytes
@@ -131,12 +131,12 @@ class Pager:
     # The log
 
     def apply(self) -> None:
-        """Whole records that were received become pages' history."""
+        """Add the whole records that were received to the history of their pages."""
         if self.wal.end_lsn is None or self.wal.end_lsn <= self.applied_lsn:
             return
         try:
             self._apply()
-        except DamagedWal as error:  # a file may have grown between two looks at it
+        except DamagedWal as error:  # the file may have grown between two looks at it
             if self._failed == str(error):
                 raise
             self._failed = str(error)
@@ -144,7 +144,7 @@ class Pager:
             self._failed = None
 
     def _plan(self, begin: int) -> Plan:
-        # The last record's segment is there even where the next one's is not yet.
+        # The last record's segment is there even if that of the next one is not yet.
         return make_plan(self._files, start_lsn=max(begin - 1, 0))
 
     def _apply(self) -> None:
@@ -189,8 +189,11 @@ class Pager:
     # History
 
     def trim(self) -> bool:
-        """Segments that are older than the history to keep become part of the horizon's pages, up
-        to FOLD_BYTES_MAX of them; whether there was one. Pages can be had meanwhile."""
+        """Fold segments older than the history to keep into the horizon's pages.
+
+        Return whether there was one. A call folds up to FOLD_BYTES_MAX of them, and pages can be
+        had meanwhile.
+        """
         with self._lock:
             limit = self.applied_lsn - self.history_bytes
             old = [each for each in self._segments[:-1] if each.end_lsn <= limit]
@@ -213,7 +216,7 @@ class Pager:
         return True
 
     def _batches_of(self, index: BlockIndex) -> Iterator[Batch]:
-        """The segment's records behind the horizon, once more."""
+        """Return the segment's records after the horizon once more."""
         plan = self._plan(self.horizon_lsn)
         number = next(n for n, s in enumerate(plan.segments) if s.first_lsn == index.first_lsn)
         reading = self._reader.read(plan.reachable, number)
@@ -237,13 +240,16 @@ class Pager:
     # Pages
 
     def has(self, lsn: int | None) -> bool:
-        """Whether all up to this LSN is applied, and the pages are consistent. Never waits."""
+        """Return whether all up to this LSN is applied and the pages are consistent. Never wait."""
         is_applied = lsn is None or self.applied_lsn >= self._behind_record(lsn)
         return is_applied and self._is_consistent()
 
     def page(self, place: Place, block: int, lsn: int | None = None) -> tuple[bytes, int]:
-        """(the page, the LSN it is of): with every record that ends at or below `lsn`, by default
-        all that was applied. PageError otherwise; NotApplied until `has` says that it is there."""
+        """Return (the page, its LSN), with every record that ends at or below `lsn`.
+
+        By default the page has all that was applied. Raise NotApplied until `has` is True for
+        `lsn`, and another PageError if the page cannot be given.
+        """
         check_place(place, block)
         with self._lock:
             if not self.has(lsn):
@@ -258,8 +264,11 @@ class Pager:
             return self._found(self._page_at(place, block, at), place, block, at), at
 
     def _behind_record(self, lsn: int) -> int:
-        """A server that has written a page of WAL to its end names the place behind the next
-        page's header; the record before ends at the page's start."""
+        """Return the end of the record before `lsn`.
+
+        A server that has filled a page of WAL reports the LSN after the next page's header. The
+        record before it ends at the page's start.
+        """
         header = (
             LONG_HEADER_BYTES
             if lsn % self.wal.segment_bytes < WAL_PAGE_BYTES
@@ -268,7 +277,7 @@ class Pager:
         return lsn - header if lsn % WAL_PAGE_BYTES == header else lsn
 
     def _missing(self, lsn: int | None) -> str:
-        """Why `has` says no."""
+        """Return the reason why `has` is False."""
         text = f"applied up to {Lsn(self.applied_lsn)} only"
         if lsn is not None and self.applied_lsn < self._behind_record(lsn):
             text = f"{Lsn(lsn)} is still to come: {text}"
@@ -277,7 +286,7 @@ class Pager:
         return text
 
     def _page_at(self, place: Place, block: int, lsn: int) -> PageState:
-        """Of what is kept; the caller holds the lock."""
+        """Return the page at `lsn` from what is kept; the caller holds the lock."""
         events: list[tuple[int, Step | Change]] = []
         for index in self._segments:
             events += [(step.end_lsn, step) for step in index.steps(place, block, lsn)]
@@ -317,7 +326,7 @@ class Pager:
 
 
 def touches(change: Change, place: Place, block: int) -> bool:
-    """Whether it says something of this page."""
+    """Return whether the change affects this page."""
     match change:
         case Drop(_, (tablespace, database, node), from_block):
             own = (tablespace, database) == (place.tablespace, place.database)

@@ -1,9 +1,9 @@
-"""Which page is meant, and why one cannot be given. Pure.
+"""Name a page, and the reasons why it cannot be given. Pure.
 
     Place.parse("1663/5/16384"), Place.parse("base/5/16384_init")
 
-Every error is a PageError with its `kind`, which programs go by (docs/pager.md), and a text that
-says what to do.
+Every error is a PageError with its `kind`, by which programs decide (docs/pager.md), and a text
+that says what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from walkeeper_history.errors import HistoryError
 
 FORKS = {"main": 0, "fsm": 1, "vm": 2, "init": 3}
 DEFAULT_TABLESPACE, GLOBAL_TABLESPACE = 1663, 1664
-FORKS_KEPT = (0, 3)  # in WAL as a whole
+FORKS_KEPT = (0, 3)  # the forks that WAL describes in full
 BLOCK_MAX = (1 << 32) - 2
 _N = "[0-9]{1,10}"
 _NUMBERS = re.compile(f"({_N})/({_N})/({_N})")
@@ -35,7 +35,7 @@ class PageError(HistoryError):
 
 
 class NotAPlace(PageError):
-    """What was asked for is no relation, fork, block or LSN."""
+    """The request names no relation, fork, block or LSN."""
 
     kind, http_status = "usage", 400
 
@@ -47,25 +47,25 @@ class NoSuchPage(PageError):
 
 
 class BeforeHorizon(PageError):
-    """Older than the history that is kept."""
+    """The LSN is older than the history that is kept."""
 
     kind, http_status = "before_horizon", 410
 
 
 class NotReplayed(PageError):
-    """A record has changed the page that this redo does not know; or it did not fit the page."""
+    """A record that this redo does not know has changed the page, or a record did not fit it."""
 
     kind, http_status = "not_replayed", 501
 
 
 class NotApplied(PageError):
-    """Later than what has been applied, and the time to wait is over."""
+    """The LSN is later than what has been applied, and the time to wait is over."""
 
     kind, http_status = "not_applied", 504
 
 
 class Busy(PageError):
-    """As many requests as may wait for their LSN do."""
+    """Too many requests wait for their LSN already."""
 
     kind, http_status = "busy", 503
 
@@ -81,7 +81,8 @@ class Place:
 
     @classmethod
     def parse(cls, text: str, fork: str | None = None) -> Place:
-        """`tablespace/database/relfilenode`, or what pg_relation_filepath() prints."""
+        """Return the place of `tablespace/database/relfilenode`, or of pg_relation_filepath()'s
+        text."""
         if fork is not None and fork not in FORKS:
             raise NotAPlace(f"{fork!r} is not a fork: {', '.join(FORKS)}")
         if found := _NUMBERS.fullmatch(text):
@@ -109,7 +110,7 @@ class Place:
 
 
 def check_place(place: Place, block: int) -> None:
-    """NotAPlace, NotReplayed: it is given at no LSN."""
+    """Raise NotAPlace or NotReplayed if there is no LSN at which the page can be given."""
     if place.fork not in FORKS_KEPT:
         raise NotReplayed(f"{place}: WAL does not describe this fork in full; main and init")
     if not 0 <= block <= BLOCK_MAX:

@@ -1,13 +1,13 @@
-"""The log as it was received: PostgreSQL's segment files, which a crash may cut but not bend.
+"""The log as it was received, in PostgreSQL's segment files, which a crash may cut but not bend.
 
     wal = ReceivedWal(directory, segment_bytes)
     wal.write(lsn, data); wal.sync(); wal.read(begin, end); wal.remove_before(lsn)
 
-Contract: `end_lsn` is where the next byte goes; None without any file. The last file ends where
-the log does, so that a listing of the directory is an archive that walkeeper_history reads. What
-was written but not synced may be torn after a crash: the owner finds the last whole record and
-calls `cut`. A timeline's first file begins with its parent's part of that segment, as PostgreSQL's.
-One thread writes; reading, syncing and removing are free to others.
+Contract: `end_lsn` is the place of the next byte, or None without any file. The last file ends at
+the end of the log, so that walkeeper_history can read the directory as an archive. A crash may tear
+WAL that was written but not synced. The owner then finds the last whole record and calls `cut`. A
+timeline's first file begins with its parent's part of that segment, as PostgreSQL's does. One
+thread writes; other threads may read, sync and remove.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReceivedWal:
         for name in sorted(os.listdir(root)):
             if SEGMENT_NAME.fullmatch(name):
                 _, begin = parse_segment_name(name, segment_bytes)
-                self._names[int(begin)] = name  # sorted: of two timelines the newer one's stays
+                self._names[int(begin)] = name  # sorted, so that the newer of two timelines stays
         self.synced_lsn = 0
         """Everything below is durable here."""
         self.end_lsn: int | None = None
@@ -47,7 +47,7 @@ class ReceivedWal:
 
     @property
     def timeline(self) -> int | None:
-        """Of the last file."""
+        """The timeline of the last file."""
         return int(self._names[max(self._names)][:8], 16) if self._names else None
 
     @property
@@ -55,7 +55,7 @@ class ReceivedWal:
         return min(self._names, default=None)
 
     def write(self, timeline: int, lsn: int, data: memoryview | bytes) -> None:
-        """At the end of what is there, or, with nothing there, from a segment's start on."""
+        """Append data at the end, or from a segment's start on if there is no file."""
         at = lsn if self.end_lsn is None else self.end_lsn
         assert at == lsn, f"{at=} {lsn=}"
         assert self.end_lsn is not None or lsn % self.segment_bytes == 0, f"{lsn=}"
@@ -73,7 +73,7 @@ class ReceivedWal:
             self.end_lsn = at
 
     def switch(self, timeline: int, history: bytes) -> None:
-        """The log goes on, from where it is, on another timeline."""
+        """Go on from the present end on another timeline."""
         _write_whole(self.root / f"{timeline:08X}.history", history)
         if self.end_lsn is None or self.end_lsn % self.segment_bytes == 0:
             return
@@ -84,12 +84,12 @@ class ReceivedWal:
             self._names[begin] = name
 
     def sync(self) -> None:
-        """All that was written is durable then."""
+        """Make all that was written durable."""
         with self._lock:
             waiting, self._unsynced = self._unsynced, set()
             end = self.end_lsn or 0
             descriptors = [os.dup(self._descriptor(name)) for name in waiting]
-        for descriptor in descriptors:  # reading goes on meanwhile
+        for descriptor in descriptors:  # other threads read meanwhile
             os.fsync(descriptor)
             os.close(descriptor)
         if waiting:
@@ -97,7 +97,7 @@ class ReceivedWal:
         self.synced_lsn = end
 
     def read(self, begin: int, end: int) -> bytes:
-        """[begin, end) as it lies in the files, page headers and all."""
+        """Return the bytes of [begin, end) as they are in the files, with page headers."""
         pieces, at = [], begin
         while at < end:
             first = at // self.segment_bytes * self.segment_bytes
@@ -114,7 +114,7 @@ class ReceivedWal:
         return b"".join(pieces)
 
     def cut(self, lsn: int) -> None:
-        """Nothing at or behind `lsn` is kept."""
+        """Remove everything at or after `lsn`."""
         with self._lock:
             for begin in [each for each in self._names if each >= lsn]:
                 self._remove(begin)
@@ -126,14 +126,14 @@ class ReceivedWal:
         self.sync()
 
     def remove_before(self, lsn: int) -> None:
-        """Segments that end at or below `lsn`."""
+        """Remove the segments that end at or below `lsn`."""
         with self._lock:
             for begin in [each for each in self._names if each + self.segment_bytes <= lsn]:
                 self._remove(begin)
             if not self._names:
                 self.end_lsn = None
             kept = set(self._names.values())
-        for name in os.listdir(self.root):  # the parents' copies of segments that were shared
+        for name in os.listdir(self.root):  # the parents' copies of shared segments
             if SEGMENT_NAME.fullmatch(name) and name not in kept:
                 _, begin = parse_segment_name(name, self.segment_bytes)
                 if int(begin) + self.segment_bytes <= lsn:
@@ -153,7 +153,7 @@ class ReceivedWal:
         (self.root / name).unlink(missing_ok=True)
 
     def _descriptor(self, name: str) -> int:
-        """Those used last stay open."""
+        """Return an open descriptor; those used last stay open."""
         found = self._open.pop(name, None)
         if found is None:
             while len(self._open) >= FILES_OPEN_MAX:
@@ -175,7 +175,7 @@ def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """It appears whole or not at all."""
+    """Write a file that appears whole or not at all."""
     scratch = path.with_name(path.name + ".new")
     try:
         with open(scratch, "wb") as file:

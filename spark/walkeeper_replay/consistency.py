@@ -1,12 +1,12 @@
-"""wal_consistency_checking's images against redo: what PostgreSQL itself checks on a standby.
+"""Compare redo with wal_consistency_checking's images, as PostgreSQL itself does on a standby.
 
     check = ConsistencyCheck(); check.run(files, plan)
     check.rows() -> (record type, compared and equal, different, of pages not known, not redone)
 
-A server with wal_consistency_checking writes behind each change an image of what the page must be
-then. Masked as bufmask.c and heap_mask() do (hint bits, command ids, unused space), it and the page
-that redo made have to be the same bytes. A difference is repaired with the image, so that one is
-counted once.
+A server with wal_consistency_checking writes an image of the expected page after each change. The
+image and the page that redo made are masked as bufmask.c and heap_mask() do (hint bits, command
+ids, unused space). Then they must be the same bytes. A difference is repaired with the image, so
+that it is counted once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DIFFERENCES_KEPT = 20
 
 @compiled
 def mask_heap_page(page: Any, block: Any) -> Any:
-    """heap_mask(), in place."""
+    """Mask a page in place, as heap_mask() does."""
     page[0:FLAGS] = 0
     page[FLAGS] = np.int64(page[FLAGS]) & ~_HINTS
     page[PRUNE_XID : PRUNE_XID + 4] = 0
@@ -138,7 +138,7 @@ class Checked:
 
 
 class ConsistencyCheck:
-    """Redo of every heap relation, and the sums of what was compared."""
+    """Redo of every heap relation, and the sums of the comparisons."""
 
     def __init__(self) -> None:
         self.store = PageStore(takes_all=True)
@@ -166,7 +166,7 @@ class ConsistencyCheck:
         self._show(batch)
 
     def _show(self, batch: Batch) -> None:
-        """Differences of this batch as text, while its block references are there."""
+        """Keep differences of this batch as text, while its block references are there."""
         total = min(int(self._tally[:, DIFFERENT].sum()), DIFFERENCES_KEPT)
         for lsn, kind, place, row, number in self._different[len(self.shown) : total].tolist():
             relation = batch.blocks[row]

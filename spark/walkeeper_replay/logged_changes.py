@@ -3,15 +3,15 @@
     log = LoggedChanges(EntryFiles.open(url), tables=["public.t"])
     for change in log.read(begin, end): …        of entries that start at positions in [begin, end)
 
-What pgoutput sends is decoded by PostgreSQL's manual ("Logical Replication Message Formats"). LSNs,
-times, transactions, names and values are those that `changes` of the same server's WAL has. What
-is not sent is absent, and `coverage` says so: of an old row whatever is not in the table's replica
-identity, of a new one values stored out of line that an update has left alone. Which subtransaction
-a change is of is not sent.
+Messages of pgoutput are decoded by PostgreSQL's manual ("Logical Replication Message Formats").
+LSNs, times, transactions, names and values are those in `changes` of the same server's WAL. A part
+that is not sent is absent, and `coverage` says so. An old row lacks every column that is not in the
+table's replica identity. A new row may lack values stored out of line that an update left alone.
+The subtransaction of a change is not sent.
 
-Contract: whole transactions in the order of commits; one that was cut off and came again is there
-once. Memory: one segment, and one message. A transaction longer than a frame is walked over twice,
-because where it ends is said at its end.
+Contract: whole transactions in the order of commits. A transaction that was cut off and sent again
+appears once. Memory: one segment, and one message. A transaction longer than a frame is walked over
+twice, because its end LSN is at its end.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _TEXT, _NULL, _UNCHANGED = ord("t"), ord("n"), ord("u")
 _NO_FILE = Relation(0, 0, 0)
 _COLUMNS, _COLUMN, _COUNT, _SIZE = Struct("!cH"), Struct("!B"), Struct("!H"), Struct("!I")
 _LSN = Struct("!Q")
-_LSN_AT = 6  # of the change's record, in the CopyData message: "d", its length, "w", the LSN
+_LSN_AT = 6  # where the change's LSN begins in the CopyData message: "d", its length, "w", the LSN
 _BEHIND_OID = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A Relation message: the table's columns, and which identify a row."""
+    """A Relation message: the table's columns, and the columns that identify a row."""
 
     table: Table
     columns: tuple[str, ...]
@@ -85,7 +85,7 @@ class Described:
 
 
 def message_names_end(message: memoryview) -> int:
-    """Where a Relation message's table name begins."""
+    """Return where a Relation message's table name begins."""
     return bytes(message).index(b"\0", _BEHIND_OID) + 1
 
 
@@ -123,16 +123,19 @@ def _tuple(message: memoryview, at: int, columns: Sequence[str]) -> _Tuple:
 
 
 class LoggedChanges:
-    """One log's; `tables`: `schema.table`, `table` or OIDs, all without any."""
+    """The changes of one log. `tables` has `schema.table`, `table` or OIDs; empty, it means all."""
 
     def __init__(self, files: EntryFiles, tables: Sequence[str] = ()) -> None:
         self.files, self._tables = files, frozenset(tables)
-        self.database = ""  # as the last entry that was read says
+        self.database = ""  # as in the last settings that were read
         self._relations: dict[int, Described] = {}
-        self._end_lsn = 0  # of the transaction that is being read
+        self._end_lsn = 0  # the end of the transaction that is being read
 
     def read(self, begin: int, end: int) -> Iterator[Change]:
-        """Each segment describes its tables, so reading begins where one does."""
+        """Yield the changes of entries in [begin, end).
+
+        Each segment describes its tables, so reading begins at a segment's start.
+        """
         files, size = self.files, self.files.segment_bytes
         if begin >= end:
             return
@@ -156,7 +159,7 @@ class LoggedChanges:
                 is_inside, splitter, commit, settings = True, MessageSplitter(), None, b""
                 is_wanted = frame.position >= begin and self._is_whole(frame)
             if not is_inside:
-                continue  # of an entry that began in an earlier segment
+                continue  # the rest of an entry that began in an earlier segment
             if frame.kind is EntryKind.SETTINGS:
                 settings += bytes(frame.payload)
                 if frame.is_last:
@@ -177,7 +180,7 @@ class LoggedChanges:
                         yield from self._changes(copy_data, message, commit)
 
     def _is_whole(self, first: Frame) -> bool:
-        """Not one that was abandoned; looks ahead where it is longer than a frame."""
+        """Return whether the entry was not abandoned; look ahead if it is longer than a frame."""
         if not first.is_last:
             self._end_lsn, kind = self._ending(first)
             return kind is EntryKind.TRANSACTION
@@ -209,7 +212,10 @@ class LoggedChanges:
 
 
 def _change(message: memoryview, start: int, commit: Commit, known: Described) -> Change:
-    """The old row is K (its identity) or O (whole), and not sent if the identity stays."""
+    """Return one change.
+
+    The old row is K (its identity) or O (whole), and is not sent if the identity stays.
+    """
     change = Change(start, commit, None, known.table, _OPERATIONS[message[0]])
     doubts = set()
     part, at = bytes(message[_BEHIND_OID : _BEHIND_OID + 1]), _BEHIND_OID + 1
@@ -236,7 +242,7 @@ def _change(message: memoryview, start: int, commit: Commit, known: Described) -
 def _complete(
     change: Change, unchanged: set[str], columns: Sequence[str], doubts: set[str]
 ) -> None:
-    """What did not change is the old row's, if that was sent whole."""
+    """Take unchanged values from the old row, if that was sent whole."""
     if not unchanged:
         return
     assert change.new is not None, f"{change=}"
@@ -253,14 +259,17 @@ def _complete(
 def selected(
     changes: Iterator[Change], start_lsn: int | None, end_lsn: int | None
 ) -> Iterator[Change]:
-    """Those whose records start in [start_lsn, end_lsn)."""
+    """Yield the changes whose records start in [start_lsn, end_lsn)."""
     for change in changes:
         if (start_lsn or 0) <= change.start_lsn and (end_lsn is None or change.start_lsn < end_lsn):
             yield change
 
 
 def stretches(files: EntryFiles, begin: int, end: int, parts: int) -> list[tuple[int, int]]:
-    """[begin, end) in at most `parts` pieces of whole segments; what starts in one is its own."""
+    """Return [begin, end) in at most `parts` pieces of whole segments.
+
+    An entry belongs to the piece in which it starts.
+    """
     size = files.segment_bytes
     count = max(-(-end // size) - begin // size, 0)
     each = max(1, -(-count // parts)) * size

@@ -3,11 +3,10 @@
     past = TableAt.open(files, plan, "public.accounts", lsn, base=…, database=…)
     past.parts(2) -> pickled descriptions of work; past.read(part) -> record batches
 
-Contract: rows are those that SELECT gives on a server recovered to that LSN (inclusive), apart from
-what `coverage_column` says cannot be known: every batch has it as its last column, "complete" or
-why not. The table that `whole` makes has it beside its rows, of which there may be none, too:
-`coverage_of`.
-Parts share blocks, not payloads: each walks over the WAL itself, so that they run anywhere.
+Contract: rows are those of SELECT on a server recovered to that LSN (inclusive). The exceptions are
+in `coverage_column`, the last column of every batch: "complete", or the reasons. The table that
+`whole` makes has them beside its rows, since it may have none: `coverage_of`. Parts share blocks,
+not payloads. Each walks over the WAL itself, so that they run anywhere.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _COVERAGE = b"walkeeper.coverage"  # in the metadata of an Arrow table's schema,
 
 @dataclass(slots=True)
 class TableAt:
-    """A table's description at an LSN, and all that reading its rows takes. Can be pickled."""
+    """A table's description at an LSN, with everything to read its rows. Can be pickled."""
 
     path: str
     plan: Plan
@@ -76,8 +75,11 @@ class TableAt:
         is_of_a_time: bool = False,
         on_problem: OnProblem = raise_fatal,
     ) -> TableAt:
-        """Replays the catalogs up to `lsn` (None: the end of the WAL); `catalog`: names and columns
-        are taken from there instead. `is_of_a_time`: a time was asked for, `lsn` is its place."""
+        """Return the table at `lsn`, with the catalogs replayed up to it or to the WAL's end.
+
+        Names and columns are those of `catalog`, if it is given. With `is_of_a_time`, the user
+        named a time, and `lsn` is its place.
+        """
         refuse_before(base, plan, lsn)
         if history is None:
             history = CatalogHistory.read(
@@ -115,14 +117,14 @@ class TableAt:
 
     @property
     def coverage_column(self) -> str:
-        """Return `coverage`, behind as many `_` as no column of the table has. Spark folds case."""
+        """Return `coverage` with enough `_` in front to be no column's name. Spark folds case."""
         taken, name = {a.name.casefold() for a in self.table.columns}, "coverage"
         while name in taken:
             name = "_" + name
         return name
 
     def replayed(self, part: int, parts: int, on_problem: OnProblem = raise_fatal) -> PageStore:
-        """One share of the table's pages, and all of its TOAST relation's."""
+        """Return one share of the table's pages, and all of its TOAST relation's."""
         toast = [self.table.toast] if self.table.toast is not None else []
         whole = {relation[1:] for relation in toast}
         store = PageStore(
@@ -139,11 +141,11 @@ class TableAt:
         return store
 
     def read(self, part: int = 0, parts: int = 1) -> Iterator[Any]:
-        """Record batches with the rows of one share of the blocks, in the table's order."""
+        """Yield record batches with the rows of one share of the blocks, in the table's order."""
         yield from self._read(part, parts)[0]
 
     def _read(self, part: int, parts: int) -> tuple[list[Any], str]:
-        """The batches, and what they have as their coverage, also if there are none."""
+        """Return the batches and their coverage, also if there are none."""
         store = self.replayed(part, parts)
         visible = visible_tuples(store, 0, self.xids)
         data, tuples = store.pages.reshape(-1), visible.tuples
@@ -187,25 +189,27 @@ class TableAt:
         return Chunks(store.pages.reshape(-1), chunks.places, chunks.lengths)
 
     def whole(self, threads: int = 1) -> Any:
-        """All rows as one Arrow table, by so many threads side by side."""
+        """Return all rows as one Arrow table, read by so many threads in parallel."""
         with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
             done = list(pool.map(lambda part: self._read(part, threads), range(threads)))
         made = [batch for batches, _ in done for batch in batches]
         table = pa.Table.from_batches(made, self.schema)
         doubts = {shown for _, shown in done} - {COMPLETE}
-        # Of the whole table, only if no share has any.
+        # NO_IMAGE holds for the whole table only if no share has an image.
         text = "; ".join(sorted(doubts - {NO_IMAGE} or doubts)) or COMPLETE
         return table.replace_schema_metadata({_COVERAGE: text.encode()})
 
     def for_sql(self, rows: Any) -> Any:
-        """`rows` of `whole` without the columns whose values a server would not read as they were:
-        those that are bytes, of a type that is not known."""
+        """Return `rows` of `whole` without the columns that a server would not read as they were.
+
+        Those are bytes, of a type that is not known.
+        """
         own = [a.name for a in self.table.columns if not self.printer.knows(a.type)]
         return rows.drop_columns([n for n in own if rows[n].null_count < len(rows)])
 
 
 def coverage_of(table: Any) -> str:
-    """Of what `whole` made: "complete", or why not."""
+    """Return the coverage of a table from `whole`: "complete", or the reasons."""
     return str((table.schema.metadata or {})[_COVERAGE].decode())
 
 
@@ -215,7 +219,7 @@ def has_all(text: str) -> bool:
 
 
 def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str]:
-    """What of a relation's pages is not known."""
+    """Return the reasons for which a relation's pages are not all known."""
     slots = store.slots[store.slots_of(relation)]
     known, broken = int((slots["state"] == KNOWN).sum()), int((slots["state"] == BROKEN).sum())
     doubts = []
@@ -233,8 +237,11 @@ def coverage(store: PageStore, relation: int, part: int, parts: int) -> list[str
 
 
 def refuse_before(base: BaseDirectory | None, plan: Plan, lsn: int | None) -> None:
-    """A backup cannot be taken back to before itself, nor forward over a gap; nor WAL further than
-    it goes."""
+    """Raise HistoryError if there is no way to `lsn`.
+
+    A backup cannot be taken back to an earlier LSN, nor forward over a gap. WAL cannot be replayed
+    past its end.
+    """
     end = plan.segments[-1].first_lsn + plan.segments[-1].segment_bytes
     if lsn is not None and lsn > end:
         raise HistoryError(f"the WAL ends in the segment before {Lsn(end)}, so before {Lsn(lsn)}")

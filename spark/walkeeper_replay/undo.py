@@ -1,10 +1,10 @@
 """SQL that takes changes back: the last commit first, within it the last change first. Pure.
 
-Contract: what ran behind the changes and met the same rows meets them here too: by all its values,
-each row must be as the change left it; a statement that finds no such row, or whose row a trigger
-or a rule keeps out, raises an exception, and the transaction around all of them does nothing. A
-TRUNCATE's rows are not in its record: they are handed in by whoever can replay them, and a comment
-says if they are not all. What is not known is a comment in place of a statement, and counted.
+Contract: a later change of the same rows is detected and not overwritten. By all its values, each
+row must be as the change left it. A statement raises an exception if it finds no such row, or if a
+trigger or a rule keeps the row out. Then the transaction around all of them does nothing. The rows
+of a TRUNCATE are not in its record. A caller that can replay them provides them, and a comment says
+if they are not all. An unknown change is a comment in place of a statement, and counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def undo_lines(changes: Sequence[Change], rows_before: RowsBefore) -> Iterator[s
 
 
 def not_undone(changes: Sequence[Change]) -> int:
-    """How many of them are comments."""
+    """Return how many of the changes are comments."""
     return sum(not _is_known(change) for change in changes)
 
 
@@ -90,8 +90,8 @@ def _undone(change: Change, rows_before: RowsBefore) -> Iterator[str]:
 
 
 def _place(table: Table, row: Row) -> str:
-    """The row that a change left: one, even of several that are alike."""
-    # What is generated follows from the others, and is not always known.
+    """Return a condition for the row that a change left, and for one only of several alike."""
+    # Generated columns follow from the others, and are not always known.
     parts = [_is_left(a.name, row[a.name]) for a in table.columns if not a.generated]
     if table.key:  # for its index
         parts = [f"{quoted_name(name)} = {literal(row[name])}" for name in table.key] + parts
@@ -101,8 +101,11 @@ def _place(table: Table, row: Row) -> str:
 
 
 def _is_left(name: str, value: str | None) -> str:
-    """Not all types have an equality, but all have a text. A cast's may be another than ours: so a
-    literal goes the same way, and COALESCE makes it one of the column's type."""
+    """Return a condition that a column still has this value.
+
+    Not all types have an equality, but all have a text. A cast's text may differ from ours, so the
+    literal is cast, too, and COALESCE makes it one of the column's type.
+    """
     column = quoted_name(name)
     if value is None:
         return f"{column}::text IS NULL"
@@ -119,7 +122,7 @@ def _put_back(table: Table, names: list[str], rows: list[tuple[str | None, ...]]
 def _met(
     statement: str, table: Table, rows: int = 1, otherwise: str = "is not as it was left"
 ) -> str:
-    """A statement that must meet so many rows."""
+    """Return a statement that must meet so many rows."""
     body = (
         f"#variable_conflict use_column\n"
         f"DECLARE met bigint; BEGIN {statement}; GET DIAGNOSTICS met = ROW_COUNT; "

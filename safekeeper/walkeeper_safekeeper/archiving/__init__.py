@@ -1,1 +1,1 @@
-"""Which WAL goes to the archive from here, and what has left this disk read back."""
+"""Send segments to the archive, and read back WAL that has left this disk."""

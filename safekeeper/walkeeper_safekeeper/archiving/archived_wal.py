@@ -1,14 +1,15 @@
-"""WAL that has left this disk, read back from the archive as if it had not.
+"""Read WAL that has left this disk back from the archive, as if it were still here.
 
     read(begin, end)    all of [begin, end); blocks; on a thread of its own
 
-The driver asks here when the store says WalRemoved: for standbys, for tools and for a proposer that
-feeds a laggard, through the same START_REPLICATION and ReadRequest as ever. These bytes were
-committed for good, and compared with our own before those were removed, so R13 holds.
+The driver calls it when the store raises WalRemoved. The readers are standbys, tools, and a
+proposer that feeds a laggard, through the usual START_REPLICATION and ReadRequest. These bytes are
+committed for good, and were compared with our own before those were removed, so R13 holds.
 
-Segments are fetched whole into `fetched/`, of which the last few are kept: readers come back for
-the next 128 KiB. A store that does not answer is asked again for a while; then the reader is told
-to come back. WalRemoved: the archive does not have it either (it was pruned).
+Segments are fetched whole into `fetched/`, which keeps the last four, since a reader comes back for
+the next 128 KiB. A request to an unavailable archive is repeated for some minutes. After that the
+reader gets Refused and has to come back. WalRemoved means that the archive lacks the WAL, too (it
+was pruned).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PAUSES_S = (1, 2, 4, 8, 15, 30, 60, 60, 60)
 
 
 class ArchivedWal:
-    """`folder` is ours alone; what a crash left in it is removed. One thread reads."""
+    """Keep fetched segments in `folder`, without those of an earlier run. One thread reads."""
 
     def __init__(
         self, archive: Archive, store: WalStore, file_of: Callable[[Lsn], WalFile], folder: str
@@ -44,11 +45,15 @@ class ArchivedWal:
             os.unlink(os.path.join(folder, name))
 
     def stop(self) -> None:
-        """Whoever waits for the archive waits no more."""
+        """End the pauses between requests: a read that waits for the archive fails at once."""
         self._stopping.set()
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        """Refused: the archive does not answer, or is damaged there; WalRemoved: pruned."""
+        """Return all of [begin_lsn, end_lsn).
+
+        Raise Refused if the archive does not answer or is damaged there, and WalRemoved if the WAL
+        was pruned.
+        """
         pieces, lsn = [], begin_lsn
         while lsn < end_lsn:
             start = self._store.segment_start(lsn)

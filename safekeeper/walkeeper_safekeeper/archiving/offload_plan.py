@@ -1,24 +1,25 @@
-"""Which safekeeper archives which segment when. Pure.
+"""Decide which safekeeper archives which segment, and when. Pure.
 
     step(event) -> effects          no I/O, no clock: a tick is about a second
 
-Nobody elects an offloader and nobody locks anything. Every member looks at the archive itself,
-which is the one place that all of them must reach anyway:
+No safekeeper elects an offloader or takes a lock. Every member looks at the archive itself, which
+all of them must reach anyway:
 
  1. Members have ranks, from their ids and the cluster's name, so that a safekeeper with many logs
-    is not first in all of them. Rank 0 archives what is due at once.
- 2. Rank r > 0 archives when WAL has been due for r * TAKE_OVER_TICKS and the archive has not
-    grown (the offloader is dead, cut off or stuck), or when r * LAG_SEGMENTS are due (it is slow).
-    It gives way as soon as it meets a segment that somebody else has archived meanwhile, and does
-    not help again for TAKE_OVER_TICKS: after an outage a lot is due, and who is at it will be.
- 3. Two that archive at once do no harm: an object is put only if its name is free, and whoever
-    comes second finds its own bytes there, or a conflict. So this is advice, never safety: a clock
+    is not first in all of them. Rank 0 archives due segments at once.
+ 2. Rank r > 0 takes over when WAL has been due for r * TAKE_OVER_TICKS and the archive has not
+    grown. The offloader is then dead, cut off or stuck. It also takes over when r * LAG_SEGMENTS
+    are due, since the offloader is slow. It yields when it meets a segment that another member has
+    archived meanwhile. A backlog alone lets it help again only after TAKE_OVER_TICKS: after an
+    outage many segments are due, and the other member goes on archiving them.
+ 3. Two members that archive at once do no harm, since a put succeeds only if the name is free. The
+    second one finds its own bytes there, or a conflict. So ranks are advice, never safety: a clock
     that runs wrong, or a partition, costs requests.
 
-A segment is archived for us when it is in the archive with a receipt **and** the receipt agrees
-with the bytes on our own disk, whoever put it there. So every member compares each segment with
-the archive before it may remove its copy. `archived_lsn` is contiguous: segments are put in
-parallel, lowest first, and count only when all before them do.
+A segment counts as archived here when the archive has it with a receipt **and** the receipt agrees
+with the bytes on our own disk. Any member may have put it there. So every member compares each
+segment with the archive before it may remove its copy. `archived_lsn` is contiguous: segments are
+put in parallel, lowest first, and one counts only when all before it do.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TAKE_OVER_TICKS = 10
 LAG_SEGMENTS = 16
 LOOK_TICKS = 5  # between two looks of a member that waits for the offloader
 BACK_OFF_TICKS_MAX = 30
-AHEAD_SEGMENTS_MAX = 32  # behind one that fails, so many go on
+AHEAD_SEGMENTS_MAX = 32  # from archived_lsn on: so many may be put while the lowest one fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class SegmentArchived:
-    """It is archived and agrees with our bytes. `by_us`: it was put by this very request."""
+    """The segment is archived and agrees with our bytes. `by_us`: this very request has put it."""
 
     begin_lsn: Lsn
     by_us: bool
@@ -61,7 +62,7 @@ class SegmentArchived:
 
 @dataclass(frozen=True, slots=True)
 class TailArchived:
-    """The committed part of the last segment is archived, by whomever; or there is none."""
+    """The committed part of the last segment is archived, by any member, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,10 @@ class ArchiveSegment:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTail:
-    """Put the committed part of the segment behind whole_lsn. `is_ours`: not only if the offloader
-    has let more than one interval pass."""
+    """Put the committed part of the segment after whole_lsn.
+
+    `is_ours` is False where the offloader has let more than one interval pass.
+    """
 
     is_ours: bool
 
@@ -96,7 +99,7 @@ Request: TypeAlias = Look | ArchiveSegment | ArchiveTail
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFailed:
-    """It could not be done now."""
+    """The request failed this time."""
 
     request: Request
     text: str
@@ -104,14 +107,14 @@ class ArchiveFailed:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMoved:
-    """archived_lsn is this now."""
+    """This is the new archived_lsn."""
 
     archived_lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadNote:
-    """For the log."""
+    """A line for the log."""
 
     text: str
 
@@ -121,14 +124,14 @@ Effect: TypeAlias = Request | ArchivedMoved | OffloadNote
 
 
 def rank_of(acceptor_id: int, member_ids: Sequence[int], cluster: str) -> int:
-    """0 for one member of each cluster, and so on; the same on every member."""
+    """Return the member's rank, from 0 on. All members of a cluster compute the same ranks."""
     ids = sorted({*member_ids, acceptor_id})
     first = zlib.crc32(cluster.encode()) % len(ids)
     return (ids.index(acceptor_id) - first) % len(ids)
 
 
 class OffloadPlan:
-    """One log's, on one safekeeper."""
+    """The plan for one log on one safekeeper."""
 
     def __init__(
         self,
@@ -155,11 +158,11 @@ class OffloadPlan:
 
     @property
     def due_segments(self) -> int:
-        """Committed for good and not yet archived."""
+        """The number of segments that are committed for good and not yet archived."""
         return (self.whole_lsn - self.archived_lsn) // self._segment_bytes
 
     def step(self, event: Event) -> list[Effect]:
-        """One event's effects."""
+        """Return one event's effects."""
         match event:
             case Grown(whole_lsn):
                 return self.on_grown(whole_lsn)
@@ -185,7 +188,7 @@ class OffloadPlan:
     def on_looked(self, segments: frozenset[Lsn]) -> list[Effect]:
         self._is_looking, self._has_looked, self._look_ticks = False, True, 0
         if segments - self._receipted - self._done:
-            self.quiet_ticks = 0  # it has grown, and not by us: somebody is at work
+            self.quiet_ticks = 0  # the archive has grown, and not by us: another member is at work
         self._receipted = segments
         self._succeeded()
         return self._take_over_when_due() + self._go_on()
@@ -212,7 +215,8 @@ class OffloadPlan:
         return effects + self._go_on()
 
     def on_failed(self, failed: ArchiveFailed) -> list[Effect]:
-        """Later again, with growing pauses; WAL stays here meanwhile, and commits go on."""
+        """Record the failure and pause, longer each time; WAL stays here meanwhile and commits go
+        on."""
         match failed.request:
             case Look():
                 self._is_looking = False
@@ -224,7 +228,7 @@ class OffloadPlan:
         if failed.text != self.problem:
             effects.append(OffloadNote(f"cannot archive: {failed.text}"))
         self.problem = failed.text
-        self._has_looked = False  # what was put before it failed may be there
+        self._has_looked = False  # a request that failed may have put its object all the same
         if not self._wait_ticks:
             self._failures += 1
             self._wait_ticks = min(2**self._failures, BACK_OFF_TICKS_MAX)
@@ -244,7 +248,10 @@ class OffloadPlan:
         return self._go_on() + self._tail_when_due()
 
     def _take_over_when_due(self) -> list[Effect]:
-        """Asked after a look only: what was not seen to move may have moved since."""
+        """Start to offload if the offloader is late or far behind.
+
+        Called after a look only, since the archive may have grown unseen before it.
+        """
         late = self.quiet_ticks >= self._rank * TAKE_OVER_TICKS
         far = self.due_segments >= self._rank * LAG_SEGMENTS and not self._gives_way_ticks
         if self.is_offloading or not (late or far):
@@ -254,8 +261,11 @@ class OffloadPlan:
         return [OffloadNote(f"the archive {why} ({self.due_segments} segments due): taking over")]
 
     def _tail_when_due(self) -> list[Effect]:
-        """Everybody looks after the tail, one after the other: with little WAL no segment is due,
-        so that nothing else would show that the offloader is gone."""
+        """Return the effect that puts the tail, if its interval has passed.
+
+        Every member does so, in the order of ranks. With little WAL no segment is due, so nothing
+        else shows that the offloader is gone.
+        """
         patience = 0 if self.is_offloading else max(1, self._rank) * TAKE_OVER_TICKS
         due = self._tail_ticks >= self._tail_ticks_max + patience
         if not due or self.due_segments or self._is_tail_running or self._wait_ticks:
@@ -264,7 +274,7 @@ class OffloadPlan:
         return [ArchiveTail(is_ours=self.is_offloading)]
 
     def _go_on(self) -> list[Effect]:
-        """Everything that may be started now, lowest first."""
+        """Return the effects for everything that may start now, lowest segment first."""
         if not self.due_segments or self._wait_ticks:
             return []
         if not self._has_looked:

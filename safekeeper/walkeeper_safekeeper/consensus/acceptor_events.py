@@ -95,7 +95,7 @@ class SegmentsRemoved:
 
 @dataclass(frozen=True, slots=True)
 class StandbysReported:
-    """The standbys behind this safekeeper sent feedback."""
+    """The standbys that read from this safekeeper sent feedback."""
 
     feedback: Feedback
 
@@ -139,7 +139,7 @@ class TruncateWal:
 
 @value
 class WriteWal:
-    """Write these bytes, behind all that was written before, and fdatasync them in a group."""
+    """Append these bytes to all that was written before, and fdatasync them in a group."""
 
     begin_lsn: Lsn
     payload: Buffer
@@ -214,4 +214,4 @@ class Waiting:
 
     connection: int
     message: ProposerGreeting | VoteRequest | ProposerElected | MembersQuery
-    flush_lsn: Lsn  # what a greeting or a query answers for: as of when it came
+    flush_lsn: Lsn  # a greeting or a query is answered for the log's end at its arrival

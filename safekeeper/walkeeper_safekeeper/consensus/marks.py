@@ -17,7 +17,7 @@ PERSIST_COMMIT_TICKS = 5
 
 
 class MarkedLog(Protocol):
-    """What the marks are of; the acceptor has it all."""
+    """The part of a log that determines the marks; the acceptor has it all."""
 
     durable: Durable
     flush_lsn: Lsn
@@ -47,8 +47,10 @@ def due_marks(log: MarkedLog) -> Durable:
 
 
 def lazy_marks(log: MarkedLog, ticks: int) -> Durable:
-    """Return what is durable with today's commit_lsn and restart_lsn; the same object if it is not
-    yet time for them, or if both stand there."""
+    """Return what is durable with the present commit_lsn and restart_lsn.
+
+    Return the same object if it is not yet time for them, or if both are durable already.
+    """
     durable = log.durable
     is_known = (durable.commit_lsn, durable.restart_lsn) == (log.commit_lsn, log.restart_lsn)
     if is_known or ticks % PERSIST_COMMIT_TICKS:

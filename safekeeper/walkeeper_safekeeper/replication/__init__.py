@@ -1,1 +1,1 @@
-"""What standbys, pagers and subscribers meet: PostgreSQL's replication protocol and their slots."""
+"""Serve PostgreSQL's replication protocol, with slots, to standbys, pagers and subscribers."""

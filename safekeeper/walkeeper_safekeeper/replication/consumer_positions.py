@@ -1,9 +1,9 @@
-"""The slots of a logical log's consumers: known to all safekeepers through the log itself. Pure.
+"""The slots of a logical log's consumers, which all safekeepers learn from the log itself. Pure.
 
-A consumer's slot is made, moved and dropped through one safekeeper. That one tells the proposer,
-which writes all slots into the log; each safekeeper takes over what is committed. So a quorum has
-a slot when its creation is answered, and its position everywhere may be behind its consumer, never
-ahead of it (docs/logical.md). Temporary slots belong to one connection and stay here.
+A consumer makes, moves and drops its slot through one safekeeper. That safekeeper reports it to the
+proposer, which writes all slots into the log. Each safekeeper takes over what is committed. So a
+quorum has a slot when its creation is answered. Its position anywhere may be less than the
+consumer's, never greater (docs/logical.md). Temporary slots belong to one connection and stay here.
 
     news()                 what the proposer has not put into the log yet
     on_replicated(slots)   what the log says now
@@ -19,16 +19,16 @@ from walkeeper_safekeeper.replication.slots import Slots
 
 
 class ConsumerPositions:
-    """`slots` are this safekeeper's, which its sessions use."""
+    """Compare this safekeeper's `slots`, which its sessions use, with those in the log."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.replicated: dict[str, Lsn] | None = None  # None: the log was not read yet
-        self.wanted: dict[str, Lsn] = {}  # creations that somebody waits for
-        self.unwanted: set[str] = set()  # drops likewise
+        self.replicated: dict[str, Lsn] | None = None  # stays None until the log was read
+        self.wanted: dict[str, Lsn] = {}  # creations that a session waits for
+        self.unwanted: set[str] = set()  # drops that a session waits for
 
     def news(self) -> tuple[SlotNews, ...]:
-        """Said again until the log shows it."""
+        """Return every slot that differs from the log. It is repeated until the log has it."""
         known = self.replicated or {}
         created = [SlotNews(name, lsn, is_new=True) for name, lsn in self.wanted.items()]
         dropped = [SlotNews(name, None) for name in self.unwanted]
@@ -44,7 +44,7 @@ class ConsumerPositions:
         return (*created, *dropped, *moved)
 
     def on_replicated(self, slots: Mapping[str, Lsn]) -> None:
-        """Take over what a quorum has: positions, new slots, and which are gone."""
+        """Take over what a quorum has: positions and new slots. Forget the slots that are gone."""
         self.replicated = dict(slots)
         for name, lsn in slots.items():
             if name not in self.unwanted:

@@ -1,14 +1,14 @@
-"""The slots of one log with the file behind them: what is answered is durable.
+"""The slots of one log and their file: an answered change is durable.
 
     await create(…) / drop(…)     return when the change is on disk
     await save()                  makes memory durable; callers at the same time share one write
 
-`write_file` is the port: replaces the slots file atomically and returns when that is durable
-(written, fsynced, renamed, directory fsynced). Writes never overlap, also when the connection
-that asked for one is cancelled in the middle: the write goes on, and the next one waits for it.
+`write_file` is the port. It replaces the slots file atomically and returns when that is durable
+(written, fsynced, renamed, directory fsynced). Writes never overlap. If the connection that asked
+for a write is cancelled, the write goes on, and the next one waits for it.
 
-If a write fails, `create` takes the slot back. A `drop` stays: the slot may come back with a
-restart and then keeps too much WAL, which is the safe side.
+If a write fails, `create` takes the slot back. A `drop` stays. The slot may come back with a
+restart, and then keeps too much WAL, which is the safe side.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from walkeeper_safekeeper.replication.slots import Slot, Slots
 
 
 class DurableSlots:
-    """One per log."""
+    """The slots of one log."""
 
     def __init__(self, saved: bytes | None, write_file: Callable[[bytes], Awaitable[None]]) -> None:
         self.slots = Slots(saved)
         self._write_file = write_file
-        # No file and a file without slots are the same: no write for either.
+        # A log without a slots file has no slots, so an image without slots needs no write either.
         self._saved = Slots(None).image().data if saved is None else saved
         self._writing = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
@@ -35,7 +35,7 @@ class DurableSlots:
     async def create(
         self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int
     ) -> Slot:
-        """One durable write, none for a temporary slot."""
+        """Create a slot and save it durably; a temporary slot needs no write."""
         slot = self.slots.create(name, temporary=temporary, restart_lsn=restart_lsn, pid=pid)
         try:
             await self.save()
@@ -45,7 +45,7 @@ class DurableSlots:
         return slot
 
     async def drop(self, name: str, *, pid: int, wait: bool) -> None:
-        """One durable write. With `wait`, as long as another connection uses the slot."""
+        """Drop a slot durably. With `wait`, wait first while another connection uses the slot."""
         while wait and self.slots.get(name).active_pid not in (None, pid):
             self._released.clear()
             await self._released.wait()
@@ -53,17 +53,17 @@ class DurableSlots:
         await self.save()
 
     def release(self, name: str, *, pid: int) -> None:
-        """The connection streams from it no more."""
+        """Free the slot: the connection does not stream from it any more."""
         self.slots.release(name, pid=pid)
         self._released.set()
 
     def release_all(self, *, pid: int) -> None:
-        """The connection has ended."""
+        """Free the slots of a connection that has ended."""
         self.slots.release_all(pid=pid)
         self._released.set()
 
     async def save(self) -> None:
-        """Returns when everything in memory at the call is durable."""
+        """Return when everything that was in memory at the call is durable."""
         write = asyncio.create_task(self._save(), name="save replication slots")
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
@@ -78,6 +78,6 @@ class DurableSlots:
             self.slots.on_saved(image)
 
     async def close(self) -> None:
-        """Saves what has moved and waits for every write."""
+        """Save changes in memory and wait for every write."""
         await self.save()
         await asyncio.gather(*self._writes)

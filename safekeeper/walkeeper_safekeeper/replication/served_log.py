@@ -1,8 +1,9 @@
-"""What serving PostgreSQL clients needs of a log, and what it tells the log about its readers.
+"""The log as its PostgreSQL clients see it, and its readers as the log sees them.
 
-`ServedLog` and `Catalog` are ports: the daemon provides them. `Readers` is ours: one Reader for
-each connection that streams, with pg_stat_replication's columns for `walkeeper status`. It has the
-position from which each still needs WAL (docs/protocol.md R14). Nothing here does I/O or waits.
+`ServedLog` and `Catalog` are ports, which the daemon provides. `Readers` is ours. It has one Reader
+for each connection that streams, with pg_stat_replication's columns for `walkeeper status`. A
+Reader has the position from which its client still needs WAL (docs/protocol.md R14). This module
+does no I/O and never waits.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class ReaderState(Enum):
 
 @dataclass(slots=True)
 class Reader:
-    """One streaming connection; the LSNs are what pg_stat_replication shows on a primary.
+    """One streaming connection; the LSNs are those that pg_stat_replication shows on a primary.
 
-    `promised_lsn` is the end of what was sent or is being read to be sent on this connection: a
-    truncation below it ends the connection, by `end`, before the reader can learn other bytes.
+    `promised_lsn` is the end of the WAL that was sent on this connection, or is being read for it.
+    A truncation below it ends the connection by `end`, before the reader can learn other bytes.
     """
 
     pid: int
@@ -51,25 +52,25 @@ class Reader:
     reply_time_us: int = 0  # the receiver's clock, microseconds since 2000-01-01 UTC
     xmin: int = 0  # hot_standby_feedback, epoch and xid in 64 bits; 0 when it is off
     catalog_xmin: int = 0
-    end_reason: str = ""  # set: nothing more may be sent
+    end_reason: str = ""  # if set, the stream sends nothing more
     on_end: Callable[[], None] = lambda: None
 
     def end(self, reason: str) -> None:
-        """Ends the connection. What is being read for it is not sent any more."""
+        """End the connection. WAL that is being read for it is not sent any more."""
         self.end_reason = reason
         self.on_end()
 
     @property
     def confirmed_lsn(self) -> Lsn:
-        """What the reader has flushed of what we sent: its word, never past our sent_lsn."""
+        """The end of our WAL that the reader reports as flushed, never past our sent_lsn."""
         return min(self.flush_lsn, self.sent_lsn)
 
     @property
     def retention_lsn(self) -> Lsn:
         """WAL from here on is kept while the reader is connected.
 
-        pg_receivewal without a slot and --synchronous reports flush 0/0 always: then what it has
-        written must do, or its connection would keep WAL for ever.
+        Without a slot and --synchronous, pg_receivewal always reports flush 0/0. In that case its
+        write position counts, since otherwise its connection would keep WAL for ever.
         """
         has = self.flush_lsn or self.write_lsn
         return max(self.begin_lsn, min(has, self.sent_lsn))
@@ -80,15 +81,16 @@ class Readers:
     """The streaming connections of one log."""
 
     _by_pid: dict[int, Reader] = field(default_factory=dict)
-    on_feedback: Callable[[], None] = lambda: None  # one of them has said something, or has left
+    # called when a reader has sent feedback or has left
+    on_feedback: Callable[[], None] = lambda: None
 
     def register(self, reader: Reader) -> None:
-        """From now on it counts."""
+        """Add a reader, whose position counts from now on."""
         assert reader.pid not in self._by_pid, f"{reader.pid=} streams twice"
         self._by_pid[reader.pid] = reader
 
     def unregister(self, reader: Reader) -> None:
-        """It has ended."""
+        """Remove a reader that has ended."""
         del self._by_pid[reader.pid]
         self.on_feedback()
 
@@ -99,11 +101,14 @@ class Readers:
         return len(self._by_pid)
 
     def retention_lsn(self) -> Lsn | None:
-        """The least position that a connected reader needs; None without readers."""
+        """Return the least position that a connected reader needs, or None without readers."""
         return min((reader.retention_lsn for reader in self._by_pid.values()), default=None)
 
     def end_those_sent_beyond(self, lsn: Lsn) -> None:
-        """Call it with a truncation, before other bytes can be committed (R7)."""
+        """End the readers that were sent WAL beyond `lsn`.
+
+        Call it with a truncation, before other bytes can be committed (R7).
+        """
         for reader in self:
             if reader.promised_lsn > lsn:
                 reader.end(f"the log was truncated to {lsn}, below what this connection was sent")
@@ -112,9 +117,9 @@ class Readers:
 class ServedLog(Protocol):
     """One log, as its PostgreSQL clients see it.
 
-    `timeline` is that of the WAL at commit_lsn: it changes before commit_lsn passes the fork, and
-    its history file is here by then. On every timeline the log is one sequence of bytes, as the
-    first segment of a new timeline repeats its parent's bytes up to the fork.
+    `timeline` is that of the WAL at commit_lsn. It changes before commit_lsn passes the fork, and
+    its history file is here by then. On every timeline the log is one sequence of bytes. The first
+    segment of a new timeline repeats its parent's bytes up to the fork.
     """
 
     @property
@@ -136,9 +141,10 @@ class ServedLog(Protocol):
     def commit_lsn(self) -> Lsn: ...
     @property
     def whole_lsn(self) -> Lsn:
-        """What below commit_lsn is whole records, as far as anybody has looked: never less later.
+        """The end of the whole records below commit_lsn, as far as the log was read. It never
+        falls.
 
-        Of a logical log commit_lsn. `whole_end` and `wait_for_whole` look further.
+        In a logical log it is commit_lsn. `whole_end` and `wait_for_whole` read further.
         """
         ...
 
@@ -148,33 +154,34 @@ class ServedLog(Protocol):
     def readers(self) -> Readers: ...
     @property
     def logical(self) -> LogicalLog | None:
-        """Of a logical log, whose LSNs are positions; else None."""
+        """The logical log, whose LSNs are positions, or None if this is a physical log."""
         ...
 
     async def read_committed(self, begin: Lsn, end: Lsn) -> bytes:
-        """All of [begin, end), at most 128 KiB within one segment, off the event loop.
+        """Return all of [begin, end), at most 128 KiB within one segment, off the event loop.
 
-        WalRemoved below first_lsn; Refused if commit_lsn has fallen below `end`; StorageError.
+        Raise WalRemoved below first_lsn, Refused if commit_lsn has fallen below `end`, and
+        StorageError if the disk fails.
         """
         ...
 
     async def wait_for_commit(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        """commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
+        """Return commit_lsn as soon as it is greater than `beyond`, or when the time is over."""
         ...
 
     async def whole_end(self) -> Lsn:
-        """whole_lsn as of now. CorruptWal, StorageError."""
+        """Return the present whole_lsn; raise CorruptWal or StorageError."""
         ...
 
     async def wait_for_whole(self, beyond: Lsn, timeout_s: float) -> Lsn:
-        """whole_lsn as soon as it is greater than `beyond`, or when the time is over.
+        """Return whole_lsn as soon as it is greater than `beyond`, or when the time is over.
 
-        CorruptWal, StorageError.
+        Raise CorruptWal or StorageError.
         """
         ...
 
     def timeline_history(self, timeline: int) -> bytes | None:
-        """`0000000N.history` as PostgreSQL wrote it; None for timeline 1 and unknown ones."""
+        """Return `0000000N.history` as PostgreSQL wrote it, or None for 1 and unknown timelines."""
         ...
 
 
@@ -182,13 +189,14 @@ class Catalog(Protocol):
     """The logs of one safekeeper."""
 
     def clusters(self) -> Sequence[str]:
-        """Every cluster with a log here, also one that cannot be served now."""
+        """Return every cluster with a log here, also one that cannot be served now."""
         ...
 
     def logical_databases(self) -> Mapping[str, str]:
-        """Of the logical logs that can be served now, by cluster; "" while it is not known."""
+        """Return the database of each logical log that can be served now, or "" if unknown."""
         ...
 
     def open_log(self, cluster: str) -> ServedLog:
-        """Of one of `clusters()`. Refused, with the reason, while it cannot be served."""
+        """Return the log of one of `clusters()`; raise Refused with the reason if it cannot be
+        served."""
         ...

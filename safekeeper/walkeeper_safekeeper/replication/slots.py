@@ -1,9 +1,9 @@
-"""The physical replication slots of one log: which WAL its absent readers still need. Pure.
+"""The physical replication slots of one log: the WAL that its absent readers still need. Pure.
 
-A slot keeps WAL from its `restart_lsn` on. It moves with what its reader says is flushed, never
-back and never past what this log has sent. Writing each move to disk would be an fsync per reply,
-so moves are saved lazily; **retention uses the durable value**, because that is what the slot
-comes back with after a power cut, and the WAL from there on must still be here then.
+A slot keeps WAL from its `restart_lsn` on. It moves with the flush position that its reader
+reports, never back and never past the WAL that this log has sent. To write each move to disk would
+be an fsync per reply, so moves are saved lazily. **Retention uses the durable value.** The slot
+comes back with it after a power cut, and the WAL from there on must still be here then.
 
 Names, checks, texts and SQLSTATEs are PostgreSQL's (slot.c), because Barman and others act on
 42710, 42704, 55006 and 53400. A temporary slot is not saved and goes with its connection.
@@ -35,7 +35,7 @@ _ENTRY = Struct("!B?Q")  # length of the name, is a position reserved, restart_l
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`durable_lsn` is what a restart comes back with; None: no position reserved yet."""
+    """A slot. A restart sets it to `durable_lsn`, which is None if no position is reserved."""
 
     serial: int  # tells a slot from an earlier one of the same name
     name: str
@@ -79,18 +79,18 @@ class Slots:
         return len(self._slots)
 
     def find(self, name: str) -> Slot | None:
-        """The slot, if there is one."""
+        """Return the slot, or None if there is none."""
         return self._slots.get(name)
 
     def get(self, name: str) -> Slot:
-        """The slot; 42704 if there is none."""
+        """Return the slot; raise 42704 if there is none."""
         check_name(name)
         if name not in self._slots:
             raise SqlRefused("42704", f'replication slot "{name}" does not exist')
         return self._slots[name]
 
     def create(self, name: str, *, temporary: bool, restart_lsn: Lsn | None, pid: int) -> Slot:
-        """A temporary slot belongs to the connection `pid` from the start."""
+        """Create a slot. A temporary one belongs to the connection `pid` from the start."""
         self.check_new(name)
         self._put_new(name, temporary=temporary, restart_lsn=restart_lsn)
         if temporary:
@@ -98,7 +98,7 @@ class Slots:
         return self._slots[name]
 
     def check_new(self, name: str) -> None:
-        """Whether a slot of this name can be made: 42710, 53400 and the rules for names."""
+        """Raise 42710, 53400 or a name's error if no slot of this name can be made."""
         check_name(name)
         if name in self._slots:
             raise SqlRefused("42710", f'replication slot "{name}" already exists')
@@ -115,31 +115,31 @@ class Slots:
         self._slots[name] = Slot(self._serial, name, temporary, restart_lsn)
 
     def drop(self, name: str, *, pid: int) -> Slot:
-        """The slot that was dropped; 55006 while another connection uses it."""
+        """Remove and return the slot; raise 55006 while another connection uses it."""
         slot = self.get(name)
         _check_free(slot, pid)
         return self._slots.pop(name)
 
     def forget(self, slot: Slot) -> None:
-        """Undoes a `create` that could not be made durable."""
+        """Undo a `create` that could not be made durable."""
         if self._slots.get(slot.name, slot).serial == slot.serial:
             self._slots.pop(slot.name, None)
 
     def acquire(self, name: str, *, pid: int) -> Slot:
-        """From now on the connection `pid` moves it; 55006 while another one does."""
+        """Give the slot to the connection `pid`, which moves it; raise 55006 if another has it."""
         slot = self.get(name)
         _check_free(slot, pid)
         self._slots[name] = replace(slot, active_pid=pid)
         return self._slots[name]
 
     def release(self, name: str, *, pid: int) -> None:
-        """The connection streams no more; a temporary slot stays its own."""
+        """Free the slot of a connection that stops streaming; a temporary slot stays its own."""
         slot = self._slots.get(name)
         if slot is not None and slot.active_pid == pid and not slot.temporary:
             self._slots[name] = replace(slot, active_pid=None)
 
     def release_all(self, *, pid: int) -> None:
-        """The connection has ended: its slots are free, its temporary ones gone."""
+        """Free the slots of a connection that has ended, and remove its temporary ones."""
         for slot in self:
             if slot.active_pid == pid:
                 if slot.temporary:
@@ -148,7 +148,7 @@ class Slots:
                     self.release(slot.name, pid=pid)
 
     def confirm(self, name: str, flush_lsn: Lsn, *, pid: int) -> Slot:
-        """The reader has everything below `flush_lsn`. Going back is ignored."""
+        """Move the slot to `flush_lsn`, below which the reader has everything, but never back."""
         slot = self._slots[name]
         assert slot.active_pid == pid, f"{slot=} {pid=}"
         if flush_lsn > (slot.restart_lsn or 0):
@@ -156,8 +156,10 @@ class Slots:
         return self._slots[name]
 
     def follow(self, name: str, lsn: Lsn) -> None:
-        """What the log says of a slot: it is there, and at `lsn` at least. Never back, and not
-        while a connection moves it here."""
+        """Take over a slot from the log: make it if it is missing, else move it to `lsn`.
+
+        It never moves back, nor while a connection moves it here.
+        """
         slot = self._slots.get(name)
         if slot is None:
             self._put_new(name, temporary=False, restart_lsn=lsn)
@@ -165,12 +167,12 @@ class Slots:
             self._slots[name] = replace(slot, restart_lsn=lsn)
 
     def retention_lsn(self) -> Lsn | None:
-        """WAL from here on is kept for slots; None if no slot needs any."""
+        """Return the LSN from which slots keep WAL, or None if no slot needs any."""
         wanted = [slot.retention_lsn for slot in self._slots.values()]
         return min((lsn for lsn in wanted if lsn is not None), default=None)
 
     def image(self) -> SlotImage:
-        """What the file must hold for memory to be durable."""
+        """Return the file's content that makes the present memory durable."""
         lasting = [slot for slot in self if not slot.temporary]
         body = [_COUNT.pack(len(lasting))]
         for slot in lasting:
@@ -180,7 +182,7 @@ class Slots:
         return SlotImage(data, {slot.serial: slot.restart_lsn for slot in lasting})
 
     def on_saved(self, image: SlotImage) -> None:
-        """`image` has become durable; memory may have moved on since it was made."""
+        """Set the durable positions, as `image` is saved now; memory may have moved on since."""
         for slot in self._slots.values():
             saved_lsn = image.restart_lsns.get(slot.serial)
             if saved_lsn is None:
@@ -191,7 +193,7 @@ class Slots:
 
 
 def check_name(name: str) -> None:
-    """ReplicationSlotValidateName."""
+    """Raise for a name that PostgreSQL's ReplicationSlotValidateName refuses."""
     if not name:
         raise SqlRefused("42602", f'replication slot name "{name}" is too short')
     if len(name.encode()) > NAME_BYTES_MAX:

@@ -10,10 +10,10 @@ WAL or does not answer for `sender_timeout_s` is dropped. Only its own stream wa
 stream of a historic timeline ends at the fork, and so does one whose timeline becomes historic
 while it runs.
 
-One task reads the client, and answers a request for a keepalive at once; one sends; one saves the
-slot's position; one ends the stream when the log says so. From walsender.c. The deviation is that
-a start beyond commit_lsn, but not beyond the next segment, waits with keepalives instead of
-failing: a standby that asks a lagging safekeeper would otherwise loop.
+There are four tasks. The first reads the client, and answers a request for a keepalive at once. The
+others send, save the slot's position, and end the stream when the log demands it. This follows
+walsender.c with one deviation. A start beyond commit_lsn, but not beyond the next segment, waits
+with keepalives instead of failing. A standby that asks a lagging safekeeper would otherwise loop.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StreamLimits:
 
 
 class StreamEnded(Exception):
-    """What was sent is no longer true: the client must reconnect and start again."""
+    """The log has truncated WAL that was sent, so the client must reconnect and start again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,10 @@ class Fork:
 
 
 def fork_of(log: ServedLog, timeline: int) -> Fork | None:
-    """None for the current timeline; XX000 for one that this log has never been on."""
+    """Return the fork that ends the timeline, or None for the current one.
+
+    Raise XX000 for a timeline that this log has never been on.
+    """
     if timeline == log.timeline:
         return None
     parents = parse_timeline_file(log.timeline_history(log.timeline) or b"")
@@ -81,7 +84,7 @@ def fork_of(log: ServedLog, timeline: int) -> Fork | None:
 
 
 def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
-    """Every reason to refuse a stream, with a walsender's texts."""
+    """Raise for every reason to refuse a stream, with a walsender's texts."""
     fork = fork_of(log, timeline)
     if fork is not None and start_lsn > fork.lsn:
         raise SqlRefused(
@@ -102,7 +105,7 @@ def check_start(log: ServedLog, start_lsn: Lsn, timeline: int) -> None:
 
 
 def wal_removed(log: ServedLog, lsn: Lsn, timeline: int) -> SqlRefused:
-    """A standby falls back to its restore_command when it reads this."""
+    """Return the error after which a standby falls back to its restore_command."""
     name = segment_name(timeline, lsn, log.segment_bytes)
     return SqlRefused(
         "58P01",
@@ -128,7 +131,7 @@ def message_end(begin_lsn: Lsn, whole_lsn: Lsn, *, segment_bytes: int) -> Lsn:
 
 
 class WalStream:
-    """One START_REPLICATION. `run` once."""
+    """One START_REPLICATION. Call `run` once."""
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class WalStream:
         reader.on_end = self._ended.set
 
     async def run(self) -> None:
-        """Both results follow. ClientGone, SilentClient, StreamEnded, WalRemoved, …"""
+        """Stream, and send both results after it; raise ClientGone, SilentClient, StreamEnded, …"""
         fork = fork_of(self._log, self._timeline)
         if fork is None or self._reader.begin_lsn < fork.lsn:
             await self._copied()
@@ -167,7 +170,7 @@ class WalStream:
         self._client.send(command_complete("START_REPLICATION"))
 
     async def _copied(self) -> None:
-        """The whole CopyBoth."""
+        """Run the whole CopyBoth phase."""
         self._client.send(copy_both_response())
         try:
             await self._copy()
@@ -177,7 +180,7 @@ class WalStream:
             raise next(broken, group.exceptions[0]) from None
 
     async def _copy(self) -> None:
-        """Until the client's CopyDone; ours goes out before it (at a fork) or after."""
+        """Copy until the client's CopyDone. Ours goes out before it (at a fork) or after it."""
         async with asyncio.TaskGroup() as group:
             name = f"{self._reader.application_name} {self._reader.pid}"
             sender = group.create_task(self._send(), name=f"send WAL to {name}")
@@ -190,7 +193,7 @@ class WalStream:
             self._client.send(copy_done())
 
     async def _receive(self) -> None:
-        """Feedback, until the client's CopyDone."""
+        """Process feedback until the client's CopyDone."""
         while True:
             received = await self._client.next_message()
             self._heard_at_s, self._ping_sent = self._clock(), False
@@ -222,27 +225,30 @@ class WalStream:
                 self._slot_moved.set()
 
     def _answer_soon(self) -> None:
-        """A client that asks and never reads must not fill our memory: then the sender, which
-        waits for room, answers when there is some."""
+        """Send a keepalive now, or let the sender do it when the client has room.
+
+        A client that requests answers and never reads must not fill our memory.
+        """
         if self._client.has_room:
             self._send_keepalive(reply_requested=False)
         else:
             self._keepalive_owed = True
 
     async def _save_slot(self) -> None:
-        """Once per segment is enough: WAL is kept and removed in whole segments."""
+        """Save the slot when it has moved by a segment, since whole segments are kept or
+        removed."""
         while True:
             await self._slot_moved.wait()
             self._slot_moved.clear()
             await self._log.slots.save()
 
     async def _watch_end(self) -> None:
-        """Ends the stream at once, also while it waits for WAL or for the client."""
+        """End the stream at once, also while it waits for WAL or for the client."""
         await self._ended.wait()
         raise StreamEnded(self._reader.end_reason)
 
     async def _send(self) -> None:
-        """WAL and keepalives, until a fork; then the client's CopyDone is waited for."""
+        """Send WAL and keepalives until a fork, and then wait for the client's CopyDone."""
         reader, log = self._reader, self._log
         reader.state = ReaderState.CATCHUP
         while True:
@@ -268,8 +274,8 @@ class WalStream:
         reader, log = self._reader, self._log
         begin = reader.sent_lsn
         end = message_end(begin, end_lsn, segment_bytes=log.segment_bytes)
-        # Promised before it is read: a truncation during the read ends this connection, and the
-        # bytes that it replaced are never sent.
+        # The end is promised before the read. A truncation during the read then ends this
+        # connection, and the bytes that it replaced are never sent.
         reader.promised_lsn = end
         wal = await log.read_committed(begin, end)
         if reader.end_reason:
@@ -287,14 +293,14 @@ class WalStream:
         await self._client.drain(self._limits.sender_timeout_s)
 
     def _until_next_duty_s(self) -> float:
-        """Until a keepalive is due, or a ping, or the client's time is over."""
+        """Return the time until a keepalive, a ping or the end of the client's time is due."""
         now_s, timeout_s = self._clock(), self._limits.sender_timeout_s
         keepalive_s = self._sent_at_s + self._limits.keepalive_interval_s
         answer_s = self._heard_at_s + (timeout_s if self._ping_sent else timeout_s / 2)
         return max(min(keepalive_s, answer_s) - now_s, 0.0)
 
     async def _do_duties(self) -> None:
-        """Keepalives that are due; SilentClient when the client's time is over."""
+        """Send the keepalives that are due; raise SilentClient when the client's time is over."""
         now_s, timeout_s = self._clock(), self._limits.sender_timeout_s
         silent_s = now_s - self._heard_at_s
         if silent_s >= timeout_s:
@@ -318,5 +324,5 @@ class WalStream:
 
 
 def _full_xid(epoch: int, xid: int) -> int:
-    """64 bits, so that horizons compare across a wraparound; 0: none."""
+    """Return 64 bits, so that horizons compare across a wraparound, or 0 for none."""
     return epoch << 32 | xid if xid else 0

@@ -1,4 +1,4 @@
-"""The open end of a log: small WAL goes there without anything being looked up (wal_store.py)."""
+"""The open end of a log: small WAL is written there without any lookup (wal_store.py)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Writer(Protocol):
-    """One open file. It stays open until `close`: nothing is looked up for a write.
+    """One open file. It stays open until `close`, so that a write looks nothing up.
 
-    `write` puts data at an offset, and says how many bytes of it; `sync` makes all that was written
-    durable. OSError, whose text is `failure`'s to make, or a StorageError.
+    `write` puts data at an offset and returns how many bytes it wrote. `sync` makes all that was
+    written durable. They raise StorageError, or OSError, from which `failure` makes the
+    StorageError.
     """
 
     def write(self, data: Buffer, offset: int, /) -> int: ...
@@ -28,7 +29,7 @@ class Writer(Protocol):
 
 
 class Tail:
-    """The segment that was written last, at the log's end: WAL that touches nothing else."""
+    """The segment that was written last, at the log's end, for WAL that touches nothing else."""
 
     __slots__ = ("_begin_lsn", "_fail", "_pace", "_sync", "_write", "_writer", "close", "end_lsn")
 
@@ -45,9 +46,11 @@ class Tail:
         self._write, self._sync, self.close = writer.write, writer.sync, writer.close
 
     def append(self, lsn: int, wal: Buffer) -> bool:
-        """Durable when it returns; below `end_lsn`. False, and nothing done, if the disk has become
-        too slow to wait for it, or if `wal` holds a page that `WalStore.append` syncs before
-        (wal_store.py, point 2)."""
+        """Write and sync WAL that ends at or below `end_lsn`, and return True.
+
+        Return False, and write nothing, if the disk has become too slow to wait for it. Do so also
+        if `wal` holds a page that `WalStore.append` syncs first (wal_store.py, point 2).
+        """
         pace, size, offset = self._pace, len(wal), lsn - self._begin_lsn
         usual_s = pace.usual_s
         if usual_s >= BRIEF_S or overwriting_pages(offset, wal):

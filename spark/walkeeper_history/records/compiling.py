@@ -1,4 +1,4 @@
-"""Where it is said that a compiler is at work: `logging.getLogger(COMPILING)`, as info."""
+"""The logger that reports a compiler at work: `logging.getLogger(COMPILING)`, as info."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""CRC-32C inside compiled code: x86's instruction where the machine has it, else tables.
+"""CRC-32C inside compiled code: x86's instruction if the machine has it, else tables.
 
-`update_word` and `update_byte` take the running value (not inverted) and eight or one bytes;
-`update_words` takes a stretch of words. The instruction is reached as an LLVM intrinsic; 16 lines
-of code generation for what would otherwise be a call from compiled code into Python for each
-record. It takes three cycles and one can start in each, so a long stretch is cut in three lanes;
-what a lane leaves is moved behind the next ones' bytes by tables (a CRC is linear).
+`update_word` and `update_byte` take the running value (not inverted) and eight or one bytes.
+`update_words` takes a stretch of words. The instruction is reached as an LLVM intrinsic. Without
+these 16 lines of code generation, compiled code would call into Python for each record. The
+instruction takes three cycles and one can start in each, so a long stretch is cut in three lanes.
+Tables move a lane's result past the bytes of the lanes after it (a CRC is linear).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLYNOMIAL = 0x82F63B78  # reflected
 
 
 def has_instruction() -> bool:
-    """Whether this machine has SSE 4.2's crc32."""
+    """Return whether this machine has SSE 4.2's crc32."""
     features = binding.get_host_cpu_features()
     return "x86" in binding.get_process_triple() and bool(features.get("sse4.2"))
 
@@ -42,7 +42,7 @@ def _intrinsic(name: str, crc_bits: int, value_bits: int) -> Any:
 
 
 def _tables() -> Any:
-    """Slicing by eight: tables[k][b] is the value of byte b with k zero bytes behind it."""
+    """Return tables for slicing by eight: tables[k][b] is byte b's value before k zero bytes."""
     tables = np.zeros((8, 256), np.uint64)
     for byte in range(256):
         value = byte
@@ -61,7 +61,7 @@ LANE_WORDS = 64
 
 
 def _moved_by(words: int) -> Any:
-    """tables[k][b]: what b in byte k of a value becomes when that many zero words follow."""
+    """Return tables[k][b]: the CRC's value if only byte k is set, to b, and zero words follow."""
     basis = []
     for bit in range(32):
         value = 1 << bit
@@ -123,7 +123,7 @@ else:
 
 @njit(inline="always")
 def update_words(crc: Any, words: Any, begin: Any, end: Any) -> Any:
-    """Over words[begin:end]."""
+    """Return the CRC after words[begin:end]."""
     while end - begin >= 3 * LANE_WORDS:
         second, third = np.uint64(0), np.uint64(0)
         for k in range(begin, begin + LANE_WORDS):

@@ -1,4 +1,4 @@
-"""Which code does the walk: compiled by numba, or numpy alone. Both give the same rows."""
+"""Choose the code of the walk: compiled by numba, or numpy alone. Both give the same rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from walkeeper_history.records.walk_numpy import walk as slower
 
 @cache
 def engine(name: str = "auto") -> Walk:
-    """`numba`, `numpy`, or `auto`: numba where it is installed."""
+    """Return the engine `numba`, `numpy`, or for `auto` numba if it is installed."""
     if name not in ("auto", "numba", "numpy"):
         raise ValueError(f"no engine {name!r}: auto, numba or numpy")
     if name != "numpy":

@@ -1,7 +1,7 @@
 """Numbers and byte strings from many places of a payload at once. Pure.
 
-Contract: a place past the end of the payload reads as its last byte; nothing else is ever read.
-Whoever asks checks lengths before believing what comes back.
+Contract: a place past the end of the payload reads as its last byte, so no read leaves the payload.
+The caller checks lengths before it uses the values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMESTAMP_MAX = 1 << 62
 
 
 def integers(payload: Bytes, places: Column, size: int) -> Column:
-    """Little-endian integers of `size` bytes, as int64."""
+    """Return the little-endian integers of `size` bytes at `places`, as int64."""
     value: Column = np.zeros(len(places), np.int64)
     for k in range(size):
         value |= payload[np.minimum(places + k, len(payload) - 1)].astype(np.int64) << (8 * k)
@@ -26,7 +26,7 @@ def integers(payload: Bytes, places: Column, size: int) -> Column:
 
 
 def binaries(payload: Bytes, places: Column, lengths: Column) -> Any:
-    """A pyarrow binary array of `lengths[i]` bytes from `places[i]` on."""
+    """Return a pyarrow binary array of `lengths[i]` bytes from `places[i]` on."""
     ends = np.zeros(len(places) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     assert ends[-1] < 1 << 31, f"{ends[-1]=}: more than an Arrow binary column holds"
@@ -38,12 +38,12 @@ def binaries(payload: Bytes, places: Column, lengths: Column) -> Any:
 
 
 def timestamps(values: Column, known: Column) -> Any:
-    """PostgreSQL's timestamps as UTC microseconds; null where not `known`, or beyond all sense."""
+    """Return PostgreSQL's timestamps as UTC microseconds, null if not `known` or out of range."""
     shifted = np.where(np.abs(values) < TIMESTAMP_MAX, values, 0) + MICROSECONDS_1970_TO_2000
     unknown = ~known | (np.abs(values) >= TIMESTAMP_MAX)
     return pa.array(shifted, pa.timestamp("us", "UTC"), mask=unknown)
 
 
 def names(choices: tuple[str, ...], codes: Column) -> Any:
-    """A string array: choices[codes[i]]."""
+    """Return a string array: choices[codes[i]]."""
     return pa.array(choices, pa.string()).take(pa.array(codes))

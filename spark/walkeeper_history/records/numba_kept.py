@@ -1,11 +1,12 @@
-"""`@kept`: a function compiled by numba, its code kept on disk where there is a place for it.
+"""`@kept`: a function compiled by numba, its code kept on disk if there is a place for it.
 
-Contract: the same function with or without such a place. numba keeps compiled code in
-NUMBA_CACHE_DIR, beside the source or in the user's cache directory. A user who can write to none of
-them (walkeeper installed by root, run by an account without a home) compiles at each start, which
-takes seconds, where numba alone would refuse. Imports numba: only for modules that need it.
+Contract: the function is the same with or without such a place. numba keeps compiled code in
+NUMBA_CACHE_DIR, beside the source or in the user's cache directory. A user may be unable to write
+to any of them (walkeeper installed by root, run by an account without a home). Then each start
+compiles, which takes seconds, while numba alone would refuse. Imports numba: only for modules that
+need it.
 
-Whoever waits for the compiler is told why, on the logger COMPILING (info, once in a process).
+The logger COMPILING tells a user who waits for the compiler the reason (info, once in a process).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Teller(event.Listener):
-    """Hears of each function that numba compiles; of none that it finds in its cache."""
+    """Report the first of our functions that numba compiles; it may find others in its cache."""
 
     def __init__(self) -> None:
         self._ours = set[int]()

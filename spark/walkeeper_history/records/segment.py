@@ -4,10 +4,10 @@
     copy_payload(data, into)          the bytes between the headers, contiguous
     lsn_at, end_lsn_at, offset_of     payload offset ↔ LSN
 
-Both header sizes are multiples of 8, so a record that was aligned to 8 in the file is so in the
-payload, and every record is contiguous there. The same in 13 to 18 (xlog_internal.h); the place of
-a byte is PostgreSQL's XLogBytePosToRecPtr. A record belongs to the segment in which it starts; the
-payload of its rest, at the front of the segments that follow, is appended ("spill").
+Both header sizes are multiples of 8. So a record that is aligned to 8 in the file is so in the
+payload, and every record is contiguous there. This is the same in 13 to 18 (xlog_internal.h). The
+place of a byte is PostgreSQL's XLogBytePosToRecPtr. A record belongs to the segment in which it
+starts. The payload of its rest, at the front of the segments that follow, is appended ("spill").
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Column = npt.NDArray[Any]
 PAGE_PAYLOAD_BYTES = WAL_PAGE_BYTES - SHORT_HEADER_BYTES
 # A first page holds 16 bytes less: counted from there, all pages are alike.
 LONG_HEADER_EXCESS = LONG_HEADER_BYTES - SHORT_HEADER_BYTES
-# Behind a payload, so that whole words can be read at its end.
+# Room after a payload, so that whole words can be read at its end.
 SLACK_BYTES = 64
 
 HEADER_ROW = np.dtype(
@@ -64,20 +64,20 @@ class Pages:
         return len(self.good)
 
     def entry_offset(self, page: int) -> int:
-        """Where in the payload the first record starts that is met from `page` on."""
+        """Return the payload offset of the first record that starts at or after `page`."""
         skipped = 0
         if self.info[page] & FIRST_IS_CONTRECORD:
             skipped = (int(self.rem_len[page]) + 7) & ~7
         return page_offset(page) + skipped
 
     def breaks(self) -> list[int]:
-        """Pages that do not continue the one before: damaged ones, and those that overwrite."""
+        """Return the pages that do not continue the one before: damaged and overwriting ones."""
         found: list[int] = np.flatnonzero(~self.good | self.overwrites).tolist()
         return found
 
 
 def page_headers(data: Bytes) -> Column:
-    """Rows of HEADER_ROW, one for each whole page; a view."""
+    """Return rows of HEADER_ROW, one for each whole page; a view."""
     count = len(data) // WAL_PAGE_BYTES
     headers: Column = np.ndarray(
         shape=(count,), dtype=HEADER_ROW, buffer=data.data, strides=(WAL_PAGE_BYTES,)
@@ -86,7 +86,7 @@ def page_headers(data: Bytes) -> Column:
 
 
 def inspect_pages(headers: Column, first_lsn: int) -> Pages:
-    """What the headers of a segment's pages say; `first_lsn` is where the segment belongs."""
+    """Return what the page headers of a segment show; the segment belongs at `first_lsn`."""
     count = len(headers)
     info = headers["info"].copy()
     expected = np.arange(count, dtype=np.uint64) * np.uint64(WAL_PAGE_BYTES) + np.uint64(first_lsn)
@@ -109,14 +109,16 @@ def inspect_pages(headers: Column, first_lsn: int) -> Pages:
 
 
 def payload_bytes(size: int) -> int:
-    """How many bytes of payload the first `size` bytes (whole pages) of a segment hold."""
+    """Return the payload's size in the first `size` bytes (whole pages) of a segment."""
     pages = size // WAL_PAGE_BYTES
     return pages * PAGE_PAYLOAD_BYTES - LONG_HEADER_EXCESS if pages else 0
 
 
 def whole_pages(data: Bytes) -> tuple[Bytes, int]:
-    """With a last page that is cut off filled up, if its header is there; and how many bytes of
-    payload there really are."""
+    """Return the data with a cut-off last page filled up, and the real size of the payload.
+
+    The last page is filled up only if its header is there.
+    """
     size = len(data)
     over = size % WAL_PAGE_BYTES
     if over < (SHORT_HEADER_BYTES if size > WAL_PAGE_BYTES else LONG_HEADER_BYTES):
@@ -126,7 +128,7 @@ def whole_pages(data: Bytes) -> tuple[Bytes, int]:
 
 
 def copy_payload(data: Bytes, into: Bytes) -> int:
-    """Whole pages of a segment without their headers, to the front of `into`; how many bytes."""
+    """Copy whole pages, without headers, to the front of `into`; return the payload's size."""
     pages = len(data) // WAL_PAGE_BYTES
     if not pages:
         return 0
@@ -139,24 +141,24 @@ def copy_payload(data: Bytes, into: Bytes) -> int:
 
 
 def page_offset(page: int) -> int:
-    """The payload offset of a page's first byte behind its header."""
+    """Return the payload offset of a page's first byte after its header."""
     return page * PAGE_PAYLOAD_BYTES - LONG_HEADER_EXCESS if page else 0
 
 
 def page_at(offset: int) -> int:
-    """The page that holds a payload offset."""
+    """Return the page that holds a payload offset."""
     return (offset + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
 
 
 def offset_of(position: int) -> int:
-    """The payload offset of a byte at `position` in the segment; the next byte's for a header."""
+    """Return the payload offset of the byte at `position`; for a header, that of the next byte."""
     page, within = divmod(position, WAL_PAGE_BYTES)
     header = SHORT_HEADER_BYTES if page else LONG_HEADER_BYTES
     return page_offset(page) + max(within - header, 0)
 
 
 def lsn_at(offsets: Column, first_lsn: int, segment_bytes: int) -> Column:
-    """The LSN of payload offsets, as int64; those past the segment's end are the spill's."""
+    """Return the LSNs of payload offsets, as int64; those past the segment are the spill's."""
     held = payload_bytes(segment_bytes)
     places = offsets.astype(np.int64)
     segments = places // held
@@ -168,7 +170,7 @@ def lsn_at(offsets: Column, first_lsn: int, segment_bytes: int) -> Column:
 
 
 def lsn_of(offset: int, first_lsn: int, segment_bytes: int) -> int:
-    """As lsn_at, of one offset: without an array, twenty times faster."""
+    """Return the same as lsn_at for one offset: without an array, twenty times faster."""
     segments, place = divmod(offset, payload_bytes(segment_bytes))
     page, within = divmod(place + LONG_HEADER_EXCESS, PAGE_PAYLOAD_BYTES)
     before = first_lsn + segments * segment_bytes
@@ -176,7 +178,9 @@ def lsn_of(offset: int, first_lsn: int, segment_bytes: int) -> int:
 
 
 def end_lsn_at(ends: Column, first_lsn: int, segment_bytes: int) -> Column:
-    """EndRecPtr of records that end (aligned to 8) at payload offsets: where a record ends with its
-    page, that is the page's boundary, not the place behind the next header."""
+    """Return EndRecPtr of records that end (aligned to 8) at payload offsets.
+
+    If a record ends with its page, that is the page's boundary, not the end of the next header.
+    """
     lsns: Column = lsn_at(ends.astype(np.int64) - 8, first_lsn, segment_bytes) + 8
     return lsns

@@ -1,10 +1,10 @@
-"""What differs between PostgreSQL's WAL formats, by the magic of a WAL page. Pure.
+"""The differences between PostgreSQL's WAL formats, by the magic of a WAL page. Pure.
 
-Structure (pages, record headers, block references) is the same from 13 to 18. What varies is the
-numbering of a page image's flags (13 and 14 against 15 and later), some names of records, and
-some contents. WAL of an unknown magic is refused by name: what it says would be read by another
-version's rules, without an error. Sources: xlog_internal.h, xlogrecord.h, rmgrlist.h and
-rmgrdesc/*.c of each version; the numbers do not change within a major version.
+The structure (pages, record headers, block references) is the same from 13 to 18. The
+numbering of a page image's flags differs (13 and 14 against 15 and later). Some names of records
+and some contents differ, too. WAL of an unknown magic is refused by name, since another version's
+rules would misread it without an error. Sources: xlog_internal.h, xlogrecord.h, rmgrlist.h and
+rmgrdesc/*.c of each version. The numbers do not change within a major version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RMGR_CUSTOM_MIN = 128  # extensions' own, since 15
 MAJORS = {0xD106: 13, 0xD10D: 14, 0xD110: 15, 0xD113: 16, 0xD116: 17, 0xD118: 18}
 SUPPORTED = ", ".join(f"{magic:04X} ({major})" for magic, major in MAJORS.items())
 
-# High nibble of info → name, per resource manager, as rm_identify() gives it in PostgreSQL 15.
+# High nibble of info → name, per resource manager, as rm_identify() returns it in 15.
 _NAMES: dict[str, dict[int, str]] = {
     "XLOG": {
         0x00: "CHECKPOINT_SHUTDOWN", 0x10: "CHECKPOINT_ONLINE", 0x20: "NOOP", 0x30: "NEXTOID",
@@ -30,7 +30,7 @@ _NAMES: dict[str, dict[int, str]] = {
         0x80: "FPW_CHANGE", 0x90: "END_OF_RECOVERY", 0xA0: "FPI_FOR_HINT", 0xB0: "FPI",
         0xD0: "OVERWRITE_CONTRECORD",
     },
-    # Under the mask 0x70: 0x80 says that the record has more flags.
+    # Under the mask 0x70, since 0x80 means that the record has more flags.
     "Transaction": {
         0x00: "COMMIT", 0x10: "PREPARE", 0x20: "ABORT", 0x30: "COMMIT_PREPARED",
         0x40: "ABORT_PREPARED", 0x50: "ASSIGNMENT", 0x60: "INVALIDATION",
@@ -130,7 +130,7 @@ class WalVersion:
         return {0x04: "pglz", 0x08: "lz4", 0x10: "zstd"}
 
     def record_names(self) -> tuple[str, ...]:
-        """4096 names, at rmgr id * 16 + kind; the kind is that of `record_kind`."""
+        """Return 4096 names, at rmgr id * 16 + kind, with the kind of `record_kind`."""
         return _record_names(self.layout)
 
 
@@ -146,7 +146,7 @@ def unknown_magic(magic: int) -> str:
 
 @cache
 def rmgr_names() -> tuple[str, ...]:
-    """256 names, as pg_waldump prints them."""
+    """Return 256 names, as pg_waldump prints them."""
     unknown = (f"UNKNOWN ({number})" for number in range(len(RMGR_NAMES), RMGR_CUSTOM_MIN))
     return (*RMGR_NAMES, *unknown, *(f"custom{number:03d}" for number in range(128, 256)))
 

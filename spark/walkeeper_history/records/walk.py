@@ -2,11 +2,12 @@
 
     walk(request, buffers) -> Walked        what an engine does (engines.py)
 
-Contract: records are taken one after another, each checked as PostgreSQL's reader does (length,
-prev-link, CRC-32C over all of it unless told otherwise, headers within bounds), until the first
-that is not whole and right, the end of what is asked for, an XLOG_SWITCH, or full buffers; `stop`
-says which, `stop_offset` where. Nothing outside of a record is read, whatever its bytes say.
-Rows are views of `buffers`: whoever keeps them copies. Layout: xlogrecord.h.
+Contract: records are taken one after another, each checked as PostgreSQL's reader does. The checks
+are the length, the prev-link, the CRC-32C over all of it (unless switched off), and headers within
+bounds. The walk ends at the first record that is not whole and right, or at the requested end. It
+also ends at an XLOG_SWITCH, or when the buffers are full. `stop` has the reason and `stop_offset`
+the place. No read leaves its record, with any bytes in it. Rows are views of `buffers`: to keep
+them, copy them. Layout: xlogrecord.h.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RMGR_XLOG, XLOG_SWITCH = 0, 0x40
 RECORDS_MAX = 1 << 18
 BLOCKS_MAX = 1 << 19
 
-# Offsets are into the payload. One row after another in memory: a walk writes rows.
+# Offsets are into the payload. A row's fields are adjacent in memory, since a walk writes rows.
 RECORD_ROW = np.dtype(
     [
         ("prev_lsn", np.uint64),
@@ -72,11 +73,11 @@ BLOCK_ROW = np.dtype(
 
 
 class Stop(IntEnum):
-    """Why a walk ended. The first four are not errors."""
+    """The reason why a walk ended. The first four are not errors."""
 
     END = 0  # everything asked for
-    FULL = 1  # of the buffers; go on from stop_offset
-    SWITCH = 2  # behind an XLOG_SWITCH; the rest of the segment is padding
+    FULL = 1  # the buffers are full; go on from stop_offset
+    SWITCH = 2  # after an XLOG_SWITCH; the rest of the segment is padding
     ZERO = 3  # zeros where a record would start
     INCOMPLETE = 4  # the payload ends inside a record
     LENGTH = 5
@@ -89,11 +90,11 @@ class Stop(IntEnum):
 class WalkRequest:
     """Records that start in [begin, end) of `payload`, of which `available` bytes are valid.
 
-    `first_lsn` and `segment_bytes` say where the payload lies, for prev-links. `prev_lsn` is what
-    the first record's has to be, None if any lower one will do.
+    `first_lsn` and `segment_bytes` give the payload's place, for prev-links. `prev_lsn` is the
+    required prev-link of the first record, or None if any lower one will do.
     """
 
-    payload: Bytes  # with SLACK_BYTES behind `available`
+    payload: Bytes  # with SLACK_BYTES after `available`
     begin: int
     end: int
     available: int
@@ -115,7 +116,7 @@ class Walked:
 
 
 class Buffers:
-    """Room for the rows of one walk; kept, because fresh memory costs more than the walk."""
+    """Room for the rows of one walk. It is kept, since fresh memory costs more than the walk."""
 
     def __init__(self, records_max: int = RECORDS_MAX, blocks_max: int = BLOCKS_MAX) -> None:
         assert records_max > 0 and blocks_max >= BLOCKS_PER_RECORD_MAX, f"{blocks_max=}"

@@ -1,8 +1,8 @@
 """The fast engine: the walk as one compiled loop, a record after the other.
 
-Contract: that of `walk`; walk_numpy has the same output and is tested against it. Compiled at the
-first use (seconds) and kept in numba's cache (NUMBA_CACHE_DIR); the global interpreter lock is not
-held, so that threads walk segments side by side. What the loop calls is inlined.
+Contract: that of `walk`. walk_numpy has the same output and is tested against it. The code is
+compiled at the first use (seconds) and kept in numba's cache (NUMBA_CACHE_DIR). It does not hold
+the global interpreter lock, so threads walk segments side by side. The loop's callees are inlined.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _lsn(offset: Any, first_lsn: Any) -> Any:
 
 @kept
 def _crc_of(b: Any, w: Any, begin: Any, end: Any) -> Any:
-    """Over the data, then over the header up to the CRC itself."""
+    """Return the CRC over the data, then over the header up to the CRC itself."""
     crc = update_words(np.uint64(0xFFFFFFFF), w, (begin + RECORD_HEADER_BYTES) >> 3, end >> 3)
     for p in range(max(begin + RECORD_HEADER_BYTES, end & ~7), end):
         crc = update_byte(crc, b[p])
@@ -80,7 +80,7 @@ def _crc_of(b: Any, w: Any, begin: Any, end: Any) -> Any:
 
 @kept
 def _block(b: Any, p: Any, stop: Any, mask: Any, blocks: Any, k: Any, first: Any) -> Any:
-    """The block header at `p` into row `k`; where the next header is, -1 if it does not add up."""
+    """Read the block header at `p` into row `k`; return the place after it, -1 if it is wrong."""
     row = blocks[k]
     if stop - p < 4:
         return np.int64(-1)
@@ -128,7 +128,7 @@ def _block(b: Any, p: Any, stop: Any, mask: Any, blocks: Any, k: Any, first: Any
 def _headers(
     b: Any, p: Any, stop: Any, mask: Any, records: Any, n: Any, blocks: Any, k: Any
 ) -> Any:
-    """The headers of record `n`, from `p` on; how many block references, -1 if they are wrong."""
+    """Read record `n`'s headers from `p` on; return its number of blocks, -1 if they are wrong."""
     row = records[n]
     row.origin, row.toplevel_xid, row.main_length = 0, 0, 0
     total, fpi, first = np.int64(0), np.int64(0), k
@@ -177,7 +177,7 @@ def _walk(
     b: Any, w: Any, begin: Any, end: Any, available: Any, first_lsn: Any, previous: Any,
     check_crc: Any, mask: Any, records: Any, blocks: Any,
 ) -> Any:  # fmt: skip
-    """(records, block references, why it stopped, where)."""
+    """Return (records, block references, the reason to stop, the place)."""
     n, k, offset = np.int64(0), np.int64(0), begin
     while offset < end:
         if n == len(records) or k + BLOCKS_PER_RECORD_MAX > len(blocks):

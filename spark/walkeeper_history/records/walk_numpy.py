@@ -1,10 +1,10 @@
 """The engine without numba: Python follows the chain of lengths, numpy takes the headers apart.
 
-Contract: that of `walk`; same output as walk_numba, row for row and stop for stop. The chain is
-followed without looking at anything else; then prev-links, CRCs and headers are each checked over
-all records, and the first that is wrong ends the walk. Headers are peeled off in rounds, one
-header of every record that has one left in a round. About twice pg_waldump's time per byte, and
-half a microsecond more a record for its CRC.
+Contract: that of `walk`, with walk_numba's output, row for row and stop for stop. First the chain
+is followed by lengths alone. Then prev-links, CRCs and headers are each checked over all records,
+and the first wrong one ends the walk. Headers are taken off in rounds. In each round, every record
+with headers left loses one. It takes about twice pg_waldump's time per byte, and half a
+microsecond more a record for its CRC.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def _chain(request: WalkRequest, records_max: int) -> tuple[Numbers, Stop, int]:
-    """Where records start, going by their lengths alone."""
+    """Return the starts of records, by their lengths alone, with the stop and its offset."""
     starts: list[int] = []
     usable = len(request.payload) & ~3
     words = request.payload[:usable].data.cast("B").cast("I")
@@ -66,7 +66,7 @@ def _chain(request: WalkRequest, records_max: int) -> tuple[Numbers, Stop, int]:
 
 
 def _integers(payload: Bytes, places: Numbers, size: int) -> Numbers:
-    """Little-endian integers of `size` bytes at any places; places past the end read as zeros."""
+    """Return the little-endian integers of `size` bytes at any places, with zeros past the end."""
     value = np.zeros(len(places), np.int64)
     for k in range(size):
         value |= payload[np.minimum(places + k, len(payload) - 1)].astype(np.int64) << (8 * k)
@@ -100,7 +100,7 @@ class _Peel:
         return rows
 
     def _take_others(self, active: Numbers, ids: Numbers) -> npt.NDArray[np.bool_]:
-        """Headers that are not blocks'; which records have met their last header."""
+        """Read headers that are not blocks'; return a mask of records with their last one read."""
         done = np.zeros(len(active), bool)
         known = ids <= BLOCK_ID_MAX
         for kind, size in (
@@ -164,7 +164,7 @@ class _Peel:
     def _images(
         self, place: Numbers, stop: Numbers, has: npt.NDArray[np.bool_], bad: Any
     ) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
-        """(length, hole, info, hole length, place behind) of the images that there are."""
+        """Return (length, hole, info, hole length, place after it) of the records' images."""
         length, hole, info, hole_length = (np.zeros(len(place), np.int64) for _ in range(4))
         at = np.flatnonzero(has)
         if not len(at):
@@ -183,7 +183,7 @@ class _Peel:
         return length, hole, info, hole_length, place
 
     def block_rows(self, count: int) -> Column:
-        """Those of the first `count` records, in the order of the log, with data offsets."""
+        """Return the block rows of the first `count` records, in log order, with data offsets."""
         if not self.rounds:
             return np.zeros(0, BLOCK_ROW)
         rows = np.concatenate(self.rounds)
@@ -200,7 +200,7 @@ class _Peel:
 
 
 def _prev_links(request: WalkRequest, starts: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """The prev-links of records, and which are wrong."""
+    """Return the prev-links of records, and a mask of the wrong ones."""
     links = _integers(request.payload, starts + 8, 8)
     lsns = lsn_at(starts, request.first_lsn, request.segment_bytes)
     expected = np.roll(lsns, 1)

@@ -1,7 +1,7 @@
 """Charts of a report as inline SVG: no script, no file beside the page. Pure.
 
-Colours are the page's CSS variables, so that they follow its light and dark form. Every mark says
-its numbers in a <title>, which browsers show under the pointer and readers read out.
+Colours are the page's CSS variables, so that they follow its light and dark form. Every mark has
+its numbers in a <title>, which browsers show under the pointer and screen readers read out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LEFT, RIGHT, TOP, BOTTOM = 84, 8, 12, 28
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bucket: parts stacked from the bottom, by class of colour, and what to say of it."""
+    """One bucket: parts stacked from the bottom, by class of colour, and its title."""
 
     parts: Sequence[tuple[str, float]]
     title: str
 
 
 def iec(size: float) -> str:
-    """`12.3 MiB`."""
+    """Return a size such as `12.3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -34,7 +34,10 @@ def iec(size: float) -> str:
 def stacked(
     bars: Sequence[Bar], marks: Iterable[tuple[float, str]], labels: Sequence[tuple[float, str]]
 ) -> str:
-    """Bars side by side; `marks` are upright lines and `labels` words at fractions of the width."""
+    """Return bars side by side.
+
+    `marks` are upright lines and `labels` words at fractions of the width.
+    """
     top = max((sum(value for _, value in bar.parts) for bar in bars), default=0) or 1
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     step = wide / max(len(bars), 1)
@@ -70,7 +73,7 @@ def stacked(
 
 
 def share(parts: Sequence[tuple[str, float]]) -> str:
-    """A bar within a table's cell: parts of 1 by class of colour."""
+    """Return a bar within a table's cell: parts of 1 by class of colour."""
     pieces = ['<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none">']
     x = 0.0
     for name, value in parts:

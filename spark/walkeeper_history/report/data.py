@@ -1,8 +1,8 @@
-"""What a report is made of, gathered in one pass over an archive.
+"""The data of a report, gathered in one pass over an archive.
 
-Contract: a segment's part is made in any thread and merged in the order of the log; what is kept of
-a segment is bounded (points of the rate, its largest transactions, sampled blocks). Times are those
-of commits, the greatest so far, in PostgreSQL's microseconds since 2000.
+Contract: any thread may make a segment's part. The parts are merged in the order of the log. A
+segment's part is bounded (points of the rate, its largest transactions, sampled blocks). Times are
+those of commits, the greatest so far, in PostgreSQL's microseconds since 2000.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHECKPOINT = ("checkpoint_lsn", "redo_lsn", "kind", "checkpoint_time", "next_xi
 
 @dataclass(slots=True)
 class Transaction:
-    """One of the largest: its WAL in what was read, its span, and when it ended."""
+    """One of the largest transactions: its WAL in what was read, its span, and when it ended."""
 
     xid: int
     wal_bytes: int
@@ -46,13 +46,13 @@ class Transaction:
 
 @dataclass(slots=True)
 class ReportData:
-    """A segment's, or a whole archive's."""
+    """The data of a segment, or of a whole archive."""
 
     stats: Stats = field(default_factory=Stats)
     relations: RelationSums = field(default_factory=RelationSums)
     touches: Touches = field(default_factory=Touches)
-    # Points of the log: LSN, commit time so far (0: none yet), bytes of records and images since
-    # the point before.
+    # Points of the log: LSN, commit time so far (0 if none yet), and bytes of records and of images
+    # since the point before.
     points: list[Column] = field(default_factory=list)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     transactions: dict[int, Transaction] = field(default_factory=dict)
@@ -85,14 +85,14 @@ class ReportData:
                 self.transactions[xid].time, self.transactions[xid].outcome = time, outcome
 
     def log(self) -> Column:
-        """All points: rows of (LSN, time, record bytes, image bytes), times never falling."""
+        """Return all points: rows of (LSN, rising time, record bytes, image bytes)."""
         points: Column = np.concatenate(self.points) if self.points else np.zeros((0, 4), np.int64)
         points[:, 1] = np.maximum.accumulate(points[:, 1])
         return points
 
 
 def gather(reading: Reading) -> ReportData:
-    """One segment's part."""
+    """Return one segment's part."""
     data = ReportData()
     totals: dict[int, Transaction] = {}
     for batch in reading:
@@ -123,7 +123,7 @@ def gather(reading: Reading) -> ReportData:
 
 
 def _points(batch: Batch, lsns: Column, times: Column) -> Column:
-    """Evenly over the batch's records, the last one among them."""
+    """Return points evenly over the batch's records, the last record among them."""
     records = batch.records
     rows = np.unique(np.linspace(0, len(records) - 1, POINTS_PER_BATCH).astype(np.int64))
     points = np.zeros((len(rows), 4), np.int64)

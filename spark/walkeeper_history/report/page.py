@@ -2,8 +2,8 @@
 
     render(data, title=…, names=…) -> str
 
-Contract: everything from the archive is escaped. Tables are cut at a length that a person reads and
-say so. Without relation names, the numbers in WAL are shown: tablespace/database/relfilenode.
+Contract: everything from the archive is escaped. Tables are cut to a readable length and say so.
+Without relation names, the page shows the numbers in WAL: tablespace/database/relfilenode.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def escape(text: str) -> str:
 
 
 def render(data: ReportData, *, title: str, names: RelationNames) -> str:
-    """The whole page."""
+    """Return the whole page."""
     log = data.log()
     known = log[log[:, 1] > 0]
     parts = [
@@ -67,7 +67,10 @@ def _section(heading: str, body: str, note: str = "") -> str:
 
 
 def _table(heads: Cells, rows: Iterable[Cells], kind: str = "numbers") -> str:
-    """Cells are HTML. Of `numbers` the first column is text, of `texts` every one."""
+    """Return an HTML table of HTML cells.
+
+    The first column is text in a table of `numbers`, and every column in one of `texts`.
+    """
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     table = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
@@ -108,7 +111,7 @@ def _summary(data: ReportData, known: Column) -> str:
 
 
 def _problems(data: ReportData) -> str:
-    """What is missing or damaged; and what was left out although nothing is missing for it."""
+    """Return the sections of missing or damaged WAL, and of files left out without a loss."""
     fatal = [problem for problem in data.problems if problem.fatal]
     harmless = [problem for problem in data.problems if not problem.fatal]
     crcs = "every CRC is right" if data.crcs_checked else "CRCs were not checked"
@@ -142,7 +145,7 @@ def _rate(data: ReportData, known: Column) -> str:
     first, last = int(known[0, 1]), int(known[-1, 1])
     edges = np.linspace(first, last, BUCKETS + 1)
     seconds = (last - first) / 1e6 / BUCKETS
-    # A point's bytes lie between the commit time of the point before and its own.
+    # A point's bytes were written between the commit time of the point before and its own.
     running = np.cumsum(known[:, 2:], axis=0)
     images = np.diff(np.interp(edges, known[:, 1], running[:, 1])) / seconds
     others = np.diff(np.interp(edges, known[:, 1], running[:, 0] - running[:, 1])) / seconds
@@ -298,7 +301,7 @@ def _verdict(found: list[Spacing], records: int) -> str:
     now, least = found[0], min((each.image_bytes for each in found[1:]), default=None)
     if least is None or least >= now.image_bytes:
         return "<p>Checkpoints further apart would not have saved WAL here.</p>"
-    # The shortest that has most of what there is to save: recovery time is the price.
+    # The shortest spacing that has most of the possible savings, since recovery time is the price.
     enough = now.image_bytes - WORTHWHILE * (now.image_bytes - least)
     best = next(each for each in found[1:] if each.image_bytes <= enough)
     saved = (now.image_bytes - best.image_bytes) / (records + now.image_bytes)

@@ -1,10 +1,10 @@
-"""Checkpoint spacing: how many page images there would have been, had checkpoints been T apart.
+"""Checkpoint spacing: the number of page images if checkpoints had been T apart.
 
 After a checkpoint, the first change of a block puts its whole page into WAL, unless it makes the
-page anew. So from the block references alone, with their times, follows how many images any spacing
-costs: the blocks that are touched in an interval, by something that does not make them anew first.
-Contract: one block in SAMPLE is followed, chosen by its number's hash, so that memory is 16 bytes
-for every SAMPLE block references; the real checkpoints, counted the same way, show the error.
+page anew. So block references and their times alone give the number of images of any spacing. It is
+the number of blocks whose first change in an interval does not make them anew. Contract: one block
+in SAMPLE is followed, chosen by its number's hash, so that memory is 16 bytes for every SAMPLE
+block references. The real checkpoints, counted the same way, show the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """What checkpoints `seconds` apart would cost; None: where they were."""
+    """The cost of checkpoints `seconds` apart, or with None, of the real checkpoints."""
 
     seconds: int | None
     images: int
@@ -33,7 +33,7 @@ class Spacing:
 
 @dataclass(slots=True)
 class Touches:
-    """Touches of sampled blocks, in the order of the log: block (hashed), LSN, made anew."""
+    """The touches of sampled blocks, in the order of the log: block (hashed), LSN, made anew."""
 
     blocks: list[Column] = field(default_factory=list)
     lsns: list[Column] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Touches:
             value = references[name] & 0x0F if name == "flags" else references[name]
             key = (key ^ value.astype(np.uint64)) * np.uint64(factor)
             key ^= key >> np.uint64(29)
-        # XLOG's own images are written for their own sake, whenever the last checkpoint was.
+        # XLOG's own images do not depend on the time of the last checkpoint.
         changes = records["rmid"][references["record"]] != RMGR_IDS["XLOG"]
         chosen = (key % np.uint64(SAMPLE) == 0) & changes
         self.blocks.append(key[chosen])
@@ -67,7 +67,10 @@ def spacings(
     seconds: tuple[int, ...],
     bytes_of_an_image: float,
 ) -> list[Spacing]:
-    """The real spacing first; `times` are LSNs and the seconds at which they were reached."""
+    """Return the real spacing, and then one for each of `seconds`.
+
+    `times` are LSNs and the seconds at which they were reached.
+    """
     if not touches.blocks:
         return []
     blocks, lsns, anew = (

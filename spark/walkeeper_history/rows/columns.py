@@ -1,8 +1,8 @@
-"""The columns that tables share, named as in pg_walinspect: how each is made of a view.
+"""The columns that tables share, named as in pg_walinspect, and how a view makes each.
 
-LSNs are bigint, so that they sort, subtract and join; `segment` and `timeline` say where a row is
-from. Types are those that Spark has: signed integers, UTC microseconds, small offsets, and lists
-whose items are called `element`.
+LSNs are bigint, so that they sort, subtract and join. `segment` and `timeline` show a row's origin.
+Types are those that Spark has: signed integers, UTC microseconds, small offsets, and lists whose
+items are called `element`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ColumnOf:
 
 
 def whole(column: Column, type_: Any) -> Any:
-    """A pyarrow array of a numpy column, widened to an integer, whose name is numpy's as well."""
+    """Return a pyarrow array of a numpy column, widened to an integer type that numpy has, too."""
     return pa.array(np.ascontiguousarray(column.astype(str(type_), copy=False)), type_)
 
 
@@ -50,7 +50,7 @@ def integer(make: Callable[[View], Column]) -> ColumnOf:
 
 
 def nullable_xid(make: Callable[[View], Column]) -> ColumnOf:
-    """0 is PostgreSQL's "no transaction"."""
+    """Return a column in which 0, PostgreSQL's "no transaction", is null."""
 
     def made(view: View) -> Any:
         column = make(view).astype(np.int64)
@@ -84,7 +84,7 @@ _BLOCK_ITEM = pa.struct(
 
 @cache
 def _fpi_info_lists(version: WalVersion) -> tuple[Any, Any]:
-    """For each value of an image's flags, its names as pg_walinspect lists them."""
+    """Return the names of each value of an image's flags, as pg_walinspect lists them."""
     flags = {0x01: "HAS_HOLE", version.image_apply_flag: "APPLY"}
     flags |= {flag: f"COMPRESS_{m.upper()}" for flag, m in version.image_methods().items()}
     lists = [[name for flag, name in flags.items() if value & flag] for value in range(256)]
@@ -92,14 +92,14 @@ def _fpi_info_lists(version: WalVersion) -> tuple[Any, Any]:
 
 
 def fpi_info(blocks: Column, version: WalVersion) -> Any:
-    """Null without an image."""
+    """Return the names of each image's flags, null without an image."""
     lists, absent = _fpi_info_lists(version)
     codes = np.where(blocks["flags"] & 0x10 != 0, blocks["image_info"].astype(np.int64), absent)
     return lists.take(pa.array(codes))
 
 
 def block_arrays(blocks: Column, version: WalVersion) -> dict[str, Any]:
-    """A block reference's own columns."""
+    """Return a block reference's own columns."""
     return {
         "block_id": whole(blocks["block_id"], pa.int16()),
         "reltablespace": whole(blocks["tablespace"], pa.int64()),
@@ -154,7 +154,7 @@ _OF_RECORD = (
 
 
 def _repeated(name: str) -> ColumnOf:
-    """A record's column, once for each of its block references."""
+    """Return a record's column, once for each of its block references."""
     column = RECORD_COLUMNS[name]
 
     def make(view: View) -> Any:
@@ -186,13 +186,13 @@ NAME_COLUMNS = ("database_name", "relation_name")
 
 
 def name_arrays(names: RelationNames, spaces: Column, databases: Column, nodes: Column) -> Any:
-    """The columns NAME_COLUMNS of some relations; null where nobody knows a name."""
+    """Return the columns NAME_COLUMNS of some relations, null without a known name."""
     found = pa.array(names.find(spaces, databases, nodes))
     return [pa.array(column, pa.string()).take(found) for column in names.columns]
 
 
 def name_columns(names: RelationNames) -> dict[str, ColumnOf]:
-    """Of block references."""
+    """Return the name columns of block references."""
 
     def arrays(view: View) -> Any:
         blocks = view.blocks

@@ -46,12 +46,12 @@ def _record(*chosen: str) -> dict[str, ColumnOf]:
 
 
 def transactions_of(view: View) -> View:
-    """Records that end a transaction, or its first phase."""
+    """Return the records that end a transaction, or its first phase."""
     return view.of_kind("Transaction", *_ENDINGS)
 
 
 def _endings(view: View) -> list[Ending | None]:
-    """What the records with more than a time say; None for the others. Costs microseconds each."""
+    """Return the content of records with more than a time, None for others; microseconds each."""
     found: list[Ending | None] = [None] * len(view)
     version, kinds = view.batch.version, view.kind & 15
     detailed = (view.records["info"] & HAS_INFO != 0) | (kinds == _PREPARE)
@@ -74,14 +74,14 @@ def _of_ending(type_: Any, take: Callable[[Ending], Any], absent: Any = None) ->
 
 
 def commit_times(view: View) -> tuple[Column, Column]:
-    """PostgreSQL's timestamps of a view of transactions, and which of them are there."""
+    """Return PostgreSQL's timestamps of a view of transactions, and a mask of those present."""
     place = np.where(view.kind & 15 == _PREPARE, 16, 0)
     long_enough = view.records["main_length"] >= place + 8
     return view.main(place, 8), long_enough
 
 
 def _ended_xid(view: View) -> Any:
-    """The transaction that ended: a prepared one is ended by another's record."""
+    """Return the transactions that ended; another one's record ends a prepared transaction."""
     xids = view.records["xid"].astype(np.int64)
     for row, ending in enumerate(view.kept("endings", _endings)):
         if ending is not None and ending.xid is not None:
@@ -111,7 +111,7 @@ XACT_COLUMNS: dict[str, ColumnOf] = {
 
 
 def checkpoints_of(view: View) -> View:
-    """Checkpoint records with a whole CheckPoint struct."""
+    """Return the checkpoint records with a whole CheckPoint struct."""
     found = view.of_kind("XLOG", 0, 1)
     return found.narrowed(found.records["main_length"] >= _CHECKPOINT_BYTES)
 
@@ -132,14 +132,14 @@ def _in_checkpoint(place: int, size: int) -> ColumnOf:
 
 
 def _checkpoint_time(view: View) -> Any:
-    """Of all times in WAL the one that counts seconds since 1970."""
+    """Return the checkpoints' times, the only ones in WAL in seconds since 1970."""
     seconds = view.main(64, 8)
     sane = (seconds >= 0) & (seconds < 1 << 40)
     return pa.array(np.where(sane, seconds, 0) * 1_000_000, TIMESTAMP, mask=~sane)
 
 
 def _wal_level(view: View) -> Any:
-    """In the record since 18."""
+    """Return wal_level, which the record has since 18, else null."""
     level = view.main(20, 4)
     known = (level < len(_WAL_LEVELS)) & (level >= 0) & (view.batch.version.layout >= 18)
     level = np.where(known, level, len(_WAL_LEVELS))
@@ -161,7 +161,7 @@ _LOCK_BYTES = 12
 
 
 def locks_of(view: View) -> tuple[View, Column, Column]:
-    """LOCK records (AccessExclusiveLocks, so mostly DDL); the record and place of each lock."""
+    """Return LOCK records (AccessExclusiveLocks, mostly DDL), and each lock's record and place."""
     view = view.of_kind("Standby", 0)
     room = np.maximum(view.records["main_length"].astype(np.int64) - 4, 0) // _LOCK_BYTES
     counts = np.minimum(view.main(0, 4), room)
@@ -174,7 +174,7 @@ LOCK_FIELDS = ("xid", "database", "relation")
 
 
 def lock_arrays(view: View) -> dict[str, Any]:
-    """A row for each lock that is in a record."""
+    """Return the columns of a row for each lock in a record."""
     view, rows, places = locks_of(view)
     taken = pa.array(rows)
     chosen = view.narrowed(rows)
@@ -192,7 +192,7 @@ _MESSAGE = Struct("<I?3xQQ")
 
 
 def _messages(view: View) -> list[tuple[int, bool, str, bytes]]:
-    """(database, transactional, prefix, content) of each message; contents are copied."""
+    """Return (database, transactional, prefix, content) of each message; contents are copied."""
     found = []
     for row in range(len(view)):
         data = view.main_bytes(row)
@@ -207,7 +207,7 @@ def _messages(view: View) -> list[tuple[int, bool, str, bytes]]:
 
 
 def messages_of(view: View) -> View:
-    """pg_logical_emit_message's records."""
+    """Return pg_logical_emit_message's records."""
     return view.of_kind("LogicalMessage", 0)
 
 

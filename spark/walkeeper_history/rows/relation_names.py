@@ -2,10 +2,10 @@
 
     names = load_names(["catalog.json"]); names.of((1663, 5, 16385))
 
-A dump is JSON of `walkeeper history catalog`: what the catalogs of a server said at one time, and
-of earlier times what the same file said before, so that names outlive their relations. Whoever
-knows names from elsewhere (replayed catalogs) adds them with `RelationNames.add`, the later the
-better: of two names for one file, the one that was added last is shown. Pure, but for load_names.
+A dump is JSON of `walkeeper history catalog`. It has the names in a server's catalogs at one time,
+and the earlier names of the same file, so that names outlive their relations. A caller with names
+from elsewhere (replayed catalogs) adds them with `RelationNames.add`. If a file has two names, the
+one that was added last is shown. Pure, except for load_names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NamedRelation:
 
 
 class RelationNames:
-    """Of one cluster. False if there are none."""
+    """The names of one cluster's relations. False if there are none."""
 
     def __init__(self, system_id: int | None = None, named: Iterable[NamedRelation] = ()) -> None:
         self.system_id = system_id
@@ -65,19 +65,19 @@ class RelationNames:
         return iter(self._named.values())
 
     def of(self, relation: Relation) -> str | None:
-        """`database.schema.relation`, for people."""
+        """Return `database.schema.relation` for people, or None if the name is unknown."""
         found = self._named.get(relation)
         if found is None:
             return None
         return f"{found.database}.{found.relation}" if found.database else found.relation
 
     def shown(self, relation: Relation) -> str:
-        """The name if it is known, and the numbers."""
+        """Return the name, if it is known, and the numbers."""
         numbers, name = "/".join(map(str, relation)), self.of(relation)
         return f"{name} ({numbers})" if name else numbers
 
     def called(self, name: str) -> set[Relation]:
-        """All that had this name: `orders`, `public.orders` or `shop.public.orders`."""
+        """Return all that had this name: `orders`, `public.orders` or `shop.public.orders`."""
         return {
             key
             for key, each in self._named.items()
@@ -97,7 +97,7 @@ class RelationNames:
         return keys, spaces, [*databases, None], [*(each.relation for each in named), None]
 
     def find(self, spaces: Column, databases: Column, nodes: Column) -> Column:
-        """Of each relation, the index of its names in `columns`."""
+        """Return the index of each relation's names in `columns`."""
         keys, known_spaces, *_ = self._lookup
         wanted = _keys(databases, nodes)
         at = np.searchsorted(keys, wanted)
@@ -114,14 +114,14 @@ class RelationNames:
         return self._lookup[2], self._lookup[3]
 
     def check(self, system_id: int | None) -> None:
-        """HistoryError if they are those of another cluster."""
+        """Raise HistoryError if the names are those of another cluster."""
         if None not in (system_id, self.system_id) and system_id != self.system_id:
             raise HistoryError(
                 f"the names are those of cluster {self.system_id}, the WAL is of {system_id}"
             )
 
     def document(self) -> dict[str, Any]:
-        """What load_names reads."""
+        """Return the JSON document that load_names reads."""
         relations = [asdict(each) for each in self]
         identifier = None if self.system_id is None else str(self.system_id)
         return {"format": FORMAT, "system_identifier": identifier, "relations": relations}
@@ -133,7 +133,7 @@ def _keys(databases: Column, nodes: Column) -> Column:
 
 
 def load_names(paths: Iterable[str | Path]) -> RelationNames:
-    """Of all these dumps, the later ones' names before the earlier ones'."""
+    """Return the names of all these dumps; a later dump's name replaces an earlier one's."""
     names = RelationNames()
     for path in paths:
         try:

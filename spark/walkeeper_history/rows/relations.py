@@ -1,9 +1,9 @@
 """`relations`: how much of a segment's WAL each relation made.
 
-A page image and a block's data count for the block's own relation; what a record has besides (its
-headers and main data) for the relation of its first block. So the sums over all relations are the
-WAL less the records without blocks. INSERT, UPDATE and DELETE count rows of heaps: a MULTI_INSERT
-as one record, since the number of its tuples is in its data.
+A page image and a block's data count for the block's own relation. The rest of a record (its
+headers and main data) counts for the relation of its first block. So the sums over all relations
+are the WAL less the records without blocks. INSERT, UPDATE and DELETE count rows of heaps. A
+MULTI_INSERT counts as one record, since the number of its tuples is in its data.
 """
 
 from __future__ import annotations
@@ -87,17 +87,17 @@ class RelationSums:
         self._lsns[relation] = (self._lsns[relation][0], end)
 
     def add(self, other: RelationSums) -> None:
-        """Of WAL behind this."""
+        """Add the sums of WAL after this."""
         for key, sums in other._sums.items():
             self._add(key, sums, *other._lsns[key])
 
     def totals(self) -> list[tuple[tuple[int, int, int], dict[str, int]]]:
-        """Every relation with its sums, the largest first."""
+        """Return every relation with its sums, the largest first."""
         found = [(key, dict(zip(_SUMS, sums, strict=True))) for key, sums in self._sums.items()]
         return sorted(found, key=lambda each: -each[1]["wal_bytes"])
 
     def rows(self, segment: str, timeline: int) -> Any:
-        """A record batch of RELATION_SCHEMA."""
+        """Return a record batch of RELATION_SCHEMA."""
         rows = [
             (*key, *self._sums[key], *self._lsns[key], timeline, segment)
             for key in sorted(self._sums)
@@ -108,7 +108,7 @@ class RelationSums:
 
 
 def _block_sums(batch: Batch) -> dict[str, Column]:
-    """What each block reference adds to its relation."""
+    """Return each block reference's share in its relation's sums."""
     blocks, records = batch.blocks, batch.records
     of_record = blocks["record"]
     is_first = np.ones(len(blocks), bool)
@@ -119,7 +119,7 @@ def _block_sums(batch: Batch) -> dict[str, Column]:
     rest = records["length"].astype(np.int64) - before
     kinds = (records["info"] >> 4 & 7)[of_record]
     heap = is_first & (records["rmid"][of_record] == _HEAP)
-    # A record counts for each relation once, also where several of its blocks are that one's.
+    # A record counts for each relation once, also if the relation has several of its blocks.
     again = np.zeros(len(blocks), bool)
     for name in ("tablespace", "database", "relfilenode"):
         again[1:] |= blocks[name][1:] != blocks[name][:-1]

@@ -1,7 +1,7 @@
-"""`stats`: how many records of each kind, and how many bytes; pg_waldump --stats digit for digit.
+"""`stats`: number and bytes of records by kind, the same digits as pg_waldump --stats.
 
-Sizes as pg_waldump counts them (xlogstats.c): a record's size is its length without the images of
-pages in it, FPI size is those images as stored, combined is both.
+Sizes are counted as in pg_waldump (xlogstats.c). A record's size is its length without the page
+images in it. FPI size is those images as stored. Combined size is both.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TRANSACTION = RMGR_IDS["Transaction"]
 
 
 def record_kind(records: Column) -> Column:
-    """Resource manager * 16 + the kind within it, which is the high nibble of info."""
+    """Return resource manager * 16 + the kind within it, which is the high nibble of info."""
     kinds: Column = records["rmid"].astype(np.int64) << 4
     nibble = records["info"] >> 4
-    # Of transactions' records the highest bit says that more flags follow.
+    # The highest bit of a transaction record's info means that more flags follow.
     nibble[records["rmid"] == _TRANSACTION] &= 7
     kinds += nibble
     return kinds
@@ -34,10 +34,10 @@ def record_kind(records: Column) -> Column:
 def add_kinds(
     records: Column, transaction: int, counts: Column, sizes: Column, fpi_sizes: Column
 ) -> None:
-    """`sizes` are whole lengths here."""
+    """Add the records to the sums by kind; `sizes` are whole lengths here."""
     kinds = record_kind(records)
     counts += np.bincount(kinds, minlength=KINDS)
-    # bincount adds in float64: exact, since no batch has 2**53 bytes.
+    # bincount adds in float64, which is exact, since no batch has 2**53 bytes.
     for name, sums in (("length", sizes), ("fpi_length", fpi_sizes)):
         sums += np.bincount(kinds, weights=records[name], minlength=KINDS).astype(np.int64)
 
@@ -56,7 +56,7 @@ def _fastest() -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class StatsRow:
-    """One line; percentages are of all records."""
+    """One line of the table; percentages are of all records."""
 
     name: str
     count: int
@@ -69,7 +69,7 @@ class StatsRow:
 
 
 class Stats:
-    """Sums by kind of record; adding is exact and in any order."""
+    """Sums by kind of record, which can be added exactly and in any order."""
 
     def __init__(self) -> None:
         self.counts, self.record_sizes, self.fpi_sizes = np.zeros((3, KINDS), np.int64)
@@ -78,7 +78,7 @@ class Stats:
         self._names: tuple[str, ...] | None = None
 
     def add_batch(self, batch: Batch) -> None:
-        """The records of one batch; a tenth of a millisecond."""
+        """Add the records of one batch, which takes a tenth of a millisecond."""
         sizes, fpi = np.zeros((2, KINDS), np.int64)
         _fastest()(batch.records, _TRANSACTION, self.counts, sizes, fpi)
         self.fpi_sizes += fpi
@@ -99,7 +99,7 @@ class Stats:
         self.end_lsn = end if self.end_lsn is None else max(self.end_lsn, end)
 
     def by_rmgr(self) -> list[StatsRow]:
-        """Every built-in resource manager, also without records; custom ones that have some."""
+        """Return a row for every built-in resource manager, and for custom ones with records."""
         sums = [
             column.reshape(256, 16).sum(axis=1).tolist()
             for column in (self.counts, self.record_sizes, self.fpi_sizes)
@@ -109,7 +109,7 @@ class Stats:
         return built_in + [row for row in rows[len(RMGR_NAMES) :] if row.count]
 
     def by_record(self) -> list[StatsRow]:
-        """Every kind of record that there is, in pg_waldump's order."""
+        """Return a row for every kind of record that there is, in pg_waldump's order."""
         names, rmgrs = self._names or ("",) * KINDS, rmgr_names()
         return [
             StatsRow(
@@ -123,7 +123,7 @@ class Stats:
 
 
 def format_stats(stats: Stats, rows: list[StatsRow]) -> Iterator[str]:
-    """The lines that pg_waldump prints (XLogDumpDisplayStats)."""
+    """Yield the lines that pg_waldump prints (XLogDumpDisplayStats)."""
     start, end = Lsn(stats.start_lsn or 0), Lsn(stats.end_lsn or 0)
     total = StatsRow(
         "Total", sum(r.count for r in rows), sum(r.record_size for r in rows),

@@ -14,7 +14,7 @@ from walkeeper_history.records.numba_kept import kept
 
 @kept
 def add_kinds(records: Any, transaction: Any, counts: Any, sizes: Any, fpi_sizes: Any) -> None:
-    """`sizes` are whole lengths here."""
+    """Add the records to the sums by kind; `sizes` are whole lengths here."""
     for row in records:
         nibble = np.int64(row.info) >> 4
         if row.rmid == transaction:

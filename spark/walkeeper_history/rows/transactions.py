@@ -1,8 +1,8 @@
-"""What records of transactions say: commits, aborts, prepared ones. Pure.
+"""The content of transaction records: commits, aborts, prepared transactions. Pure.
 
 Layouts: xact.h (xl_xact_commit, xl_xact_abort, xl_xact_prepare and ParseCommitRecord), twophase.c.
-Contract: a record whose data ends before what its flags announce gives nulls for the rest; no
-layout can make a read leave the record.
+Contract: if a record's data ends before its flags' announcement, the rest is null. No layout can
+make a read leave the record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GID_BYTES_MAX = 200
 
 @dataclass(slots=True)
 class Ending:
-    """How a transaction, or its first phase, ended."""
+    """The end of a transaction, or of its first phase."""
 
     time: int | None = None
     xid: int | None = None
@@ -39,9 +39,9 @@ class Ending:
 
 
 def parse_ending(data: bytes, info: int, version: WalVersion) -> Ending:
-    """A commit or an abort, of one or two phases."""
+    """Return the content of a commit or an abort, of one or two phases."""
     ending = Ending()
-    with contextlib.suppress(error, ValueError):  # cut off: what was there is kept
+    with contextlib.suppress(error, ValueError):  # cut off: the fields that were there are kept
         _parse_ending(_Cursor(data), info, version, ending)
     return ending
 
@@ -72,7 +72,7 @@ def _parse_ending(cursor: _Cursor, info: int, version: WalVersion, ending: Endin
 
 
 def parse_prepare(data: bytes, version: WalVersion) -> Ending:
-    """A PREPARE: the state file's header, its gid and its subtransactions."""
+    """Return the content of a PREPARE: the state file's header, its gid and its subtransactions."""
     ending = Ending()
     with contextlib.suppress(error, ValueError):
         cursor = _Cursor(data)
@@ -92,7 +92,7 @@ def parse_prepare(data: bytes, version: WalVersion) -> Ending:
 
 
 class _Cursor:
-    """A place in one record's data; running out is struct.error."""
+    """A place in one record's data. A read past the end raises struct.error or ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, 0
@@ -107,7 +107,7 @@ class _Cursor:
         return values
 
     def count(self, item_bytes: int) -> range:
-        """As many items as announced, if there is room for them."""
+        """Return a range of the announced length; raise ValueError if there is no room for it."""
         announced = self.take(_I32)[0]
         if not 0 <= announced * item_bytes <= self.left:
             raise ValueError(f"{announced} items of {item_bytes} bytes in {self.left}")

@@ -1,7 +1,7 @@
-"""A batch's records as columns that are made when they are asked for.
+"""A batch's records as columns, each made at its first use.
 
-Contract: LSNs are int64. `narrowed` makes a view of some of the records; block references are
-those of the records that are left, and need a view in which no record is repeated.
+Contract: LSNs are int64. `narrowed` makes a view of some of the records. A view's block references
+are those of its records, and need a view in which no record is repeated.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class View:
         self._kept: dict[str, object] = {}
 
     def narrowed(self, choice: Column) -> View:
-        """Some of this view's records: a mask, or their indices (which may repeat)."""
+        """Return a view of some records, by a mask or by their indices (which may repeat)."""
         rows = np.arange(len(self.batch.records)) if self._rows is None else self._rows
         return View(self.batch, rows[choice])
 
     def kept(self, name: str, make: Callable[[View], Kept]) -> Kept:
-        """What `make` makes of this view, made once."""
+        """Return the result of `make` for this view, computed once."""
         if name not in self._kept:
             self._kept[name] = make(self)
         return cast(Kept, self._kept[name])
 
     def of_kind(self, rmgr: str, *nibbles: int) -> View:
-        """Only records of one resource manager, and of the kinds with these high nibbles."""
+        """Return a view of one resource manager's records whose kinds have these high nibbles."""
         found = self.narrowed(self.records["rmid"] == RMGR_IDS[rmgr])
         return found.narrowed(np.isin(found.kind & 15, nibbles))
 
@@ -91,11 +91,11 @@ class View:
         return record_kind(self.records)
 
     def main(self, offset: Column | int, size: int) -> Column:
-        """Integers of `size` bytes at `offset` in each record's main data."""
+        """Return integers of `size` bytes at `offset` in each record's main data."""
         return integers(self.payload, self.records["main_offset"] + np.int64(offset), size)
 
     def main_bytes(self, row: int) -> bytes:
-        """One record's main data."""
+        """Return one record's main data."""
         record = self.records[row]
         begin = int(record["main_offset"])
         return self.payload[begin : begin + int(record["main_length"])].tobytes()

@@ -1,8 +1,8 @@
-"""Which rows a query wants, as far as reading can make use of it: to pass over segments, or records
-before columns are made of them. Pure.
+"""The rows that a query wants, as far as the reader can use it. Pure.
 
-Contract: None wants everything. What is passed over has no row that is wanted; of records and
-blocks, `rows` leaves exactly those with a wanted resource manager and xid.
+The reader passes over segments, or over records before it makes columns of them. Contract: None
+wants everything. No wanted row is passed over. For records and blocks, `rows` leaves exactly those
+with a wanted resource manager and xid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Times = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All of them together; LSNs of where records start, times in microseconds since 1970."""
+    """All conditions together: LSNs of records' starts, times in microseconds since 1970."""
 
     start_lsn: int | None = None
     end_lsn: int | None = None
@@ -33,20 +33,20 @@ class Wanted:
     """From the first to the last, both wanted."""
 
     def lsns(self, start: int | None, end: int | None) -> Wanted:
-        """Within [start, end) too."""
+        """Return a copy that is also limited to records that start in [start, end)."""
         low = [lsn for lsn in (start, self.start_lsn) if lsn is not None]
         high = [lsn for lsn in (end, self.end_lsn) if lsn is not None]
         return replace(self, start_lsn=max(low, default=None), end_lsn=min(high, default=None))
 
     def between(self, first: int | None, last: int | None) -> Wanted:
-        """And at these times."""
+        """Return a copy that is also limited to these times."""
         low = [time for time in (first, self.times[0]) if time is not None]
         high = [time for time in (last, self.times[1]) if time is not None]
         return replace(self, times=(max(low, default=None), min(high, default=None)))
 
     @property
     def needs_index(self) -> bool:
-        """Whether an index could pass over segments."""
+        """True if an index could pass over segments."""
         asked = (self.resource_managers, self.xids, self.relfilenodes, *self.times)
         return any(each is not None for each in asked)
 
@@ -55,7 +55,7 @@ class Wanted:
         return self.resource_managers is not None or self.xids is not None
 
     def rows(self, records: Column) -> Column:
-        """A mask."""
+        """Return a mask of the wanted records."""
         mask = np.ones(len(records), bool)
         if self.resource_managers is not None:
             known = np.array([name in self.resource_managers for name in rmgr_names()])
@@ -66,8 +66,10 @@ class Wanted:
 
 
 def on_timelines(plan: Plan, timelines: frozenset[int]) -> tuple[int, int] | None:
-    """Between which LSNs pages of these timelines lie; None if there are none on the way. The page
-    in which a timeline was left can say either."""
+    """Return the LSNs between which pages of these timelines are, or None if there are none.
+
+    The page in which a timeline was left can have either timeline.
+    """
     found, begin = [], 0
     for stretch in plan.path:
         if stretch.timeline in timelines:

@@ -1,8 +1,8 @@
-"""What the files of a WAL archive are, by their names. Pure.
+"""Classify the files of a WAL archive by their names. Pure.
 
-Known as they lie: a plain pg_wal or pg_receivewal directory, walkeeper's own archive, Barman's
-`wals`, pgBackRest's `archive/<stanza>/<version-id>` and WAL-G's `wal_005`. The trees differ in
-what they put around PostgreSQL's 24 digits:
+The layouts of these tools are known: a plain pg_wal or pg_receivewal directory, walkeeper's own
+archive, Barman's `wals`, pgBackRest's `archive/<stanza>/<version-id>` and WAL-G's `wal_005`. The
+trees differ in the names around PostgreSQL's 24 digits:
 
     <segment>                                pg_wal, Barman (compressed ones under the same name)
     <segment>.gz  .lz4  .zst  .bz2  .xz …    pg_receivewal, Barman in the cloud, WAL-G (also .br)
@@ -11,9 +11,10 @@ what they put around PostgreSQL's 24 digits:
     <segment>-<sha1>[.gz …]                  pgBackRest; <segment>.partial-<sha1>[.gz …]
     <timeline>.history[.gz …]
 
-and in the folders they are in: `0000000100000000/` (Barman, pgBackRest) or `00000001/` (walkeeper)
-is no archive of its own; every other folder is. How a file is compressed its bytes say, not its
-name. Other names (backup labels, xlog.db, WAL-G's deltas) are not WAL and are passed over.
+A folder `0000000100000000/` (Barman, pgBackRest) or `00000001/` (walkeeper) is a part of the
+archive around it. Every other folder is an archive of its own. The compression of a file follows
+from its bytes, not from its name. Files with other names (backup labels, xlog.db, WAL-G's deltas)
+are not WAL and are passed over.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SEGMENT = re.compile(
 )
 _HISTORY = re.compile(rf"(?P<timeline>[0-9A-F]{{8}})\.history{_SUFFIX}")
 _INNER_FOLDER = re.compile(r"[0-9A-F]{8}|[0-9A-F]{16}")
-# Parts of a running server's pg_wal in which no WAL of the log lies.
+# Parts of a running server's pg_wal without WAL of the log.
 _FOREIGN_FOLDERS = frozenset({"archive_status", "summaries", "orphans"})
 
 
@@ -49,7 +50,7 @@ class ArchivedFile:
 
 
 def archived_file(path: str, size: int) -> ArchivedFile | None:
-    """What the file at `path` (with / between folders) is; None if it has no WAL."""
+    """Return the file at `path` (with / between folders), or None if it has no WAL."""
     *folders, name = path.split("/")
     if _FOREIGN_FOLDERS.intersection(folders):
         return None

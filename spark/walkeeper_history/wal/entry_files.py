@@ -1,12 +1,12 @@
 """The segments of a logical log: in a safekeeper's directory, or as safekeepers serve it.
 
-    is_entry_log(url)            whether changes lie there, and not WAL
+    is_entry_log(url)            whether it has changes, and not WAL
     EntryFiles.open(url)         .first, .end: whole entries lie in [first, end); .read(begin, end)
 
-A position is a byte's place in the log (docs/logical.md); LSNs are inside the entries. Contract: of
-walkeeper://HOST:PORT,…/CLUSTER nothing beyond what a quorum has is seen. A directory shows what is
-on that disk, at its end perhaps an entry that no quorum has: it is for logs at rest. Segments must
-follow each other without a gap; damage is a DamagedWal that names the file.
+A position is a byte's place in the log (docs/logical.md). LSNs are inside the entries. Contract: of
+walkeeper://HOST:PORT,…/CLUSTER nothing is seen beyond what a quorum has. A directory shows what is
+on that disk, perhaps with an entry at its end that no quorum has. So it is for logs at rest.
+Segments must follow each other without a gap. Damage is a DamagedWal that names the file.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class LiveEntries(LiveFiles):
         return (Stretch(timeline, NO_TIMELINES),)
 
     def list_files(self) -> list[tuple[str, int]]:
-        """The segments; a logical log has no histories of timelines."""
+        """Return the segments; a logical log has no histories of timelines."""
         return [file for file in super().list_files() if not file[0].endswith(".history")]
 
 
 def is_entry_log(url: str) -> bool:
-    """One file's front is read, or a safekeeper asked."""
+    """Return whether the log at `url` has changes; read one file's front, or ask a safekeeper."""
     return holds_entries(open_files(url))
 
 
 def holds_entries(files: WalFiles) -> bool:
-    """`is_entry_log` of what is open."""
+    """Return `is_entry_log` of open files."""
     if isinstance(files, LiveFiles):
         return files.is_logical()
     for path, size in files.list_files():
         file = archived_file(path, size)
         if file is not None and file.segment is not None:
             front = files.read_front(path, len(SEGMENT_MAGIC)).tobytes()
-            if any(front):  # those that are prepared for what comes are zeros
+            if any(front):  # a segment that is prepared for later entries is zeros
                 return is_of_entries(front)
     return False
 
@@ -73,7 +73,7 @@ class EntryFiles:
 
     @classmethod
     def open(cls, url: str) -> EntryFiles:
-        """HistoryError if no logical log is there, or several are."""
+        """Return the logical log at `url`; raise HistoryError if there is none, or several."""
         files: WalFiles = LiveEntries(url) if url.startswith("walkeeper://") else open_files(url)
         found = [archived_file(*each) for each in files.list_files()]
         kept = [file for file in found if file is not None and file.segment is not None]
@@ -86,7 +86,7 @@ class EntryFiles:
         if size is None:
             raise HistoryError(f"{files.shown('')}: nothing of a logical log is there yet")
         segments: dict[int, ArchivedFile] = {}
-        for file in kept:  # of one segment, what reaches further
+        for file in kept:  # the file of a segment that reaches further
             assert file.segment is not None, f"{file=}"
             begin = int(parse_segment_name(file.segment, size)[1])
             if begin not in segments or _reach(file) > _reach(segments[begin]):
@@ -94,24 +94,24 @@ class EntryFiles:
         return cls(files, segments, size)
 
     def shown(self, position: int) -> str:
-        """The file with the byte at `position`."""
+        """Return the name of the file with the byte at `position`."""
         file = self._segments.get(position // self.segment_bytes * self.segment_bytes)
         return self._files.shown(file.path if file is not None else "")
 
     def read(self, begin: Lsn, end: Lsn) -> bytes:
-        """For EntryWalk: a range inside one segment. The segment that was read last is kept."""
+        """Return a range inside one segment, for EntryWalk. The last segment is kept."""
         start = begin // self.segment_bytes * self.segment_bytes
         if self._read[0] != start:
             if start not in self._segments:
                 raise DamagedWal(f"{self.shown(0)}: the segment at position {Lsn(start)} is gone")
             self._read = start, self._files.read(self._segments[start].path)
         data = self._read[1][begin - start : end - start].tobytes()
-        if len(data) < end - begin:  # a tail that ends here; what follows is not there yet
+        if len(data) < end - begin:  # a tail that ends here: the rest is not there yet
             data += bytes(end - begin - len(data))
         return data
 
     def header(self, segment: int) -> SegmentHeader:
-        """Costs the front of one file."""
+        """Return a segment's header, from the front of one file."""
         if segment not in self._segments:
             raise DamagedWal(f"{self.shown(0)}: the segment at position {Lsn(segment)} is gone")
         front = self._files.read_front(self._segments[segment].path, SegmentHeader.BYTES)
@@ -121,7 +121,7 @@ class EntryFiles:
             raise DamagedWal(f"{self.shown(segment)}: {error}") from error
 
     def start_for(self, lsn: int) -> Lsn:
-        """The first segment with an entry that ends behind `lsn`, PostgreSQL's."""
+        """Return the first segment with an entry that ends after `lsn`, PostgreSQL's."""
         low, high = int(self.first), int(Lsn(max(self.end - 1, 0)).round_down(self.segment_bytes))
         high = max(low, high)
         while low < high:  # headers' end LSNs never decrease
@@ -136,10 +136,11 @@ class EntryFiles:
         return max(found, self.first)
 
     def _whole_end(self) -> Lsn:
-        """Behind the last whole entry; what follows is the beginning of one, or nothing."""
+        """Return the end of the last whole entry; only the beginning of one may follow it."""
         size = self.segment_bytes
         for begin in sorted(self._segments, reverse=True):
-            ends_at = self._segments[begin].end_lsn  # of a tail: what is said to be there, is
+            # a tail has all bytes up to the end in its name
+            ends_at = self._segments[begin].end_lsn
             walk = EntryWalk(self, Lsn(begin), Lsn(ends_at or begin + size), size)
             try:
                 walk.last_record()
@@ -147,7 +148,7 @@ class EntryFiles:
                 if ends_at is not None or isinstance(self._files, LiveFiles):
                     raise DamagedWal(f"{self.shown(begin)}: {error}") from error
                 if walk.record is None and walk.entry_start is None and error.lsn == begin:
-                    continue  # zeros: prepared for what comes
+                    continue  # zeros, prepared for later entries
             if walk.record is not None:
                 return walk.record.end_lsn
             return max(walk.entry_start or Lsn(begin), self.first)
@@ -155,7 +156,7 @@ class EntryFiles:
 
 
 def _segment_bytes(files: WalFiles, kept: list[ArchivedFile]) -> int | None:
-    """Names count segments, headers say positions."""
+    """Return the size of segments, since names count segments and headers have positions."""
     for file in kept:
         front = files.read_front(file.path, SegmentHeader.BYTES).tobytes()
         if not is_of_entries(front) or len(front) < SegmentHeader.BYTES:
@@ -170,5 +171,5 @@ def _segment_bytes(files: WalFiles, kept: list[ArchivedFile]) -> int | None:
 
 
 def _reach(file: ArchivedFile) -> int:
-    """A whole segment above every tail of it, and tails by their ends."""
+    """Return a rank: a whole segment is above every tail of it, and tails go by their ends."""
     return file.end_lsn or 0 if file.is_partial else NO_TIMELINES

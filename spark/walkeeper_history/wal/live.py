@@ -2,13 +2,12 @@
 
     LiveFiles(url)      a WalFiles, whose segments end where the log is committed
 
-Contract: nothing beyond a safekeeper's commit_lsn is seen, so nothing that is seen is ever taken
-back. Each range is asked of one safekeeper after another until one has it; a listing is the union
-of what those have that answer, and fails only if none does. Nothing is kept on a safekeeper: WAL
-that its retention removes meanwhile is an error that says so. Listed once, a file stands for its
-range: the last one's name ends with the LSN up to which it was committed then
-(archive_names: <segment>.<end LSN>.partial), so that other machines read the same of it.
-Threads have connections of their own.
+Contract: nothing beyond a safekeeper's commit_lsn is seen, so what was seen is never taken back.
+Each range comes from the first safekeeper in turn that has it. A listing is the union of the
+answers, and fails only if there is none. A reader retains no WAL on a safekeeper. If its retention
+removes WAL meanwhile, the error says so. A listed file stands for its range. The last one's name
+ends with the LSN up to which it was committed then (archive_names: <segment>.<end LSN>.partial).
+So other machines read the same bytes of it. Threads have connections of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from walkeeper_history.wal.timelines import Stretch, parse_history
 
 _URL = re.compile(r"walkeeper://(?P<hosts>[^/]+)(?:/(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)?)?")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):\d{1,5}")
-# How long a safekeeper that did not answer is left alone, while others do.
+# A safekeeper that did not answer is left alone for so long, while others do.
 LEFT_ALONE_S = 20.0
 FRONTS_MAX = 4096
 SEGMENTS_KEPT = 2
@@ -41,7 +40,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What a file's name stands for."""
+    """The range of the log that a file's name stands for."""
 
     timeline: int
     begin: int
@@ -57,7 +56,7 @@ class LiveFiles:
         if not found or not all(_ADDRESS.fullmatch(each) for each in self.addresses):
             raise HistoryError(f"{url}: not walkeeper://HOST:PORT,HOST:PORT,…/CLUSTER")
         self._url, self._cluster = url.rstrip("/"), found["cluster"] or ""
-        self.system_id: int | None = None  # of the primary, once files were listed
+        self.system_id: int | None = None  # the primary's, once files were listed
         self._own = threading.local()
         self._states: dict[str, LogState] = {}
         self._silent_until_s: dict[str, float] = {}
@@ -67,17 +66,17 @@ class LiveFiles:
         self._kept: dict[tuple[int, int], Bytes] = {}
 
     def __reduce__(self) -> tuple[type[LiveFiles], tuple[str]]:
-        """Sent to another process, it makes connections of its own there."""
+        """Return the URL alone, so that another process makes connections of its own."""
         return type(self), (self._url,)
 
     def is_logical(self) -> bool:
-        """Whether the log has decoded changes instead of WAL (entry_files.py)."""
+        """Return whether the log has decoded changes instead of WAL (entry_files.py)."""
         return self._first_of("", lambda link: link.is_logical())
 
     # The tree
 
     def list_files(self) -> list[tuple[str, int]]:
-        """What is committed now."""
+        """Return the files of the WAL that is committed now."""
         states = self._ask_all()
         newest = max(states, key=lambda each: (each.timeline, each.commit_lsn))
         if strange := {each.system_id for each in states} - {newest.system_id}:
@@ -109,7 +108,7 @@ class LiveFiles:
         size = wanted.end - wanted.begin
         if len(held) >= size:
             return held[:size]
-        # The log has grown since: what is committed stays as it is.
+        # The log has grown since, and its committed part stays as it is.
         data: Bytes = np.empty(size, np.uint8)
         data[: len(held)] = held
         self._fetch(path, wanted, len(held), data)
@@ -117,7 +116,7 @@ class LiveFiles:
         return data
 
     def _keep(self, of: _Range, data: Bytes) -> None:
-        """The last segments, for whoever follows the log."""
+        """Keep the last segments for callers that follow the log."""
         with self._lock:
             self._kept.pop((of.timeline, of.begin), None)
             self._kept[of.timeline, of.begin] = data
@@ -125,7 +124,8 @@ class LiveFiles:
                 self._kept.pop(next(iter(self._kept)))
 
     def read_front(self, path: str, size: int) -> Bytes:
-        """Of a segment the first page is kept: plans and spills look at it again and again."""
+        """Return a file's front. A segment's first page is kept, since plans and spills reread
+        it."""
         if path.endswith(".history"):
             return self.read(path)[:size]
         if ".partial" in path:
@@ -155,7 +155,7 @@ class LiveFiles:
         return _Range(timeline, int(begin), file.end_lsn or int(begin) + size)
 
     def _fetch(self, path: str, wanted: _Range, known: int, data: Bytes) -> None:
-        """data[known:], by the timelines that the log was on."""
+        """Fetch data[known:], by the timelines that the log was on."""
         end = wanted.begin + len(data)
         at = wanted.begin + known
         for stretch in self._history(wanted.timeline):
@@ -178,13 +178,13 @@ class LiveFiles:
                 raise Unavailable(f"{link.address}: has the log up to {Lsn(state.commit_lsn)} only")
             link.fetch(begin, end, timeline, into)
 
-        # Neighbouring segments are asked of different safekeepers, to share the work.
+        # Different safekeepers serve neighbouring segments, to share the work.
         self._first_of(path, fetch, start=begin // self._segment_bytes())
 
     # Safekeepers
 
     def _ask_all(self) -> list[LogState]:
-        """Of those that answer, with those last that were silent a moment ago."""
+        """Return the states of the safekeepers that answer, asking lately silent ones last."""
         states: list[LogState] = []
         reasons = []
         for address in self._in_turn(0):
@@ -218,7 +218,7 @@ class LiveFiles:
     def _first_of(
         self, path: str, ask: Callable[[SafekeeperLink], Answer], *, start: int = 0
     ) -> Answer:
-        """The answer of the first safekeeper that gives one."""
+        """Return the answer of the first safekeeper that gives one."""
         reasons = []
         for address in self._in_turn(start):
             try:
@@ -237,7 +237,7 @@ class LiveFiles:
         return SafekeeperLink.open(address, self._cluster)
 
     def _asked(self, address: str, ask: Callable[[SafekeeperLink], Answer]) -> Answer:
-        """By this thread's connection. One that was lost while it was idle is made again once."""
+        """Ask by this thread's connection. Reopen a lost idle connection once."""
         links: dict[str, SafekeeperLink] = vars(self._own).setdefault("links", {})
         try:
             if address in links and links[address].is_open:

@@ -1,10 +1,10 @@
-"""A segment's bytes into memory: page headers to one side, everything else as one payload.
+"""Load a segment's bytes: page headers into one array, everything else as one payload.
 
     room = Room(); loaded = room.load(files, path, segment_bytes)
 
-A plain local file is scattered by the kernel (preadv: a header, a page, a header, a page), so its
-bytes are copied once; of a compressed or remote one the payload is a second copy. Contract: one
-Room serves one thread, and what it loaded is valid until it loads again.
+The kernel scatters a plain local file (preadv: a header, a page, a header, a page), so its bytes
+are copied once. The payload of a compressed or remote file is a second copy. Contract: one Room
+serves one thread, and its loaded bytes are valid until the next load.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from walkeeper_history.records.segment import (
 from walkeeper_history.wal.wal_files import WalFiles
 
 SPILL_BYTES_USUAL = 1 << 20  # room for most last records without another allocation
-VECTORS_MAX = 1024  # of one preadv: IOV_MAX
+VECTORS_MAX = 1024  # the limit of one preadv: IOV_MAX
 _PAGES_PER_CALL = VECTORS_MAX // 2 - 1  # the first page takes three
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`headers` are those of all pages that have one; `front` is the first page's, long as it is
-    there; `held` is how many bytes of the payload are there, of which the last page may be a part.
+    """A loaded segment.
+
+    `headers` are those of all pages that have one. `front` is the first page's, in its long form if
+    it is there. `held` is the size of the payload, whose last page may be a part.
     """
 
     size: int
@@ -49,7 +51,7 @@ class Loaded:
 
 
 class Room:
-    """The payload of one segment and of what spills over it."""
+    """The payload of one segment and of the rest of its last record."""
 
     def __init__(self) -> None:
         self._payload: Bytes = np.empty(0, np.uint8)
@@ -58,7 +60,7 @@ class Room:
         self._vectors: list[memoryview] = []
 
     def payload(self, size: int) -> Bytes:
-        """A buffer of at least `size` bytes and slack; what it held before is kept."""
+        """Return a buffer of at least `size` bytes and slack; it keeps its earlier content."""
         if len(self._payload) < size + SLACK_BYTES:
             grown = np.empty(size + SLACK_BYTES, np.uint8)
             grown[: len(self._payload)] = self._payload
@@ -66,7 +68,8 @@ class Room:
         return self._payload
 
     def load(self, files: WalFiles, path: str, segment_bytes: int) -> Loaded:
-        """At most `segment_bytes` of a file; its size says whether there is more or less."""
+        """Load at most `segment_bytes` of a file; the result's size shows whether it has more or
+        less."""
         self.payload(payload_bytes(segment_bytes) + SPILL_BYTES_USUAL)
         descriptor = files.open_plain(path)
         if descriptor is None:
@@ -110,7 +113,7 @@ class Room:
         return Loaded(size, self._headers[:whole], front, held)
 
     def _add_part_of_page(self, data: bytes, page: int) -> int:
-        """A page that is cut off, as a tail that was archived; the end of the payload."""
+        """Add a cut-off page, as in an archived tail, and return the end of the payload."""
         self._headers.view(np.uint8)[page * SHORT_HEADER_BYTES :][:SHORT_HEADER_BYTES] = (
             np.frombuffer(data[:SHORT_HEADER_BYTES], np.uint8)
         )
@@ -122,7 +125,7 @@ class Room:
         return at + len(data) - begin
 
     def _make_vectors(self, pages: int) -> list[memoryview]:
-        """Header and page by turns; the first page's header is two pieces."""
+        """Return header and page by turns; the first page's header is two pieces."""
         headers, payload = self._headers.view(np.uint8).data, self._payload.data
         vectors = [headers[:SHORT_HEADER_BYTES], memoryview(self._rest)]
         vectors.append(payload[: page_offset(1)])

@@ -1,9 +1,9 @@
-"""An archive's files while it is written: a tail that has gone is read from what took its place.
+"""An archive's files while it is written: a tail that has gone is read from its replacement.
 
 Safekeepers archive the tail of the log each minute under the name of its end, and then remove the
-one before; whoever listed the archive earlier reads that one last. A longer tail, or the segment
-when it is whole, has the same bytes. Contract: no more is given than was listed, so that two passes
-over a plan see the same. What nothing took the place of is `Gone`.
+tail before. A reader with an older listing asks for that one. A longer tail, or the whole segment,
+has the same bytes. Contract: a read returns no more than was listed, so that two passes over a plan
+see the same. A file without a replacement is `Gone`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from walkeeper_history.records.segment import Bytes
 from walkeeper_history.wal.archive_names import ArchivedFile, archived_file
 from walkeeper_history.wal.wal_files import WalFiles
 
-MOVES_MAX = 5  # of one tail, while it is asked for
+MOVES_MAX = 5  # moves of one tail during one read
 
 
 class MovingTails:
@@ -34,7 +34,7 @@ class MovingTails:
         return self._found(path, lambda now: self._files.read_front(now, size))
 
     def open_plain(self, path: str) -> int | None:
-        """None as well for what has moved: it is read."""
+        """Return None also for a tail that has moved, so that it is read."""
         try:
             return self._files.open_plain(path)
         except Gone:
@@ -70,7 +70,7 @@ def _takes_the_place_of(listed: ArchivedFile, file: ArchivedFile) -> bool:
 
 
 def _as_listed(data: Bytes, path: str) -> Bytes:
-    """Its first bytes say where it begins, the name of the tail where that ended."""
+    """Return the bytes up to the tail's listed end; the first bytes have its beginning."""
     listed = archived_file(path, 0)
     front = data[:LONG_HEADER_BYTES].tobytes()
     if listed is None or listed.end_lsn is None or len(front) < LONG_HEADER_BYTES:

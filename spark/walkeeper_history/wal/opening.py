@@ -1,8 +1,8 @@
-"""Which files with WAL a path or a URL means.
+"""Open the files with WAL at a path or a URL.
 
-walkeeper://host:port,…/cluster is what safekeepers serve (live.py). Another URL with `://` goes
-through obstore (s3://, gs://, az://, file://, memory://), with the configuration its environment
-variables give; everything else is a local path.
+walkeeper://host:port,…/cluster is the log that safekeepers serve (live.py). Another URL with `://`
+goes through obstore (s3://, gs://, az://, file://, memory://), with the configuration from its
+environment variables. Everything else is a local path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from walkeeper_history.wal.wal_files import LocalFiles, ObjectFiles, WalFiles
 
 
 def open_files(url: str) -> WalFiles:
-    """The tree at `url`; HistoryError if there is none."""
+    """Return the tree at `url`; raise HistoryError if there is none."""
     if url.startswith("walkeeper://"):
         from walkeeper_history.wal.live import LiveFiles
 

@@ -1,11 +1,11 @@
-"""What to read of an archive, in the order of the log. Reads names, histories and a few headers.
+"""Plan the reading of an archive in the order of the log, from names, histories and a few headers.
 
     make_plan(files, timeline=None, start_lsn=None, end_lsn=None) -> Plan
 
-One file for each segment: of the newest timeline on the path to the one asked for (default: the
-newest there is), a whole file before a partial one. What is missing, doubled or foreign becomes a
-`Problem`, which the reader raises or reports. A range of LSNs chooses segments; the reader cuts
-off records outside of it.
+The plan has one file for each segment. It is of the newest timeline on the path to the requested
+one (default: the newest there is). A whole file comes before a partial one. Missing, doubled
+and foreign files become a `Problem`, which the reader raises or reports. A range of LSNs chooses
+segments. The reader cuts off records outside of it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from walkeeper_history.wal.timelines import Stretch, guessed_history, parse_hist
 from walkeeper_history.wal.wal_files import WalFiles
 
 Chosen = tuple[int, ArchivedFile, int]
-SAMPLES_MAX = 5  # segments whose headers say which cluster this is
+SAMPLES_MAX = 5  # segments whose headers are compared to find the archive's cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that keeps WAL from being read; `end_lsn` is where reading goes on, if it does."""
+    """A reason why WAL cannot be read. Reading goes on at `end_lsn`, or not at all if it is
+    None."""
 
     file: str
     start_lsn: int | None
@@ -43,7 +44,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment. Records in [begin_lsn, end_lsn) of those that start in it are asked for."""
+    """One segment. The reader returns records that start in it and in [begin_lsn, end_lsn)."""
 
     path: str
     timeline: int
@@ -83,16 +84,17 @@ class Plan:
         return self.segments + self.behind
 
     def part(self, begin: int, end: int) -> Plan:
-        """Segments [begin, end) of this plan, as a plan of its own."""
+        """Return segments [begin, end) of this plan, as a plan of its own."""
         reach = -(-RECORD_BYTES_MAX // self.segment_bytes) + 1
         behind = self.reachable[end : end + reach]
         before = (*self.before, *self.segments[:begin])[-reach:]
         return replace(self, segments=self.segments[begin:end], behind=behind, before=before)
 
     def within(self, begin_lsn: int, end_lsn: int) -> Plan | None:
-        """Only records that start in [begin_lsn, end_lsn); None if no segment can have any.
+        """Return only records that start in [begin_lsn, end_lsn), or None if no segment can have
+        any.
 
-        A gap that the range begins in is with the first segment, one behind the range with none.
+        The first segment has a gap in which the range begins. A gap after the range is left out.
         """
         cut = tuple(
             replace(s, begin_lsn=max(begin_lsn, s.begin_lsn), end_lsn=min(end_lsn, s.end_lsn))
@@ -122,7 +124,7 @@ class Plan:
 
 
 def _up_to(end_lsn: int) -> Callable[[PlannedSegment], PlannedSegment]:
-    """Return what takes the gaps behind a range out of a segment."""
+    """Return a function that takes the gaps after a range out of a segment."""
 
     def cut(segment: PlannedSegment) -> PlannedSegment:
         kept = (p for p in segment.problems if not p.fatal or (p.start_lsn or 0) < end_lsn)
@@ -133,7 +135,7 @@ def _up_to(end_lsn: int) -> Callable[[PlannedSegment], PlannedSegment]:
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What the long headers of an archive agree upon."""
+    """The facts that the long headers of an archive share."""
 
     segment_bytes: int
     system_id: int
@@ -141,7 +143,8 @@ class _Cluster:
 
 
 def list_archive(files: WalFiles) -> list[ArchivedFile]:
-    """The files with WAL, all of one log; HistoryError if there are none, or of several logs."""
+    """Return the files with WAL, all of one log; raise HistoryError if there are none, or several
+    logs."""
     found = [file for path, size in files.list_files() if (file := archived_file(path, size))]
     if not any(file.segment for file in found):
         raise HistoryError(f"{files.shown('')}: no WAL segments in it")
@@ -209,7 +212,7 @@ def _path_to(
 
 
 def _cluster_of(files: WalFiles, segments: list[ArchivedFile]) -> _Cluster:
-    """By a majority of a few segments from all over the archive, so that one may be foreign."""
+    """Return the cluster of most of a few segments all over the archive: one may be foreign."""
     step = max((len(segments) - 1) // (SAMPLES_MAX - 1), 1)
     sampled = [*segments[::step][: SAMPLES_MAX - 1], segments[-1]]
     broken: list[HistoryError] = []
@@ -252,7 +255,7 @@ def _votes(
 def _choose(
     segments: list[ArchivedFile], path: tuple[Stretch, ...], segment_bytes: int
 ) -> list[Chosen]:
-    """(first LSN, file, limit) of each segment on the path."""
+    """Return (first LSN, file, limit) of each segment on the path."""
     order = {stretch.timeline: number for number, stretch in enumerate(path)}
     limits = {stretch.timeline: stretch.end_lsn for stretch in path}
     best: dict[int, tuple[tuple[int, bool, int, int], ArchivedFile]] = {}
@@ -265,7 +268,7 @@ def _choose(
             raise DamagedWal(f"{file.path}: not a name of a segment of {segment_bytes} bytes")
         first = (int(file.segment[8:16], 16) << 32) + offset
         if first >= limits[file.timeline]:
-            continue  # what a former primary wrote after it was left
+            continue  # a former primary wrote it after the log had left its timeline
         rank = (order[file.timeline], not file.is_partial, file.end_lsn or 0, file.size)
         if first not in best or rank > best[first][0]:
             best[first] = rank, file
@@ -273,8 +276,10 @@ def _choose(
 
 
 def _written(chosen: list[Chosen], files: WalFiles, problems: list[Problem]) -> list[Chosen]:
-    """Without the segments at the end that a running server keeps for later: they have the names
-    of WAL to come, and are empty or hold what was written there before."""
+    """Return the segments without those at the end that a running server keeps for later.
+
+    They have the names of WAL to come, and are empty or have the earlier content of the file.
+    """
     count = len(chosen)
     while count and _is_for_later(files, chosen[count - 1][1], chosen[count - 1][0]):
         count -= 1
@@ -299,7 +304,8 @@ def _is_for_later(files: WalFiles, file: ArchivedFile, first_lsn: int) -> bool:
 def _with_problems(
     segments: tuple[PlannedSegment, ...], problems: list[Problem], files: WalFiles
 ) -> tuple[PlannedSegment, ...]:
-    """Each gap with the segment before it, everything else with the first."""
+    """Return the segments, each gap with the segment before it, every other problem with the
+    first."""
     found: dict[int, list[Problem]] = {segments[0].first_lsn: problems}
     for before, after in pairwise(segments):
         missing = before.first_lsn + before.segment_bytes

@@ -4,11 +4,11 @@
     for batch in (reading := reader.read(plan.segments, index)): ...
     reading.problems, reading.summary
 
-Contract: a record is read with the segment in which it starts. What is damaged is left out and
-named: reading goes on at the next page that is WAL of its place, where its header says that a
+Contract: a record is read with the segment in which it starts. A damaged part is left out and
+named. Reading goes on at the next page that is WAL of its place, where its header says that a
 record starts. A record that a crash left unfinished (an OVERWRITE_CONTRECORD page follows) is no
-damage, and neither is the end of the log in the last segment. A batch is valid until the next one
-is asked for. One reader serves one thread.
+damage. The end of the log in the last segment is none either. A batch is valid until the next one
+is requested. One reader serves one thread.
 """
 
 from __future__ import annotations
@@ -74,12 +74,15 @@ class Batch:
     page_timelines: Column
 
     def start_lsn(self) -> Column:
-        """int64, as are all LSNs in columns."""
+        """Return the records' starts, int64 as are all LSNs in columns."""
         segment = self.segment
         return lsn_at(self.records["offset"], segment.first_lsn, segment.segment_bytes)
 
     def end_lsn(self) -> Column:
-        """Of an XLOG_SWITCH, which is the last of its batch, the end of the segment it ends in."""
+        """Return the records' ends.
+
+        An XLOG_SWITCH, which is the last of its batch, ends at the end of its last segment.
+        """
         ends = self.records["offset"].astype(np.int64) + self.records["length"] + 7 & ~7
         size = self.segment.segment_bytes
         lsns = end_lsn_at(ends, self.segment.first_lsn, size)
@@ -89,7 +92,7 @@ class Batch:
         return lsns
 
     def span(self) -> tuple[int, int]:
-        """Where the first record starts and the last one ends."""
+        """Return where the first record starts and the last one ends."""
         segment, first, last = self.segment, self.records[0], self.records[-1]
         size = segment.segment_bytes
         start = lsn_of(int(first["offset"]), segment.first_lsn, size)
@@ -101,7 +104,7 @@ class Batch:
         return start, end + 8
 
     def timeline(self) -> Column:
-        """What the page says in which a record starts."""
+        """Return the timeline of the page in which each record starts."""
         offsets = self.records["offset"].astype(np.int64)
         pages = (offsets + LONG_HEADER_EXCESS) // PAGE_PAYLOAD_BYTES
         timelines: Column = self.page_timelines[pages]
@@ -114,7 +117,7 @@ def _is_switch(info: int, rmid: int) -> bool:
 
 @dataclass(slots=True)
 class Summary:
-    """What was read of a segment. LSNs are None without a record."""
+    """The result of reading a segment. LSNs are None without a record."""
 
     segment: PlannedSegment
     file_bytes: int = 0
@@ -132,7 +135,7 @@ class Summary:
 
 
 class SegmentReader:
-    """Holds the buffers that reading takes: about 64 MB for segments of 16 MiB."""
+    """A reader with its buffers: about 64 MB for segments of 16 MiB."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class SegmentReader:
         self.room = room or Room()
 
     def read(self, segments: Sequence[PlannedSegment], index: int) -> Reading:
-        """`segments[index]`; the ones behind it are looked at for the rest of its last record."""
+        """Return a pass over `segments[index]`; the next ones have the rest of its last record."""
         return Reading(self, segments, index)
 
 
@@ -200,7 +203,7 @@ class Reading:
         self._report(None, None, text, fatal=not segment.is_last)
 
     def _pages(self, loaded: Loaded) -> Pages | None:
-        """None if nothing of the file can be read."""
+        """Return the page headers, or None if nothing of the file can be read."""
         segment = self.segment
         pages = inspect_pages(loaded.headers, segment.first_lsn)
         pages.good[:] &= pages.timeline <= segment.timeline
@@ -220,7 +223,7 @@ class Reading:
         return pages
 
     def _runs(self, pages: Pages) -> Iterator[Batch]:
-        """Stretches of pages that continue each other, one after the other."""
+        """Read the runs of pages that continue each other, one after the other."""
         page: int | None = 0
         previous: int | None = None
         while page is not None and page < pages.count and page_offset(page) < self._end:
@@ -257,9 +260,10 @@ class Reading:
             previous = None
 
     def _begins_with_switch(self, run: _Run, pages: Pages) -> bool:
-        """Whether nothing but the end of an XLOG_SWITCH is in this segment.
+        """Return whether the segment has only the end of an XLOG_SWITCH.
 
-        That record is a bare header of 24 bytes; 8 or 16 of them may lie here, behind the page's.
+        That record is a bare header of 24 bytes. Then 8 or 16 of them are here, after the page's
+        header.
         """
         rest = int(pages.rem_len[0])
         if run.stop is not Stop.ZERO or rest not in (8, 16) or run.at != rest:
@@ -268,7 +272,7 @@ class Reading:
         return bool(pages.good[0]) and _is_switch(info, rmid)
 
     def _run(self, run: _Run, pages: Pages) -> Iterator[Batch]:
-        """The records of one run, in as many batches as the buffers make of it."""
+        """Read the records of one run, in as many batches as the buffers need."""
         while run.at < min(run.end, self._end):
             available = self._available if run.end == self._held else run.end
             walked = self._walk(run, available)
@@ -313,7 +317,7 @@ class Reading:
         self._ends_behind = spill.at_end
 
     def _batch(self, walked: Walked, pages: Pages) -> Batch | None:
-        """What was walked, less what lies before the range asked for. Counts it."""
+        """Return the walked records in the range, or None if there are none, and count them."""
         records, blocks = walked.records, walked.blocks
         segment = self.segment
         if len(records) and segment.begin_lsn > segment.first_lsn:
@@ -338,16 +342,16 @@ class Reading:
         return batch
 
     def _describe(self, run: _Run) -> tuple[int, str]:
-        """Where a run went wrong, and how."""
+        """Return the LSN at which a run went wrong, and the reason."""
         lsn = self._lsn(run.at)
         reason = _REASONS[run.stop].format(lsn=Lsn(lsn))
         return lsn, f"{reason}: {run.why}" if run.why else reason
 
     def _stopped(self, lsn: int, reason: str, page: int, pages: Pages, *, torn: bool) -> int | None:
-        """Records end at `lsn`. Where to go on: the first good page from `page` on; None: nowhere.
+        """Report that records end at `lsn`; return the first good page from `page` on, or None.
 
-        In the last segment of the log, with nothing good behind, that is its end; `torn` if there
-        is more there than zeros.
+        In the last segment of the log, without a good page after it, that is the log's end. `torn`
+        is True if there is more than zeros.
         """
         later = page + np.flatnonzero(pages.good[page:])
         if len(later):
@@ -374,7 +378,7 @@ class Reading:
 
 
 class _Run:
-    """Where a walk over a run is."""
+    """The place of a walk in a run."""
 
     def __init__(self, end: int) -> None:
         self.end = end

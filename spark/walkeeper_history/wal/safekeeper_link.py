@@ -5,8 +5,8 @@
 
 The protocol is PostgreSQL's own for standbys (IDENTIFY_SYSTEM, SHOW, TIMELINE_HISTORY,
 START_REPLICATION PHYSICAL), through libpq, whose environment holds (PGUSER, PGPASSFILE, PGSSLMODE).
-Contract: no slot; a stream lasts as long as one fetch, so WAL is held back for no longer. Whatever
-goes wrong is Unavailable with the address; the connection is then closed and not used again.
+Contract: it has no slot. A stream lasts as long as one fetch, so WAL is retained for no longer.
+Every failure is Unavailable with the address. The connection is then closed and not used again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 class Unavailable(HistoryError):
-    """Not from this safekeeper, or not now; another one may have it."""
+    """This safekeeper cannot answer the request, or not now; another one may."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What a safekeeper can serve: [first_lsn, commit_lsn) of the log on `timeline`."""
+    """The WAL that a safekeeper can serve: [first_lsn, commit_lsn) of the log on `timeline`."""
 
     system_id: int
     timeline: int
@@ -50,7 +50,7 @@ class LogState:
 
 
 class SafekeeperLink:
-    """One command at a time, by one thread."""
+    """A connection for one command at a time, by one thread."""
 
     def __init__(self, connection: pq.abc.PGconn, address: str) -> None:
         self._pg, self.address = connection, address
@@ -68,9 +68,10 @@ class SafekeeperLink:
         entries: bool = False,
         application_name: str = "walkeeper history",
     ) -> SafekeeperLink:
-        """`cluster` may be empty where the safekeeper has only one.
+        """Connect; raise Unavailable on failure. `cluster` may be empty if the safekeeper has only
+        one.
 
-        `entries`: a logical log, whose positions then take the place of LSNs.
+        With `entries`, the log is logical, and its positions take the place of LSNs.
         """
         host, port = parse_address(address)
         options = f"-c walkeeper.cluster={cluster}" if cluster else ""
@@ -82,7 +83,7 @@ class SafekeeperLink:
             **({"options": options} if options else {}),
         )  # fmt: skip
         pg = pq.PGconn.connect_start(text.encode())
-        # Not PQconnectdb, which would keep the interpreter's lock while it waits.
+        # PQconnectdb would keep the interpreter's lock while it waits.
         deadline_s, status = time.monotonic() + CONNECT_TIMEOUT_S, int(pq.PollingStatus.WRITING)
         while status != pq.PollingStatus.OK:
             if status == pq.PollingStatus.FAILED or pg.status == pq.ConnStatus.BAD:
@@ -107,7 +108,7 @@ class SafekeeperLink:
         return self._pg.status == pq.ConnStatus.OK
 
     def state(self) -> LogState:
-        """As it is now."""
+        """Return the log's present state."""
         with self._answering():
             system_id, timeline, commit, *_ = self._row("IDENTIFY_SYSTEM")
             size = self._row("SHOW wal_segment_size")[0].decode()
@@ -118,16 +119,16 @@ class SafekeeperLink:
             )  # fmt: skip
 
     def is_logical(self) -> bool:
-        """Whether the log has decoded changes instead of WAL."""
+        """Return whether the log has decoded changes instead of WAL."""
         return self._row("SHOW walkeeper.kind")[0] == b"logical"
 
     def history(self, timeline: int) -> bytes:
-        """A timeline's .history file."""
+        """Return a timeline's .history file."""
         with self._answering():
             return self._row(f"TIMELINE_HISTORY {timeline}")[1]
 
     def fetch(self, begin: int, end: int, timeline: int, into: Bytes) -> None:
-        """WAL of [begin, end), all of it before the place where `timeline` was left."""
+        """Fetch WAL of [begin, end), all of it before the place where `timeline` was left."""
         command = f"START_REPLICATION PHYSICAL {Lsn(begin)} TIMELINE {timeline}"
         self._send(command)
         result = self._result()
@@ -144,7 +145,8 @@ class SafekeeperLink:
         self._end_copy(command)
 
     def start_stream(self, begin: int, timeline: int) -> None:
-        """WAL from `begin` on, as it is committed; `next_of_stream` until it gives None."""
+        """Start a stream of WAL from `begin` on, as it is committed; read it with
+        `next_of_stream`."""
         command = f"START_REPLICATION PHYSICAL {Lsn(begin)} TIMELINE {timeline}"
         self._send(command)
         result = self._result()
@@ -153,8 +155,11 @@ class SafekeeperLink:
         self._heard_s = time.monotonic()
 
     def next_of_stream(self, at: int, *, timeout_s: float) -> memoryview | None:
-        """WAL from `at` on; nothing if none came in time; None where the timeline was left. A
-        safekeeper that says nothing at all when asked is Unavailable."""
+        """Return WAL from `at` on, or no bytes if none came in time.
+
+        Return None at the end of the timeline. Raise Unavailable if the safekeeper does not even
+        answer a request for a keepalive.
+        """
         deadline_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -182,7 +187,7 @@ class SafekeeperLink:
                 self._take_in()
 
     def report(self, write_lsn: int, flush_lsn: int, replay_lsn: int) -> None:
-        """How far the reader is; asks for a sign of life."""
+        """Report the reader's positions, and request an answer."""
         lsns = Lsn(write_lsn), Lsn(flush_lsn), Lsn(replay_lsn)
         try:
             self._pg.put_copy_data(StandbyStatus(*lsns, 0, reply_requested=True).pack())
@@ -191,7 +196,8 @@ class SafekeeperLink:
             raise self._broken(str(error)) from error
 
     def _wal(self, message: memoryview, at: int) -> memoryview:
-        """What a message has of the WAL from `at` on; a keepalive has none, but may want one."""
+        """Return the WAL from `at` on in a message; a keepalive has none, and may request an
+        answer."""
         if message[:1] == XLogData.TAG:
             chunk = XLogData.unpack(message)
             if chunk.start_lsn != at:
@@ -204,7 +210,7 @@ class SafekeeperLink:
         return memoryview(b"")
 
     def _end_copy(self, command: str) -> None:
-        """What is under way is thrown away; then the connection takes the next command."""
+        """End the copy and drop its remaining data; then the connection takes the next command."""
         try:
             self._pg.put_copy_end()
         except pg_errors.Error as error:
@@ -222,7 +228,7 @@ class SafekeeperLink:
         return data
 
     def _copy_data(self) -> memoryview | None:
-        """One message; None at the end of the copy."""
+        """Return one message, or None at the end of the copy."""
         deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
             try:
@@ -258,14 +264,14 @@ class SafekeeperLink:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """libpq's errors, and an answer that is no safekeeper's, are Unavailable as well."""
+        """Turn libpq's errors, and answers that are no safekeeper's, into Unavailable."""
         try:
             yield
         except (pg_errors.Error, LookupError, ValueError) as error:
             raise self._broken(str(error) or repr(error)) from error
 
     def _wait(self, deadline_s: float) -> None:
-        """Until the socket has more, and take it in."""
+        """Wait until the socket has more, and take it in."""
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
             raise self._broken(f"no answer within {ANSWER_TIMEOUT_S:g} s")

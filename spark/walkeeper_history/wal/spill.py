@@ -1,8 +1,8 @@
 """The rest of a record that starts in one segment and ends in those after it.
 
-Contract: the first page of the segment behind says how many bytes are to come; that many are read
-and no more, from as many segments as it takes (a record can be 1 GB). What is not there, or is
-not WAL of its place, ends it early: the walk then finds the record incomplete.
+Contract: the first page of the next segment has the number of bytes to come. Exactly so many are
+read, from as many segments as necessary (a record can be 1 GB). A missing segment, or a page that
+is not WAL of its place, ends the spill early. The walk then finds the record incomplete.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Spill:
 def read_spill(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
 ) -> Spill:
-    """What of the last record of `segments[index]` lies behind that segment."""
+    """Return the part of `segments[index]`'s last record that is in the segments after it."""
     pieces: list[_Piece] = []
     try:
         pieces.extend(_pieces(files, segments, index, magic))
@@ -59,9 +59,9 @@ def read_spill(
 
 
 def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int) -> bool:
-    """Whether all of the record is there that `segments[index]` may end with.
+    """Return whether the record that `segments[index]` may end with is whole.
 
-    The segment behind is then being written or is whole, so this one no longer changes.
+    The next segment is then being written or is whole, so this one no longer changes.
     """
     if index + 1 >= len(segments):
         return False
@@ -74,7 +74,7 @@ def is_followed(files: WalFiles, segments: Sequence[PlannedSegment], index: int)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What one segment has of it."""
+    """The part of the record in one segment."""
 
     data: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
     overwritten: bool = False
@@ -86,7 +86,7 @@ class _Piece:
 def _pieces(
     files: WalFiles, segments: Sequence[PlannedSegment], index: int, magic: int
 ) -> Iterator[_Piece]:
-    """One for each segment that the record reaches."""
+    """Yield a piece for each segment that the record reaches."""
     while True:
         before, index = segments[index], index + 1
         first_lsn = before.first_lsn + before.segment_bytes
@@ -131,7 +131,7 @@ def _pieces(
 
 
 def _good_part(front: Bytes, first_lsn: int, wanted: int, shown: str) -> _Piece:
-    """Up to the first page that does not continue the one before."""
+    """Return the pages up to the first one that does not continue the one before."""
     filled, held = whole_pages(front)
     pages = inspect_pages(page_headers(filled), first_lsn)
     payload = np.empty(payload_bytes(len(filled)), np.uint8)

@@ -1,11 +1,11 @@
-"""Every segment of a plan, read by several threads, handed over in the order of the log.
+"""Every segment of a plan, read by several threads, returned in the order of the log.
 
     for made, summary in sweep(files, plan, make, on_problem=…): ...
 
-`make` gets a segment's Reading, iterates it and returns what is wanted of it. Contract: at most
-two segments a thread are in memory; each problem goes to `on_problem`, in order, before what was
-read of its segment; that the segments' records are one chain is checked here, since no segment
-knows of the one before it. `raise_fatal` is the on_problem of whoever wants all or nothing.
+`make` gets a segment's Reading, iterates it and returns the result for the segment. Contract: at
+most two segments a thread are in memory. Each problem goes to `on_problem`, in order, before its
+segment's result. The sweep checks that the segments' records are one chain, since no segment knows
+the one before it. `raise_fatal` is the on_problem of a caller that wants all or nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from walkeeper_history.wal.wal_files import WalFiles
 
 Made = TypeVar("Made")
 OnProblem = Callable[[Problem], None]
-ReadEach = Callable[..., Iterable[Any]]  # read_each, or what does its work elsewhere
+ReadEach = Callable[..., Iterable[Any]]  # read_each, or a function with the same results
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """How to read. `threads` None: one for each CPU that this process may use."""
+    """How to read. With `threads` None, there is one for each CPU that this process may use."""
 
     engine_name: str = "auto"
     check_crc: bool = True
@@ -46,14 +46,14 @@ DEFAULT = SweepOptions()
 
 
 def raise_fatal(problem: Problem) -> None:
-    """For callers that want the whole answer or none."""
+    """Raise DamagedWal for a fatal problem: the caller wants the whole answer or none."""
     if problem.fatal:
         raise DamagedWal(f"{problem.file}: {problem.reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Made]):
-    """What was made of one segment, and what was met in it."""
+    """The result of one segment, with its summary and its problems."""
 
     made: Made
     summary: Summary
@@ -75,7 +75,7 @@ def sweep(
 def read_each(
     files: WalFiles, plan: Plan, make: Callable[[Reading], Made], options: SweepOptions = DEFAULT
 ) -> Iterator[Part[Made]]:
-    """The first half of a sweep, which may run elsewhere: every segment of a plan, or of a part."""
+    """Read every segment of a plan, or of a part: the first half of a sweep, for any machine."""
     own = threading.local()
 
     def read(index: int) -> Part[Made]:
@@ -89,8 +89,11 @@ def read_each(
 
 
 def summaries_before(files: WalFiles, plan: Plan, options: SweepOptions) -> list[Summary]:
-    """Of a part of a plan: where the records end that its first one has to follow. Reads one
-    segment, or as many as the last record before covers; none if the part begins within one."""
+    """Return the summaries of the segments before a part, whose records its first one follows.
+
+    Read one segment, or as many as the last record before covers. Read none if the part begins
+    within a segment.
+    """
     if not plan.before or plan.segments[0].begin_lsn != plan.segments[0].first_lsn:
         return []
     reader = _reader(files, options)
@@ -111,8 +114,10 @@ def in_one_chain(
     on_problem: OnProblem,
     before: Iterable[Summary] = (),
 ) -> Iterator[tuple[Made, Summary]]:
-    """The second half: segments in the order of the log, their problems told first. Of the ones
-    `before` them nothing is told."""
+    """Check the segments' order: the second half of a sweep.
+
+    Report a segment's problems before its result. The segments `before` them report none.
+    """
     chain = _Chain()
     for summary in before:
         chain.problems(summary, files)
@@ -126,7 +131,7 @@ _of_thread = threading.local()
 
 
 def _reader(files: WalFiles, options: SweepOptions) -> SegmentReader:
-    """With the buffers that this thread read into before: a worker of Spark has task after task."""
+    """Return a reader with this thread's buffers, since a worker of Spark has task after task."""
     if not hasattr(_of_thread, "buffers"):
         _of_thread.buffers, _of_thread.room = Buffers(), Room()
     return SegmentReader(
@@ -163,7 +168,7 @@ def _usable_cpus() -> int:
 
 
 class _Chain:
-    """Whether the first record of a segment links to the last one before it."""
+    """A check that the first record of a segment links to the last one before it."""
 
     def __init__(self) -> None:
         self._before: Summary | None = None

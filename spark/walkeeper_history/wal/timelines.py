@@ -1,9 +1,10 @@
-"""Which timeline's segment holds the log at a place: the path from the first timeline to one. Pure.
+"""Find the timeline whose segment has the log at a place: the path from the first timeline. Pure.
 
 A history file (`00000003.history`) lists the ancestors of its timeline, each with the LSN at which
-it was left: `parent TLI <tab> switch LSN <tab> reason` (timeline.c: readTimeLineHistory). The
-segment in which a timeline begins holds a copy of its parent's part, so where both have one, the
-newer is read and the older passed over.
+it was left. A line is `parent TLI <tab> switch LSN <tab> reason` (readTimeLineHistory in
+timeline.c). The
+segment in which a timeline begins has a copy of its parent's part. If both timelines have this
+segment, the newer is read and the older passed over.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Stretch:
 
 
 def parse_history(text: str, timeline: int, shown: str) -> tuple[Stretch, ...]:
-    """The ancestors of `timeline`, oldest first, and then itself without an end."""
+    """Return the ancestors of `timeline`, oldest first, and then itself without an end."""
     found: list[Stretch] = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split("#")[0].split()
@@ -42,6 +43,6 @@ def parse_history(text: str, timeline: int, shown: str) -> tuple[Stretch, ...]:
 
 
 def guessed_history(timelines: set[int], timeline: int) -> tuple[Stretch, ...]:
-    """Without the history file: every lower timeline that is there may be an ancestor."""
+    """Return a path without the history file: every lower timeline may be an ancestor."""
     ancestors = (Stretch(other, int(LSN_MAX)) for other in sorted(timelines) if other < timeline)
     return (*ancestors, Stretch(timeline, int(LSN_MAX)))

@@ -1,11 +1,10 @@
-"""Where archived WAL is read from: a directory, an object store, one file; compressed or not.
+"""The places of archived WAL: a directory, an object store, one file, each compressed or not.
 
     LocalFiles, ObjectFiles      list_files(), read(path), read_front(path, size); see opening.py
 
-How a file is compressed is seen from its first bytes, because Barman keeps PostgreSQL's names:
-gzip, zstd, lz4, bzip2, xz; WAL-G's brotli has no mark and goes by its name. An encrypted file is a
-clear error.
-Every read blocks. A file that ends early gives what there is; the walk says what is missing.
+The first bytes of a file show its compression, because Barman keeps PostgreSQL's names: gzip, zstd,
+lz4, bzip2, xz. WAL-G's brotli has no mark and goes by its name. An encrypted file is a clear error.
+Every read blocks. A read returns the part that a truncated file has, and the walk names the gap.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from walkeeper_archive.cloud_store import has_plain_endpoint
 from walkeeper_history.errors import Gone, HistoryError
 from walkeeper_history.records.segment import Bytes
 
-WAL_BYTES_MAX = 1 << 30  # no segment is longer; what unpacks to more is not one
+WAL_BYTES_MAX = 1 << 30  # no segment is longer, so that unpacking stops there
 CHUNK_BYTES = 1 << 20
 MAGIC_BYTES = 8
 _CODECS = (
@@ -54,7 +53,10 @@ class WalFiles(Protocol):
 
 
 def _unlisted(error: OSError) -> None:
-    """What is in it may be the newest WAL. A running server removes folders, too."""
+    """Raise for a folder that cannot be listed, since it may have the newest WAL.
+
+    A running server removes folders, so a missing one is no error. Neither is lost+found.
+    """
     folder = Path(error.filename or "")
     if not isinstance(error, FileNotFoundError) and folder.name != "lost+found":
         raise _failed(folder, error) from error
@@ -89,7 +91,7 @@ class LocalFiles:
         return sorted(found)
 
     def read(self, path: str) -> Bytes:
-        """Straight into the array; a copy of 16 MiB less."""
+        """Read straight into the array, which saves a copy of 16 MiB."""
         full = self.root / path
         try:
             with full.open("rb", buffering=0) as file:
@@ -103,7 +105,7 @@ class LocalFiles:
         return unpack(data[:done], self.shown(path))
 
     def open_plain(self, path: str) -> int | None:
-        """None if it is compressed; the caller closes it."""
+        """Return a descriptor that the caller closes, or None if the file is compressed."""
         full = self.root / path
         try:
             descriptor = os.open(full, os.O_RDONLY)
@@ -138,7 +140,7 @@ class LocalFiles:
 
 
 class ObjectFiles:
-    """A prefix of an object store. What the store answers instead of bytes is a HistoryError."""
+    """A prefix of an object store. An error of the store is a HistoryError."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -205,7 +207,10 @@ def _codec_of(mark: bytes, path: str) -> str | None:
 
 
 def _refuse_encrypted(mark: bytes, shown: str) -> None:
-    """Of a file that is not compressed. WAL's first two bytes are its magic, 0xD1xx."""
+    """Raise HistoryError for an encrypted file; call it if the file is not compressed.
+
+    WAL's first two bytes are its magic, 0xD1xx.
+    """
     if shown.endswith(_PACKED_NAMES) and mark[1:2] != b"\xd1" and any(mark):
         raise HistoryError(f"{shown}: neither compressed nor WAL; is it encrypted?")
     for magic, method in _ENCRYPTED:
@@ -214,7 +219,7 @@ def _refuse_encrypted(mark: bytes, shown: str) -> None:
 
 
 def unpack(data: Bytes, shown: str, size: int = WAL_BYTES_MAX) -> Bytes:
-    """At most `size` bytes of what is packed in `data`; of a broken file, what comes before."""
+    """Return at most `size` unpacked bytes of `data`, or those before a broken file's damage."""
     mark = data[:MAGIC_BYTES].tobytes()
     codec = _codec_of(mark, shown)
     if codec is None:

@@ -2,9 +2,9 @@
 
     meant(text, known) -> those of `known` (schema, name, oid) that it means
 
-With quotes it is PostgreSQL's rule: `public."My.Table"`, `"S.x"."q""t"`. Without, a name is taken
-exactly as it is, never folded, and a dot may stand between schema and table or in either: the last
-dot that gives a known table counts. Or it is an OID.
+With quotes it is PostgreSQL's rule: `public."My.Table"`, `"S.x"."q""t"`. A name without quotes is
+taken exactly as it is, never folded. A dot may separate schema and table or belong to either: the
+last dot that gives a known table counts. An OID is a name, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _QUOTED = re.compile(rf"(?:{_PART}\.)?{_PART}")
 
 
 def meant(text: str, known: Sequence[Known]) -> list[Known]:
-    """Several if no schema is named."""
+    """Return the known tables that `text` means, several if it names no schema."""
     for schema, table in _meanings(text):
         if found := [k for k in known if k[1] == table and schema in (None, k[0])]:
             return found
@@ -31,7 +31,7 @@ def in_quotes(part: str) -> str:
 
 
 def _meanings(text: str) -> Iterator[tuple[str | None, str]]:
-    """(schema, table), the likeliest first."""
+    """Yield the possible (schema, table), the likeliest first."""
     if parts := _QUOTED.fullmatch(text):
         schema, table = parts.groups()
         yield None if schema is None else _plain(schema), _plain(table)

@@ -26,7 +26,7 @@ def _timestamp(value: int, zone: str) -> str:
 
 
 def texts(array: Any) -> list[str | None]:
-    """Of every type that columns_of_rows makes."""
+    """Return the texts of an array of any type that columns_of_rows makes."""
     type_ = array.type
     if type_ == pa.bool_():
         return [None if v is None else "t" if v else "f" for v in array.to_pylist()]
@@ -45,7 +45,7 @@ def texts(array: Any) -> list[str | None]:
 
 
 def rows_of_text(table: Any) -> list[tuple[str | None, ...]]:
-    """Of an Arrow table, row by row."""
+    """Return an Arrow table's rows as texts."""
     columns = [
         texts(pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type))
         for c in table.columns

@@ -1,6 +1,6 @@
 """A column of numerics as text: the same as numerics.numeric_text, of all values at once. Compiled.
 
-Contract: specials and what does not fit a value's own room go through numeric_text itself.
+Contract: numeric_text itself makes the text of special values and of values too long for the room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROOM = 48  # characters, enough for nearly all
 
 @compiled
 def _digits(value: Any, into: Any, at: Any, skip: Any) -> Any:
-    """Four digits; leading zeros left out if `skip`. Where they end."""
+    """Write four digits, without leading zeros if `skip`; return the place after them."""
     divisor = np.int64(1000)
     while divisor:
         digit = value // divisor % 10
@@ -34,7 +34,7 @@ def _digits(value: Any, into: Any, at: Any, skip: Any) -> Any:
 
 @compiled
 def _format(b: Any, p: Any, end: Any, into: Any, at: Any, limit: Any) -> Any:
-    """Where the text ends; -1 if it is none of the usual ones."""
+    """Write one value's text; return the place after it, or -1 if it is not a usual one."""
     if end - p < 2:
         return np.int64(-1)
     header = get16(b, p)
@@ -78,7 +78,7 @@ def _format(b: Any, p: Any, end: Any, into: Any, at: Any, limit: Any) -> Any:
 
 @compiled
 def _format_all(b: Any, offsets: Any, absent: Any, into: Any, ends: Any) -> Any:
-    """How many values were done; the text of each begins where the one before ends."""
+    """Write all texts, one after the other; return the number of values that were done."""
     at = np.int64(0)
     for t in range(len(absent)):
         ends[t] = at

@@ -4,10 +4,11 @@
     apply(...)     redo of those, in the order of the log; with `recorded` relations also the tuples
                    that records put in, changed or took away, copied into an arena
 
-Contract: a page is known from its first image, its initialisation or a base backup on; until then
-records change nothing and are counted. A record that does not fit its page makes it broken until
-its next image: counted too, and never silently believed. A record below its page's LSN is skipped,
-as in PostgreSQL's redo. Both loops give the place where they ran out of room, to be called again.
+Contract: a page is known from its first image, its initialisation or a base backup on. Until then
+records do not change it and are counted. A record that does not fit its page makes it broken until
+its next image. That is counted too, and the page's content is not used. A record below its page's
+LSN is skipped, as in PostgreSQL's redo. Both loops return the place where they ran out of room, to
+be called again.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ XLOG, HEAP2, HEAP = 0, 9, 10
 _FPI_FOR_HINT, _FPI = 0xA0, 0xB0
 FORK_MASK = 0x0F
 BLOCKS_PER_PART = 64
-# GONE: cut off by a truncation, or its relation dropped.
+# GONE: a truncation cut the page off, or its relation was dropped.
 UNKNOWN, KNOWN, BROKEN, GONE = 0, 1, 2, 3
 
 CHOSEN_ROW = np.dtype([("row", np.uint32), ("relation", np.int32), ("image", np.int32)])
-# A page of the store: whose it is, and whether it can be believed.
+# A page of the store: its relation and block, and its state.
 SLOT_ROW = np.dtype([("relation", np.int32), ("block", np.uint32), ("state", np.uint8)])
-# What happened to a tuple. `length` 0: its page was not known.
+# A change of a tuple. `length` is 0 if its page was not known.
 EVENT_ROW = np.dtype(
     [
         ("start_lsn", np.int64),
@@ -80,7 +81,7 @@ def hashed(a: Any, b: Any) -> Any:
 
 @compiled
 def find_relation(keys: Any, values: Any, space: Any, node: Any) -> Any:
-    """Its place in the table: of the relation, or of the free row where it would be."""
+    """Return the relation's place in the table, or that of the free row where it would be."""
     mask = len(values) - 1
     at = hashed(space, node) & mask
     while values[at] >= 0 and (keys[at, 0] != space or keys[at, 1] != node):
@@ -93,8 +94,11 @@ def choose(
     records: Any, blocks: Any, first: Any, keys: Any, values: Any, low_nodes: Any, takes_all: Any,
     part: Any, parts: Any, whole: Any, counts: Any, chosen: Any,
 ) -> Any:  # fmt: skip
-    """(how many were chosen, where to go on). Relations not met before that are wanted, because all
-    are or because their number is in `low_nodes` (catalogs of any database), enter the table."""
+    """Return (the number of chosen references, the place to go on).
+
+    New relations enter the table if they are wanted: because all are, or because their number is in
+    `low_nodes` (catalogs of any database).
+    """
     n, space_before, node_before, relation = np.int64(0), np.int64(-1), np.int64(-1), np.int64(-1)
     for k in range(first, len(blocks)):
         block = blocks[k]
@@ -131,7 +135,7 @@ def choose(
 
 @compiled
 def find_slot(hash_keys: Any, hash_slots: Any, relation: Any, block: Any) -> Any:
-    """The place of a page in the hash table, or of the free row where it would be."""
+    """Return a page's place in the hash table, or that of the free row where it would be."""
     key = relation << 32 | block
     mask = len(hash_keys) - 1
     at = hashed(relation, block) & mask
@@ -144,7 +148,7 @@ def find_slot(hash_keys: Any, hash_slots: Any, relation: Any, block: Any) -> Any
 def slot_of(
     hash_keys: Any, hash_slots: Any, slots: Any, counts: Any, relation: Any, block: Any
 ) -> Any:
-    """A page's slot, made if need be; -1 if there is no room."""
+    """Return a page's slot, made if necessary, or -1 if there is no room."""
     at = find_slot(hash_keys, hash_slots, relation, block)
     if hash_keys[at] >= 0:
         return np.int64(hash_slots[at])
@@ -159,7 +163,7 @@ def slot_of(
 
 @compiled
 def rehash(hash_keys: Any, hash_slots: Any, slots: Any, used: Any) -> Any:
-    """Into tables that are new and empty."""
+    """Enter the slots in use into hash tables that are new and empty."""
     for slot in range(used):
         relation, block = np.int64(slots[slot].relation), np.int64(slots[slot].block)
         at = find_slot(hash_keys, hash_slots, relation, block)
@@ -180,7 +184,7 @@ def restore_image(page: Any, b: Any, block: Any, image: Any, images: Any) -> Any
 
 @compiled
 def role_of(blocks: Any, k: Any) -> Any:
-    """Which page of an UPDATE a reference is to: both, the new one's, or the old one's."""
+    """Return which page of an UPDATE a reference is to: both, the new one's, or the old one's."""
     if blocks[k].block_id == 1:
         return OLD_PAGE
     behind = k + 1
@@ -196,7 +200,7 @@ def apply_one(
     page: Any, state: Any, b: Any, record: Any, blocks: Any, k: Any, image: Any, images: Any,
     end_lsn: Any, apply_flag: Any, scratch: Any, major: Any,
 ) -> Any:  # fmt: skip
-    """One record on one page: (its state, whether the page changed, 0 or what did not fit)."""
+    """Redo one record on one page; return (its state, whether it changed, 0 or the misfit)."""
     block = blocks[k]
     if block.flags & HAS_IMAGE and block.image_info & apply_flag:
         restore_image(page, b, block, image, images)
@@ -240,7 +244,7 @@ def _note(
     page: Any, state: Any, number: Any, kind: Any, xid: Any, block: Any, relation: Any,
     start_lsn: Any, end_lsn: Any, counts: Any, events: Any, arena: Any,
 ) -> Any:  # fmt: skip
-    """One event, with a copy of the tuple as it is now."""
+    """Add one event, with a copy of the tuple as it is now."""
     event = events[counts[EVENTS]]
     event.start_lsn, event.end_lsn, event.xid = start_lsn, end_lsn, xid
     event.relation, event.block = relation, block
@@ -263,7 +267,7 @@ def note_all(
     page: Any, block: Any, relation: Any, start_lsn: Any, end_lsn: Any, counts: Any, events: Any,
     arena: Any,
 ) -> Any:  # fmt: skip
-    """Every tuple of a page that was not known before."""
+    """Add an event for every tuple of a page that was not known before."""
     for number in range(1, item_count(page) + 1):
         if tuple_at(page, number) >= 0:
             _note(
@@ -277,7 +281,7 @@ def _note_changes(
     page: Any, state: Any, b: Any, record: Any, blocks: Any, k: Any, relation: Any, start_lsn: Any,
     end_lsn: Any, counts: Any, events: Any, arena: Any,
 ) -> Any:  # fmt: skip
-    """The tuples that one record is about, as they are behind it."""
+    """Add events for the tuples that one record names, as they are after it."""
     xid, block, op = record.xid, blocks[k].block_number, np.int64(record.info) & 0x70
     main = np.int64(record.main_offset)
     first, second, kind, kind2 = np.int64(0), np.int64(0), 0, 0
@@ -319,7 +323,7 @@ def apply(
     until: Any, images: Any, apply_flag: Any, major: Any, recorded: Any, pages: Any, slots: Any,
     hash_keys: Any, hash_slots: Any, counts: Any, events: Any, arena: Any, scratch: Any,
 ) -> Any:  # fmt: skip
-    """chosen[first:until]; how far it came (below `until`: there was no room)."""
+    """Redo chosen[first:until]; return the end of the done part, below `until` without room."""
     for i in range(first, until):
         relation, k = np.int64(chosen[i].relation), np.int64(chosen[i].row)
         level = recorded[relation]

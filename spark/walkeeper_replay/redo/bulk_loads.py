@@ -1,10 +1,10 @@
-"""Where WAL leaves out what is loaded in bulk: from a change to wal_level = minimal on.
+"""Find where WAL lacks bulk loads: from a change to wal_level = minimal on.
 
     loads = BulkLoads(); loads.add(batch); loads.unlogged_since -> LSN, or None
 
-A server notes the settings that a standby depends on when it starts with others than before
+A server that starts with other settings than before logs those that a standby depends on
 (xl_parameter_change). With minimal, COPY into a table of the same transaction, CREATE TABLE AS and
-the like write files and no WAL; PostgreSQL's own recovery refuses to go on there.
+similar commands write files and no WAL. PostgreSQL's own recovery refuses to go on there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from walkeeper_history.wal.reading import Batch
 from walkeeper_replay.redo.pass_over import xlog_records
 
 _PARAMETER_CHANGE = 0x60
-_WAL_LEVEL_OFFSET = 20  # behind five other integers, in 13 to 18
+_WAL_LEVEL_OFFSET = 20  # after five other integers, in 13 to 18
 _MINIMAL = 0
 
 

@@ -1,4 +1,4 @@
-"""What records do to whole files: truncation, creation, drops, copied databases, catalogs' maps.
+"""Records' changes of whole files: truncation, creation, drops, copied databases, catalogs' maps.
 
 Contract: changes come with the index of their record in the batch, in its order. A drop takes
 effect with the record that ends its transaction. Layouts: storage_xlog.h, dbcommands_xlog.h,
@@ -28,8 +28,10 @@ _XACT_ENDINGS = (0x00, 0x20, 0x30, 0x40)
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Blocks from one on are gone; all of a database's if relfilenode is 0. `is_new`: the file
-    was made anew, and is empty."""
+    """Blocks from `from_block` on are gone, all of a database's if relfilenode is 0.
+
+    `is_new` is True if the file was made anew and is empty.
+    """
 
     record: int
     relation: Place
@@ -59,7 +61,7 @@ Change = Drop | CopyDatabase | Mapped
 
 
 def changes_of(batch: Batch) -> Iterator[Change]:
-    """In the order of the log. Costs microseconds for each record of these kinds."""
+    """Yield changes in the order of the log; microseconds for each record of these kinds."""
     records = batch.records
     rmids, infos = records["rmid"], records["info"]
     ends = (rmids == _XACT) & (infos & HAS_INFO != 0) & np.isin(infos & 0x70, _XACT_ENDINGS)
@@ -108,7 +110,7 @@ def _mapped(row: int, data: bytes) -> Iterator[Change]:
 
 
 def parse_map(data: bytes) -> dict[int, int]:
-    """A pg_filenode.map: catalog → relfilenode; empty if it is none."""
+    """Return a pg_filenode.map as catalog → relfilenode, empty if `data` is none."""
     if len(data) < 8:
         return {}
     magic, count = _PAIR.unpack_from(data)

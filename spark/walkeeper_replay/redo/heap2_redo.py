@@ -1,8 +1,8 @@
 """Redo of Heap2 records on one page: prune, vacuum, freeze, visible, multi-insert, lock. Compiled.
 
-Contract: that of `heap_redo`. What 13 to 18 call these records, and how they are laid out, differs:
-13 CLEAN and FREEZE_PAGE; 14 and 15 PRUNE, VACUUM, FREEZE_PAGE; 16 freezes by plans; 17 and 18 have
-one layout for three kinds of pruning. Source: heapam_xlog.h, heapam.c, pruneheap.c of each.
+Contract: that of `heap_redo`. The names and layouts of these records differ between 13 and 18. 13
+has CLEAN and FREEZE_PAGE. 14 and 15 have PRUNE, VACUUM, FREEZE_PAGE. 16 freezes by plans. 17 and 18
+have one layout for three kinds of pruning. Source: heapam_xlog.h, heapam.c, pruneheap.c of each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FREEZE_XVAC, _INVALID_XVAC, _FROZEN_XID = 2, 4, 2
 
 @compiled
 def _redirect(page: Any, b: Any, p: Any, count: Any, end: Any) -> Any:
-    """`count` pairs of item numbers; where they end, or what is wrong."""
+    """Redirect `count` pairs of item numbers; return the place after them, or an error."""
     if p + 4 * count > end:
         return np.int64(NO_ROOM)
     for _ in range(count):
@@ -63,7 +63,7 @@ def _redirect(page: Any, b: Any, p: Any, count: Any, end: Any) -> Any:
 
 @compiled
 def _set_items(page: Any, b: Any, p: Any, count: Any, end: Any, item: Any) -> Any:
-    """The same for items that become dead or unused."""
+    """Set `count` items to dead or unused; return the place after them, or an error."""
     if p + 2 * count > end:
         return np.int64(NO_ROOM)
     for _ in range(count):
@@ -91,7 +91,7 @@ def _freeze(page: Any, b: Any, number: Any, xmax: Any, mask2: Any, mask: Any, fl
 
 @compiled
 def _freeze_plans(page: Any, b: Any, plans: Any, count: Any, p: Any, end: Any) -> Any:
-    """Each plan {xmax, infomask2, infomask, flags, ntuples}; their tuples' numbers from `p` on."""
+    """Apply each plan {xmax, infomask2, infomask, flags, ntuples}; tuples' numbers are at `p`."""
     for k in range(count):
         z = plans + _PLAN_BYTES * k
         for _ in range(get16(b, z + 10)):
@@ -138,7 +138,7 @@ def _prune_17(page: Any, b: Any, p: Any, end: Any, flags: Any, scratch: Any, maj
 
 @compiled
 def _prune(page: Any, b: Any, p: Any, end: Any, main: Any, scratch: Any, major: Any) -> Any:
-    """CLEAN of 13, PRUNE of 14 to 16: redirected, dead, and the rest unused."""
+    """Redo CLEAN of 13, PRUNE of 14 to 16: redirected, dead, and the rest unused."""
     p = _redirect(page, b, p, get16(b, main + 4), end)
     if p < 0:
         return p
@@ -210,7 +210,7 @@ def redo_heap2(
     page: Any, b: Any, op: Any, block: Any, data: Any, end: Any, main: Any, xid: Any,
     is_init: Any, scratch: Any, major: Any,
 ) -> Any:  # fmt: skip
-    """One Heap2 record on one page; of a VISIBLE only its heap page comes here."""
+    """Redo one Heap2 record on one page, which is the heap page of a VISIBLE record."""
     if op == MULTI_INSERT:
         return _multi_insert(page, b, block, data, end, main, xid, is_init)
     if op == VISIBLE:

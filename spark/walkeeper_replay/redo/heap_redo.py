@@ -1,10 +1,10 @@
 """Redo of Heap records on one page: insert, delete, update, lock, in-place, confirm. Compiled.
 
-Contract: `redo_heap` changes a page as PostgreSQL 13 to 18 do in recovery, and gives 0, or a
-negative number if the page is not what the record says it found; then the page is not to be
-believed. Each block's page follows from its own earlier state and the record alone (prefix and
-suffix of an update are taken from the same page), so blocks can be redone in any order beside each
-other. References to blocks of other forks never come here. Source: heapam_xlog.h, heapam.c.
+Contract: `redo_heap` changes a page as PostgreSQL 13 to 18 do in recovery, and returns 0. It
+returns a negative number if the page is not as the record found it. The page's content must then
+not be used. Each block's page follows from its own earlier state and the record alone. Prefix and
+suffix of an update are taken from the same page. So blocks can be redone in any order, and in
+parallel. References to blocks of other forks never come here. Source: heapam_xlog.h, heapam.c.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _COMBOCID, _XMAX_EXCL, _XMAX_KEYSHR, _XMAX_LOCK_ONLY = 0x0020, 0x0040, 0x0010, 0
 _XMAX_IS_MULTI, _MOVED, _XMAX_BITS = 0x1000, 0xC000, 0x1CD0
 _KEYS_UPDATED, _HOT_UPDATED = 0x2000, 0x4000
 _MOVED_PARTITIONS_BLOCK, _MOVED_PARTITIONS_NUMBER = 0xFFFFFFFF, 0xFFFD
-# xl_heap_insert and its brothers' flags.
+# Flags of xl_heap_insert and similar records.
 _VISIBLE_CLEARED, _NEW_VISIBLE_CLEARED, _ALL_FROZEN_SET = 1, 2, 32
 _DELETE_IS_SUPER, _DELETE_IS_PARTITION_MOVE = 8, 16
 _PREFIX_FROM_OLD, _SUFFIX_FROM_OLD = 0x20, 0x40
-SAME_PAGE, NEW_PAGE, OLD_PAGE = 0, 1, 2  # which of an update's pages this is
+SAME_PAGE, NEW_PAGE, OLD_PAGE = 0, 1, 2  # the pages of an update
 
 
 @compiled
 def set_infobits(page: Any, place: Any, infobits: Any) -> Any:
-    """What a record says of xmax: HEAP_XMAX_BITS and HEAP_MOVED cleared, then its own bits."""
+    """Set the record's bits of xmax, after clearing HEAP_XMAX_BITS and HEAP_MOVED."""
     mask = get16(page, place + INFOMASK) & ~(_XMAX_BITS | _MOVED)
     mask2 = get16(page, place + INFOMASK2) & ~_KEYS_UPDATED
     if infobits & 1:
@@ -75,7 +75,7 @@ def set_infobits(page: Any, place: Any, infobits: Any) -> Any:
 
 @compiled
 def set_cmax(page: Any, place: Any) -> Any:
-    """To FirstCommandId."""
+    """Set cmax to FirstCommandId."""
     put32(page, place + CID, 0)
     put16(page, place + INFOMASK, get16(page, place + INFOMASK) & ~_COMBOCID)
 
@@ -94,7 +94,7 @@ def set_all_visible(page: Any) -> Any:
 def put_header(
     page: Any, place: Any, b: Any, header: Any, xid: Any, block: Any, number: Any
 ) -> Any:
-    """A new tuple's header of an xl_heap_header {infomask2, infomask, hoff}."""
+    """Write a new tuple's header from an xl_heap_header {infomask2, infomask, hoff}."""
     page[place : place + TUPLE_HEADER_BYTES] = 0
     put32(page, place + XMIN, xid)
     put16(page, place + INFOMASK2, get16(b, header))
@@ -147,7 +147,7 @@ def _delete(page: Any, b: Any, block: Any, main: Any, xid: Any) -> Any:
 
 @compiled
 def _update_old(page: Any, b: Any, new_block: Any, main: Any, xid: Any, is_hot: Any) -> Any:
-    """The old version's header; where it is."""
+    """Update the old version's header; return its place."""
     flags = np.int64(b[main + 7])
     place = tuple_at(page, get16(b, main + 4))
     if place < 0:
@@ -169,7 +169,7 @@ def _update_new(
     page: Any, b: Any, block: Any, data: Any, data_end: Any, main: Any, xid: Any, old: Any,
     old_length: Any,
 ) -> Any:  # fmt: skip
-    """The new version; `old` is where the old one is if it is on this page, for what they share."""
+    """Write the new version. `old` is the old one's place, if on this page, for shared bytes."""
     flags, number = np.int64(b[main + 7]), get16(b, main + 12)
     p, prefix, suffix = data, np.int64(0), np.int64(0)
     if flags & _PREFIX_FROM_OLD:
@@ -247,7 +247,7 @@ def redo_heap(
     page: Any, b: Any, op: Any, block: Any, data: Any, data_end: Any, main: Any, xid: Any,
     role: Any, new_block: Any,
 ) -> Any:  # fmt: skip
-    """One Heap record on one page; see the module. `op` is the record's info without +INIT."""
+    """Redo one Heap record on one page; see the module. `op` is its info without +INIT."""
     if op == INSERT:
         return _insert(page, b, block, data, data_end, main, xid)
     if op == DELETE:

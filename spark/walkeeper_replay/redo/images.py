@@ -1,8 +1,8 @@
-"""Page images of a batch, unpacked: what redo restores and what consistency checking compares.
+"""Page images of a batch, unpacked, for redo to restore and for consistency checking to compare.
 
     unpack_images(batch, rows, into) -> how many
 
-Contract: plain images stay where they are in the payload; each compressed one becomes a whole page
+Contract: plain images stay where they are in the payload. Each compressed one becomes a whole page
 of `into`. pglz is decoded here (pg_lzcompress.c); lz4 and zstd are pyarrow's.
 """
 
@@ -25,7 +25,7 @@ _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 
 @compiled
 def pglz_decompress(source: Any, into: Any) -> Any:
-    """How many bytes of `into` were filled; it stops at whichever end comes first."""
+    """Fill `into` until it or the source ends; return the number of bytes."""
     p, q, size, room = np.int64(0), np.int64(0), len(source), len(into)
     while p < size and q < room:
         control = np.int64(source[p])
@@ -58,7 +58,7 @@ def pglz_decompress(source: Any, into: Any) -> Any:
 
 
 def unpack(packed: Bytes, size: int, method: str) -> Bytes | None:
-    """`size` bytes of what is packed; None if it does not unpack to them."""
+    """Return `size` unpacked bytes, or None if the data does not unpack to them."""
     if method == "pglz":
         unpacked: Bytes = np.empty(size, np.uint8)
         return unpacked if pglz_decompress(packed, unpacked) == size else None
@@ -70,7 +70,8 @@ def unpack(packed: Bytes, size: int, method: str) -> Bytes | None:
 
 
 def unpack_images(batch: Batch, rows: Column, into: Bytes) -> tuple[Column, Bytes]:
-    """For each block reference in `rows`, its page of `into` (-1: none), which may have grown."""
+    """Return each block reference's page of `into` (-1 for none), and `into`, which may have
+    grown."""
     version, blocks = batch.version, batch.blocks[rows]
     packed = (blocks["flags"] & HAS_IMAGE != 0) & (
         blocks["image_info"] & version.image_compressed_mask != 0

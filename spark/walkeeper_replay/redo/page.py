@@ -1,8 +1,8 @@
-"""A heap page and its items: what redo reads and changes of them. Compiled.
+"""A heap page and its items, as redo reads and changes them. Compiled.
 
-Contract: a page is 8192 bytes; nothing outside of it is touched, whatever it holds: places are
-checked before they are used, and what does not fit gives a negative number. Layout: bufpage.h,
-itemid.h, htup_details.h; behaviour: bufpage.c of each version (`major`).
+Contract: a page is 8192 bytes. No access leaves it, with any content. Places are checked before
+they are used, and a misfit gives a negative number. Layout: bufpage.h, itemid.h, htup_details.h.
+Behaviour: bufpage.c of each version (`major`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def initialise(page: Any) -> Any:
 
 @compiled
 def is_sane(page: Any) -> Any:
-    """Whether items and tuples can be looked for in it; a new page is all zeros."""
+    """Return whether the page can have items and tuples; a new page is all zeros."""
     lower, upper, special = get16(page, LOWER), get16(page, UPPER), get16(page, SPECIAL)
     return lower >= HEADER_BYTES and lower <= upper and upper <= special and special <= PAGE_BYTES
 
@@ -105,7 +105,7 @@ def has_item(page: Any, number: Any) -> Any:
 
 @compiled
 def tuple_at(page: Any, number: Any) -> Any:
-    """Where the tuple of a normal item is; NO_ITEM if there is none."""
+    """Return the place of a normal item's tuple, or NO_ITEM if there is none."""
     if not has_item(page, number):
         return np.int64(NO_ITEM)
     item = get_item(page, number)
@@ -124,7 +124,10 @@ def tuple_length(page: Any, number: Any) -> Any:
 
 @compiled
 def add_item(page: Any, number: Any, size: Any) -> Any:
-    """PageAddItem at a place that is free or the next one; where its bytes go, or why not."""
+    """Add an item at a free place or the next one; return its bytes' place, or an error.
+
+    This is PageAddItem.
+    """
     lower, upper = get16(page, LOWER), get16(page, UPPER)
     count = item_count(page)
     if number < 1 or number > count + 1:
@@ -146,7 +149,8 @@ def add_item(page: Any, number: Any, size: Any) -> Any:
 
 @compiled
 def truncate_items(page: Any) -> Any:
-    """PageTruncateLinePointerArray: unused items at the end go; the first one stays."""
+    """Remove unused items at the end, except the first item, as PageTruncateLinePointerArray
+    does."""
     count = item_count(page)
     while count > 1 and get_item(page, count) >> 15 & 3 == UNUSED:
         count -= 1
@@ -155,10 +159,10 @@ def truncate_items(page: Any) -> Any:
 
 @compiled
 def repair_fragmentation(page: Any, scratch: Any, major: Any) -> Any:
-    """PageRepairFragmentation: tuples move to the end of the page, without gaps.
+    """Move tuples to the end of the page, without gaps, as PageRepairFragmentation does.
 
-    In the order of their items since 14, by their place before; since 15 unused items at the end
-    go too.
+    Tuples move in the order of their items since 14, by their place in 13. Since 15 unused items at
+    the end go, too.
     """
     count = item_count(page)
     places = np.empty(count, np.int64)
@@ -186,7 +190,7 @@ def repair_fragmentation(page: Any, scratch: Any, major: Any) -> Any:
             upper -= (length + 7) & ~7
             if upper < get16(page, LOWER):
                 return np.int64(NO_ROOM)
-            # Padding moves along as the space that it was, which no tuple reads.
+            # Padding is no part of a tuple: it becomes zeros.
             page[upper : upper + length] = scratch[place : place + length]
             page[upper + length : upper + ((length + 7) & ~7)] = 0
             put_item(page, number, upper | item & ~0x7FFF)
@@ -198,7 +202,7 @@ def repair_fragmentation(page: Any, scratch: Any, major: Any) -> Any:
 
 @compiled
 def set_prunable(page: Any, xid: Any) -> Any:
-    """PageSetPrunable: the oldest transaction whose leavings can be pruned some day."""
+    """Set the oldest transaction whose tuples can be pruned later, as PageSetPrunable does."""
     known = get32(page, PRUNE_XID)
     if known < 3 or (xid - known) & 0xFFFFFFFF >= 0x80000000:
         put32(page, PRUNE_XID, xid)

@@ -2,8 +2,8 @@
 
     room(pages_min) -> array of pages, of which those never written cost no memory
 
-Where the system gives address space without memory behind it (Linux, MAP_NORESERVE) there is as
-much as the machine has memory; else as much as was asked for, and the caller copies to more.
+If the system gives address space without memory (Linux, MAP_NORESERVE), the room has the size of
+the machine's memory. Otherwise it has the requested size, and the caller copies it to grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINUX_NORESERVE = 0x4000  # mmap has no name for it before Python 3.13
 
 
 def room(pages_min: int) -> Bytes:
-    """At least so many pages."""
+    """Return room for at least so many pages."""
     if sys.platform != "linux":
         return np.empty((pages_min, PAGE_BYTES), np.uint8)
     with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
 """One pass over planned WAL, batch by batch in the order of the log, up to an LSN.
 
-Contract: records that *end* at or below `until` are taken, those behind it are not; so does a
-recovery to recovery_target_lsn = until, inclusive. What is damaged goes to `on_problem`.
+Contract: records that *end* at or below `until` are taken, those after it are not. A recovery to
+recovery_target_lsn = until, inclusive, does the same. Damage is reported to `on_problem`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ _XLOG = RMGR_IDS["XLOG"]
 
 
 class Passed(NamedTuple):
-    """How far it went: the end of the last record taken (0 without one), and whether the WAL goes
-    on up to `until`, so that nothing below it can be missing."""
+    """The end of a pass.
+
+    `end_lsn` is the end of the last record taken (0 without one). `is_reached` is True if the WAL
+    goes on up to `until`, so that it lacks nothing below it.
+    """
 
     end_lsn: int
     is_reached: bool
@@ -42,7 +45,7 @@ def pass_over(
     check_crc: bool = True,
     on_problem: OnProblem = raise_fatal,
 ) -> Passed:
-    """Each batch to each consumer."""
+    """Give each batch to each consumer; return how far the pass went."""
     reader, end = SegmentReader(files, engine_name=engine_name, check_crc=check_crc), 0
     for index, segment in enumerate(plan.segments):
         if until is not None and segment.first_lsn >= until:
@@ -63,20 +66,26 @@ def pass_over(
 
 
 def xlog_records(batch: Batch, kind: int) -> list[int]:
-    """Which rows of `batch.records` are of resource manager XLOG and this kind, such as 0x50."""
+    """Return the rows of `batch.records` of resource manager XLOG and this kind, such as 0x50."""
     records = batch.records
     found = (records["rmid"] == _XLOG) & (records["info"] & 0xF0 == kind)
     return [int(row) for row in np.flatnonzero(found)]
 
 
 def next_record_lsn(end: int, segment_bytes: int) -> int:
-    """Where the record behind one that ends at `end` starts: aligned, behind a page's header."""
+    """Return the start of the record after one that ends at `end`.
+
+    It is aligned, and after the header where it begins a page.
+    """
     begin = Lsn(aligned(end))
     return begin + (0 if begin % WAL_PAGE_BYTES else header_bytes(begin, segment_bytes))
 
 
 def up_to(batch: Batch, until: int | None) -> Batch | None:
-    """The records of a batch that end at or below an LSN; the batch itself if all do."""
+    """Return the records of a batch that end at or below an LSN, or None if none does.
+
+    Return the batch itself if all do.
+    """
     if until is None or batch.span()[1] <= until:
         return batch
     count = int(np.searchsorted(batch.end_lsn(), until, "right"))

@@ -4,9 +4,10 @@
     store.add(batch)                 a batch of records, in the order of the log
     store.pages_of(relation)         (block numbers, slots) of the pages that are known
 
-Contract: memory is 8 kB for each page touched. `part` of `parts`: only that share of the blocks, so
-that several stores beside each other, each walking the same WAL, hold a relation together. What is
-not about blocks (truncation, drops, copies of databases, maps of catalogs) is done here in between.
+Contract: memory is 8 kB for each page touched. With `part` of `parts`, a store has only that share
+of the blocks. So several stores, each walking the same WAL, have a relation together. The store
+itself makes changes of whole files in between (truncation, drops, copies of databases, maps of
+catalogs).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Base(Protocol):
 
 @dataclass(slots=True)
 class Events:
-    """What happened to tuples of recorded relations: rows of EVENT_ROW and the tuples' bytes."""
+    """Changes of tuples of recorded relations: rows of EVENT_ROW and the tuples' bytes."""
 
     rows: Column
     arena: Bytes
@@ -72,7 +73,7 @@ class Events:
 
 @dataclass(slots=True)
 class Extent:
-    """What is known of a relation's length."""
+    """The known part of a relation's length."""
 
     begins_empty: bool = False
     """Its file was made within the WAL, or is in the base: every block of it is known about."""
@@ -143,7 +144,7 @@ class PageStore:
             self.want(relation)
 
     def want(self, relation: Relation) -> int:
-        """A relation's number in this store; its pages of the base are read."""
+        """Return a relation's number in this store; its pages of the base are read."""
         space = relation.tablespace << 32 | relation.database
         at = find_relation(self._keys, self._values, space, relation.relfilenode)
         if self._values[at] < 0:
@@ -154,7 +155,7 @@ class PageStore:
         return int(self._values[at])
 
     def add(self, batch: Batch) -> None:
-        """Redo of one batch."""
+        """Redo one batch."""
         self.major = batch.version.layout
         starts, ends = batch.start_lsn(), batch.end_lsn()
         for chosen in self.stretches(batch):
@@ -170,7 +171,8 @@ class PageStore:
                     self.grow()
 
     def stretches(self, batch: Batch) -> Iterator[Column]:
-        """Wanted block references, cut where something else than a block changes; that is done."""
+        """Yield wanted block references, cut at each change of whole files, which is made in
+        between."""
         if len(self._chosen) < len(batch.blocks):
             self._chosen = np.empty(len(batch.blocks), CHOSEN_ROW)
         low = np.array(self.low_nodes, np.int64)
@@ -197,7 +199,7 @@ class PageStore:
             self._change(change, batch)
 
     def grow(self) -> None:
-        """Room for as many pages again, and for events."""
+        """Make room for as many pages again, and for events."""
         self.take_events()
         used = int(self.counts[SLOTS])
         if 2 * (used + 1) > len(self.hash_keys) or used == len(self.slots):
@@ -213,21 +215,21 @@ class PageStore:
             rehash(self.hash_keys, self.hash_slots, slots, used)
 
     def take_events(self) -> None:
-        """What was recorded goes to `events`."""
+        """Move the recorded rows and tuples to `events`."""
         count, used = int(self.counts[EVENTS]), int(self.counts[ARENA])
         if count:
             self.events.append(Events(self._event_rows[:count].copy(), self._arena[:used].copy()))
             self.counts[EVENTS] = self.counts[ARENA] = 0
 
     def slots_of(self, relation: int) -> Column:
-        """The slots of a relation's pages that exist, in the order of their blocks."""
+        """Return the slots of a relation's pages that exist, in the order of their blocks."""
         slots = self.slots[: self.counts[SLOTS]]
         found = np.flatnonzero((slots["relation"] == relation) & (slots["state"] != GONE))
         ordered: Column = found[np.argsort(slots["block"][found], kind="stable")]
         return ordered
 
     def _enter_relations(self) -> None:
-        """What `choose` or `want` has put into the table: its base, and how it is recorded."""
+        """Enter the relations that `choose` or `want` has put into the table, with their base."""
         first, total = len(self.relations), int(self.counts[RELATIONS])
         if first == total:
             return
@@ -251,8 +253,7 @@ class PageStore:
             self.load(number, found)
 
     def load(self, number: int, pages: Bytes, blocks: Column | None = None) -> None:
-        """Pages (of consecutive blocks from 0 on, unless told) become known; others' shares are
-        left out."""
+        """Make pages known, by default of blocks from 0 on; leave out other parts' blocks."""
         blocks = np.arange(len(pages)) if blocks is None else blocks
         node = self.relations[number].relfilenode
         own = (blocks // BLOCKS_PER_PART + node) % self.parts == self.part
@@ -299,7 +300,7 @@ class PageStore:
                 self.map_log.append((end, database, self.maps[database]))
 
     def _drop(self, gone: Relation, from_block: int, is_new: bool) -> None:
-        """A database's relations all, if its relfilenode is 0."""
+        """Mark a relation's blocks as gone, all relations of a database if its relfilenode is 0."""
         for number, relation in enumerate(self.relations):
             whole = gone.relfilenode == 0 and gone[:2] == relation[:2]
             if whole or gone == relation:
@@ -318,7 +319,7 @@ class PageStore:
                 self.dropped.append((number, before, lsn))
 
     def _copy(self, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """CREATE DATABASE with STRATEGY FILE_COPY: the pages that are known now."""
+        """Copy the pages that are known now (CREATE DATABASE with STRATEGY FILE_COPY)."""
         self.maps[target[1]] = dict(self.maps.get(source[1], {}))
         for number, relation in list(enumerate(self.relations)):
             if relation[:2] != source:

@@ -1,6 +1,6 @@
 """Types that every PostgreSQL has, with the numbers that never change: pg_type.dat of 18. Pure.
 
-Of use where the WAL at hand has nothing of pg_type itself: rows made by initdb are not in WAL.
+They serve if the WAL at hand has nothing of pg_type itself: rows made by initdb are not in WAL.
 Types from 10,000 on are left out: their numbers are another version's types.
 """
 
@@ -50,13 +50,13 @@ _ROWS = """
     _nummultirange -1 i b 4532; 6152 _tsmultirange -1 d b 4533; 6153 _tstzmultirange -1 d b 4534;
     6155 _datemultirange -1 i b 4535; 6157 _int8multirange -1 d b 4536
 """
-# Of the built-in ones: a range's subtype, a multirange's range.
+# The built-in types: a range's subtype, a multirange's range.
 MULTIRANGES = {4451: 3904, 4532: 3906, 4533: 3908, 4534: 3910, 4535: 3912, 4536: 3926}
 RANGES = {3904: 23, 3906: 1700, 3908: 1114, 3910: 1184, 3912: 1082, 3926: 20}
 
 
 def builtin_rows() -> list[tuple[int, str, int, str, str, int]]:
-    """(oid, name, length, alignment, kind, element) of each."""
+    """Return (oid, name, length, alignment, kind, element) of each type."""
     found = []
     for row in _ROWS.replace("\n", " ").split(";"):
         oid, name, length, alignment, kind, element = row.split()

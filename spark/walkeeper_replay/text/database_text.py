@@ -2,9 +2,9 @@
 
     decoded(data, codec_of(pg_database.encoding)) -> str
 
-Contract: as the server's conversion to UTF-8 has it, or UnknownText; nothing is replaced. Of an
-encoding that Python does not have (EUC_TW, MULE_INTERNAL) only ASCII is known, of a SQL_ASCII
-database what is UTF-8. Numbers: pg_wchar.h.
+Contract: the text is that of the server's conversion to UTF-8, or UnknownText is raised. No
+character is replaced. In an encoding that Python does not have (EUC_TW, MULE_INTERNAL) only ASCII
+is known, in a SQL_ASCII database only UTF-8. Numbers: pg_wchar.h.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CODECS = {
     24: "cp1252", 25: "iso8859-5", 26: "iso8859-6", 27: "iso8859-7", 28: "iso8859-8",
     29: "cp1250", 30: "cp1253", 31: "cp1254", 32: "cp1255", 33: "cp1257", 34: "koi8-u",
 }  # fmt: skip
-# Characters that PostgreSQL's conversions give where Python's codec has another.
+# Characters in which PostgreSQL's conversions differ from Python's codec.
 _OTHERS = {
     "euc_jp": str.maketrans(
         "\u301c\u2016\u2212\xa2\xa3\xac\xa6", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2\uffe4"
@@ -32,11 +32,11 @@ _OTHERS = {
 
 
 class UnknownText(ValueError):
-    """What a value would print as cannot be said."""
+    """The printed form of a value is not known."""
 
 
 def codec_of(encoding: int) -> str:
-    """Python's name of an encoding's number."""
+    """Return Python's name of an encoding's number."""
     return _CODECS.get(encoding, "ascii")
 
 
@@ -49,7 +49,7 @@ def decoded(data: bytes, codec: str) -> str:
 
 
 def decoded_name(data: bytes, codec: str) -> str:
-    """A name has to be something: bytes that are no characters are shown as \\xNN."""
+    """Return a name with bytes that are no characters as \\xNN, so that it always has a text."""
     try:
         return decoded(data, codec)
     except UnknownText:

@@ -1,7 +1,7 @@
 """Floats as PostgreSQL prints them: the shortest text that reads back. Pure.
 
-PostgreSQL's Ryu (d2s.c, f2s.c) leaves out texts that lie exactly halfway to the next float, which
-Python's repr takes; exponents begin at 1e+15 and 1e+06.
+PostgreSQL's Ryu (d2s.c, f2s.c) leaves out texts that lie exactly halfway to the next float.
+Python's repr takes them. Exponents begin at 1e+15 and 1e+06.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DIGITS_MAX, _EXPONENT_FROM = {8: 17, 4: 9}, {8: 15, 4: 6}
 
 
 def float_text(value: float, size: int = 8) -> str:
-    """Of a float8, or of a float4 with `size` 4."""
+    """Return the text of a float8, or of a float4 with `size` 4."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -46,7 +46,7 @@ def _shortest(value: float, size: int) -> str:
 
 
 def _is_inside(text: str, value: float, size: int) -> bool:
-    """Nearer to this float than to either neighbour, not just as near."""
+    """Return whether the text is strictly nearer to this float than to either neighbour."""
     exact, found = Decimal(value), Decimal(text)
     if found == exact:
         return True

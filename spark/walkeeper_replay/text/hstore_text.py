@@ -11,7 +11,7 @@ _END, _IS_NULL = 0x3FFFFFFF, 0x40000000
 
 
 def hstore_text(data: bytes, decode: Decode) -> str:
-    """Of a datum behind its varlena header; `decode` from the database's encoding."""
+    """Return a datum's text; `data` lacks the varlena header, `decode` is the database's."""
     (size,) = struct.unpack_from("<I", data)
     count = size & _COUNT
     if count and not size & _HAS_NEW_LAYOUT:

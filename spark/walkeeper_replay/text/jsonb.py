@@ -22,7 +22,7 @@ _ESCAPES = {
 
 
 def jsonb_text(data: bytes, decode: Decode) -> str:
-    """Of a datum behind its varlena header; `decode` from the database's encoding."""
+    """Return a datum's text; `data` lacks the varlena header, `decode` is the database's."""
     return _container(data, 0, decode)
 
 
@@ -31,7 +31,8 @@ def _u32(data: bytes, at: int) -> int:
 
 
 def quoted(text: str) -> str:
-    """As escape_json(): other control characters as \\u00XX, everything else as it is."""
+    """Return JSON as escape_json() does: other control characters as \\u00XX, others as they
+    are."""
     return (
         '"' + "".join(_ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text) + '"'
     )
@@ -64,7 +65,10 @@ def _container(data: bytes, at: int, decode: Decode) -> str:
 
 
 def _aligned(body: int, offset: int) -> int:
-    """Numbers and containers are aligned to 4 within the datum; its header is 4 bytes."""
+    """Return a place aligned to 4 within the datum, as numbers and containers are.
+
+    The datum's header is 4 bytes.
+    """
     return body + (offset + 3) // 4 * 4
 
 

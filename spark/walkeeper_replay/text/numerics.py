@@ -7,7 +7,7 @@ _SPECIALS = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 
 
 def numeric_text(data: bytes) -> str:
-    """Of a datum behind its varlena header."""
+    """Return the text of a datum without its varlena header."""
     header = int.from_bytes(data[:2], "little")
     kind = header & _SIGN_MASK
     if kind == _SPECIAL:

@@ -1,6 +1,6 @@
 """Text search's values as PostgreSQL prints them. Pure. Layout: ts_type.h, tsvector.c, tsquery.c.
 
-`decode` is from the database's encoding; what is no text in it raises what `decode` raises.
+`decode` is from the database's encoding. It raises for bytes that are no text in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _quoted(lexeme: str) -> str:
 
 
 def tsvector_text(data: bytes, decode: Decode) -> str:
-    """Of a datum behind its varlena header."""
+    """Return the text of a datum without its varlena header."""
     (count,) = struct.unpack_from("<I", data)
     begin = 4 + 4 * count
     shown = []
@@ -39,7 +39,7 @@ def tsvector_text(data: bytes, decode: Decode) -> str:
 
 
 def tsquery_text(data: bytes, decode: Decode) -> str:
-    """Of a datum behind its varlena header."""
+    """Return the text of a datum without its varlena header."""
     (count,) = struct.unpack_from("<i", data)
     return _Query(data, 4 + _ITEM * count, decode).infix() if count else ""
 
@@ -54,7 +54,7 @@ class _Query:
     at: int = 4
 
     def infix(self, above: int = 0, *, right_of_phrase: bool = False) -> str:
-        """The item at hand and what belongs to it, in brackets if the operator `above` needs it."""
+        """Return this item and its operands, in brackets if the operator `above` needs it."""
         kind, operator, distance = struct.unpack_from("<bbh", self.data, self.at)
         if kind == _VALUE:
             return self._operand()

@@ -8,7 +8,7 @@ _JULIAN_2000 = 2_451_545
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Days since 2000-01-01 → year (0 is 1 BC), month, day; j2date()."""
+    """Return year (0 is 1 BC), month, day of days since 2000-01-01, as j2date() does."""
     julian = days + _JULIAN_2000 + 32044
     quad = julian // 146097
     extra = (julian - quad * 146097) * 4 + 3
@@ -49,7 +49,10 @@ def timestamp_text(microseconds: int, zone: str) -> str:
 
 
 def interval_text(microseconds: int, days: int, months: int) -> str:
-    """IntervalStyle postgres: a field's sign is shown if it, or the field before, is negative."""
+    """Return an interval's text in IntervalStyle postgres.
+
+    A field's sign is shown if it, or the field before, is negative.
+    """
     extremes = (INT64_MAX, INT32_MAX, INT32_MAX), (-INT64_MAX - 1, -INT32_MAX - 1, -INT32_MAX - 1)
     if (microseconds, days, months) in extremes:
         return "infinity" if days > 0 else "-infinity"

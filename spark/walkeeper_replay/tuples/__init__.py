@@ -1,1 +1,1 @@
-"""What is on pages: tuples taken apart, values whole again, and who sees which version."""
+"""Take the tuples of pages apart, complete their values, and find the visible versions."""

@@ -1,10 +1,10 @@
 """Tuples taken apart into columns: where each value is. Compiled.
 
     deform(data, places, lengths, column_lengths, alignments) -> (columns x tuples) places
-    varlena(data, places) -> (places, lengths, kinds) of what is behind the values' own headers
+    varlena(data, places) -> (places, lengths, kinds) of the bytes after the values' own headers
 
-Contract: no read leaves a tuple; a value that would is MALFORMED.
-Layout: htup_details.h, tupmacs.h, varatt.h.
+Contract: no read leaves a tuple. The place of a value that would do so is MALFORMED. Layout:
+htup_details.h, tupmacs.h, varatt.h.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NULL, ABSENT, MALFORMED = (
     -1,
     -2,
     -3,
-)  # instead of a place; ABSENT: the tuple is older than the column
+)  # instead of a place; ABSENT if the tuple is older than the column
 _HAS_NULLS, _NATTS_MASK = 0x0001, 0x07FF
 PLAIN, COMPRESSED, EXTERNAL, WRONG = 0, 1, 2, 3
 EXTERNAL_BYTES = 18
@@ -29,7 +29,7 @@ _VARTAG_ONDISK = 18
 
 @compiled
 def varlena_size(b: Any, p: Any, end: Any) -> Any:
-    """With its header; -1 if it is not all there."""
+    """Return a varlena's size with its header, or -1 if it is not all there."""
     if p >= end:
         return np.int64(-1)
     first = np.int64(b[p])
@@ -48,7 +48,7 @@ def varlena_size(b: Any, p: Any, end: Any) -> Any:
 
 @compiled
 def _value(b: Any, start: Any, p: Any, end: Any, length: Any, alignment: Any) -> Any:
-    """(its place, the place behind it), places from `start` on are aligned; -1: none is there."""
+    """Return (a value's place, the place after it or -1); places are aligned from `start` on."""
     if length == -1 and p < end and b[p] != 0:
         size = varlena_size(b, p, end)
         return p, np.int64(-1) if size < 0 else p + size
@@ -129,7 +129,7 @@ def _varlena(b: Any, places: Any, begins: Any, sizes: Any, kinds: Any) -> Any:
 
 
 def varlena(data: Any, places: Any) -> tuple[Any, Any, Any]:
-    """See the module; of a null or absent value zero bytes."""
+    """See the module. A null or absent value has zero bytes."""
     begins, sizes = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
     kinds = np.empty(len(places), np.uint8)
     _varlena(data, places, begins, sizes, kinds)
@@ -138,7 +138,7 @@ def varlena(data: Any, places: Any) -> tuple[Any, Any, Any]:
 
 @compiled
 def copy_values(b: Any, begins: Any, offsets: Any, into: Any) -> Any:
-    """Bytes from begins[i] on to into[offsets[i] : offsets[i + 1]]."""
+    """Copy the bytes from begins[i] on to into[offsets[i] : offsets[i + 1]]."""
     for t in range(len(begins)):
         p = begins[t]
         for q in range(offsets[t], offsets[t + 1]):

@@ -2,9 +2,9 @@
 
     toast = ToastReader(lookup); toast.plain(data, begin, size, kind) -> bytes, or None if not known
 
-Contract: chunks are looked up by the value's number, which is never used twice in a relation's life
-(so that the chunks of values long replaced still serve old versions of rows). Layout: varatt.h,
-detoast.c, toast_internals.h.
+Contract: chunks are found by the value's number, which is never used twice in a relation's life. So
+the chunks of values long replaced still serve old versions of rows. Layout: varatt.h, detoast.c,
+toast_internals.h.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Chunks:
 
 
 def nothing(number: int) -> bytes | None:
-    """For relations without TOAST."""
+    """Return None, for relations without TOAST."""
     return None
 
 
 def plain(data: Bytes, begin: int, size: int, kind: int, fetch: Fetch) -> bytes | None:
-    """The bytes of one value, as deform.varlena describes it; None if they are not known."""
+    """Return the bytes of one value, described as by deform.varlena, or None if not known."""
     stored = data[begin : begin + size].tobytes()
     if kind == PLAIN:
         return stored

@@ -1,10 +1,11 @@
-"""Versions of rows: what was ever in a recorded relation, and from when to when it was there.
+"""Versions of rows: all that were ever in a recorded relation, each with its span of time.
 
     versions_of(events, xids) -> Versions        begin and end are LSNs of commits
 
-Contract: a version is there from the end of the commit record of the transaction that made it
-(0: from before the WAL) up to that of the one that took it away; NEVER where that did not happen.
-One whose maker did not commit has no span. Versions of pages that were not known are counted.
+Contract: a version begins at the end of the commit record of the transaction that made it (0 if
+that was before the WAL). It ends at the end of the commit record of the one that took it away. An
+LSN is NEVER if that did not happen. A version whose maker did not commit has no span. Versions of
+pages that were not known are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _IS_MULTI, _LOCK_ONLY, _EXCL, _KEYSHR = 0x1000, 0x0080, 0x0040, 0x0010
 
 @dataclass(slots=True)
 class Versions:
-    """Rows beside each other: where each version's tuple is in the arena, and its span."""
+    """Versions by columns: each one's tuple has its place in the arena, and its span."""
 
     arena: Bytes
     relation: Column
@@ -43,24 +44,24 @@ class Versions:
     unknown: int = 0
 
     def alive(self, relation: int, lsn: int) -> Column:
-        """The versions of a relation that a snapshot at `lsn` sees."""
+        """Return the versions of a relation that a snapshot at `lsn` sees."""
         seen = (self.relation == relation) & (self.begin <= lsn) & (self.end > lsn)
         found: Column = np.flatnonzero(seen)
         return found
 
     def all_of(self, relation: int) -> Column:
-        """All versions of a relation, also those that nobody ever saw."""
+        """Return all versions of a relation, also those that were never visible."""
         found: Column = np.flatnonzero(self.relation == relation)
         return found
 
     def of(self, relation: int) -> Column:
-        """All versions of a relation that were ever visible."""
+        """Return all versions of a relation that were ever visible."""
         found: Column = np.flatnonzero((self.relation == relation) & (self.begin < self.end))
         return found
 
 
 def joined(pieces: list[Events]) -> Events:
-    """Events of several batches as one, their places in one arena."""
+    """Return events of several batches as one, their places in one arena."""
     if not pieces:
         from walkeeper_replay.redo.apply import EVENT_ROW
 
@@ -72,7 +73,7 @@ def joined(pieces: list[Events]) -> Events:
 
 
 def makers_commit(xmin: Column, mask: Column, xids: Xids) -> Column:
-    """When versions with these headers came to be; 0 for a hint that names no LSN."""
+    """Return when versions with these headers began; 0 for a hint that names no LSN."""
     begins = xids.commit_lsns(xmin)
     hints = mask & XMIN_FROZEN
     hinted = (hints & XMIN_COMMITTED != 0) & (begins == NEVER)
@@ -82,7 +83,7 @@ def makers_commit(xmin: Column, mask: Column, xids: Xids) -> Column:
 
 
 def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
-    """Who updated or deleted versions with these headers; 0: nobody, as far as they say."""
+    """Return the transactions that updated or deleted these versions, 0 if the header has none."""
     locked = (mask & _LOCK_ONLY != 0) | (mask & (_IS_MULTI | _EXCL | _KEYSHR) == _EXCL)
     takers = np.where(locked | (mask & XMAX_INVALID != 0), 0, xmax.astype(np.int64))
     for row in np.flatnonzero((mask & _IS_MULTI != 0) & (takers != 0)).tolist():
@@ -91,7 +92,7 @@ def takers_of(xmax: Column, mask: Column, xids: Xids) -> Column:
 
 
 def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
-    """When versions with these headers went away; NEVER for locks and for who did not commit."""
+    """Return when versions with these headers ended, NEVER for locks and without a commit."""
     takers = takers_of(xmax, mask, xids)
     ends = xids.commit_lsns(takers)
     hinted = (mask & XMAX_COMMITTED != 0) & (mask & _IS_MULTI == 0) & (ends == NEVER) & (takers > 2)
@@ -102,15 +103,18 @@ def takers_commit(xmax: Column, mask: Column, xids: Xids) -> Column:
 def versions_of(
     pieces: list[Events], xids: Xids, dropped: Sequence[tuple[int, int, int]] = ()
 ) -> Versions:
-    """See the module. `dropped`: (relation, events before, LSN) of each that went with its
-    database's directory; what is not seen there again, after the database came back, went then."""
+    """Return the versions of the events; see the module.
+
+    `dropped` has (relation, events before, LSN) of each relation that went with its database's
+    directory. A version that is not seen again after the database came back ended then.
+    """
     events = joined(pieces)
     known = events.rows["length"] > 0
     rows, arena = events.rows[known], events.arena
     places = rows["place"]
     xmin, xmax = integers(arena, places + XMIN, 4), integers(arena, places + XMAX, 4)
     mask = integers(arena, places + INFOMASK, 2)
-    # An UNDONE insertion has no xmin any more: it ends whatever was at its place.
+    # An UNDONE insertion has no xmin any more: it ends the version at its place.
     xmin[rows["kind"] == UNDONE] = rows["xid"][rows["kind"] == UNDONE]
     ends = np.full(len(rows), NEVER)
     taken = np.isin(rows["kind"], (DELETED, OLD))
@@ -147,7 +151,7 @@ def versions_of(
 
 
 def _changes(keys: list[Column]) -> Column:
-    """Where any of the sorted columns differs from the row before."""
+    """Return a mask of the rows in which any of the sorted columns differs from the row before."""
     found: Column = np.zeros(len(keys[0]), np.bool_)
     found[:1] = True
     for key in keys:

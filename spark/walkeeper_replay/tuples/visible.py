@@ -1,9 +1,9 @@
-"""The tuples of pages that a snapshot sees which is taken when everything up to here is replayed.
+"""The tuples of pages that a snapshot sees after everything up to here is replayed.
 
     visible_tuples(store, relation, xids) -> Visible      in the order of the table
 
-Contract: PostgreSQL's HeapTupleSatisfiesMVCC with the transactions of `xids`, which must have been
-brought to the same LSN as the pages. Locks hide nothing; of a multixact its updater counts.
+Contract: PostgreSQL's HeapTupleSatisfiesMVCC with the transactions of `xids`, which must be at the
+same LSN as the pages. Locks hide no tuple. For a multixact its updater counts.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _count_tuples(pages: Any, slots: Any) -> Any:
 
 @dataclass(slots=True)
 class Tuples:
-    """Where tuples are in a store's pages, flattened, and what their headers say."""
+    """The places of tuples in a store's pages, flattened, and the fields of their headers."""
 
     places: Column
     lengths: Column
@@ -82,7 +82,7 @@ class Tuples:
 
 
 def all_tuples(store: PageStore, relation: int) -> Tuples:
-    """Every tuple that an item points to, dead or alive."""
+    """Return every tuple that an item points to, dead or alive."""
     slots = store.slots_of(relation)
     slots = slots[store.slots["state"][slots] == KNOWN]
     count = int(_count_tuples(store.pages, slots))
