@@ -322,6 +322,8 @@ def promotion(story: Story) -> Plot:
         if promoted.flush_lsn < first_lsn:
             story.primaries.remove(promoted)  # the log is empty, and starts inside a record
             return
+        if story.world.options.is_bulk:
+            promoted.keep_as_standby(min(node.durable_commit_lsn for node in story.safekeepers))
         _write(promoted, 3)
         proposer = story.start_proposer(primary=promoted, take_over=random.random() < 0.8)
         yield _elected(proposer)

@@ -14,6 +14,7 @@ from tests.wal_maker import SYSTEM_ID, WalMaker, nonce_message
 from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import LSN_MAX, WAL_PAGE_BYTES, Lsn
 from walkeeper_common.postgres.nonce_message import NONCE_BYTES, RMGR_LOGICAL_MESSAGE
+from walkeeper_common.postgres.walformat import has_telling_record
 from walkeeper_common.timelines import Ends, Timelines
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
@@ -148,6 +149,19 @@ class Primary:
     def keep_from_now(self, slot: str) -> None:
         """Make a slot that reserves WAL, as far back as it is there, unless it is made already."""
         self._slot_lsns.setdefault(slot, self.kept_lsn)
+
+    def keep_as_standby(self, committed_lsn: Lsn) -> None:
+        """Make the retention slot of a standby that was promoted, at the last telling page that
+        ends at or before `committed_lsn`."""
+        first_lsn = self.maker.start_lsn
+        end_lsn = min(committed_lsn, self.flush_lsn)
+        page_lsn = Lsn(max(0, end_lsn - 1)).round_down(WAL_PAGE_BYTES)
+        while page_lsn > first_lsn:
+            until_lsn = min(page_lsn + WAL_PAGE_BYTES, end_lsn)
+            if has_telling_record(page_lsn, self.maker.read(page_lsn, until_lsn)):
+                break
+            page_lsn = page_lsn - WAL_PAGE_BYTES
+        self._slot_lsns[RETENTION_SLOT] = max(first_lsn, page_lsn)
 
     def advance(self, slot: str, lsn: Lsn) -> None:
         """Move a slot, never back."""

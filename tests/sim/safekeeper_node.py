@@ -19,7 +19,7 @@ from tests.sim.worker import Worker
 from tests.sim.world import World
 from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, cut
-from walkeeper_common.lsn import Lsn
+from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.timelines import Timelines
@@ -90,11 +90,18 @@ class SafekeeperNode:
     @property
     def configuration(self) -> Configuration:
         """What its control file says, also while it is down."""
-        durable = self._folder().load_control() if self.driver is None else None
-        if durable is None and self.driver is not None:
-            durable = self.driver.acceptor.durable
+        durable = self._durable()
         assert durable is not None and durable.configuration is not None, f"{self.name=}"
         return durable.configuration
+
+    @property
+    def durable_commit_lsn(self) -> Lsn:
+        """Return the commit_lsn that a power failure leaves."""
+        return ZERO_LSN if (durable := self._durable()) is None else durable.commit_lsn
+
+    def _durable(self) -> Durable | None:
+        driver = self.driver
+        return self._folder().load_control() if driver is None else driver.acceptor.durable
 
     def _folder(self) -> LogFolder:
         shelf = FaultyShelf(self.disks.orphans)

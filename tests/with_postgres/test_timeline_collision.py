@@ -272,3 +272,62 @@ def test_a_base_backup_is_of_its_servers_branch(
         same.start()
         wait_replayed(same, lsn_of(end_of(acknowledged)))
         assert same.sql(ROWS) == "acknowledged"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("with_restore", [False, True], ids=["stream", "restore"])
+@pytest.mark.parametrize("how", ["immediate", "fast"])
+@pytest.mark.parametrize("length", ["shorter", "equal", "longer"])
+def test_each_variant_of_the_collision_ends_loudly(
+    primary: PostgresServer, installation: Installation, length: str, how: str, with_restore: bool
+) -> None:
+    """Without `restore_command` PostgreSQL starts the other branch; every command refuses it."""
+    with two_promotions(primary, installation, length=length) as play:
+        alone, acknowledged = play.alone, play.acknowledged
+        alone.stop(how)
+        done = play.check(alone)
+        assert done.returncode == 1 and BRANCH in done.stderr, done
+        play.comes_back(alone, with_restore=with_restore)
+        if with_restore:
+            assert BRANCH in refuses_to_start(alone)
+        else:
+            alone.start()
+            settle = ("settle", "--timeout", "30s", "--replayed-by", alone.dsn())
+            done = play.cluster.try_command(*settle)
+            assert done.returncode == 1 and BRANCH in done.stderr, done
+            assert not (alone.data / "pg_wal" / "00000003.history").exists()
+        assert acknowledged.sql(ROWS) == "acknowledged"
+
+
+@pytest.mark.soak
+def test_a_third_promotion_with_the_same_number_again_ends_loudly(
+    primary: PostgresServer, installation: Installation
+) -> None:
+    """Both branches of timeline 2 are promoted once more, and both take timeline 3."""
+    with two_promotions(primary, installation, length="longer") as play:
+        alone, acknowledged, cluster = play.alone, play.acknowledged, play.cluster
+        third = acknowledged.base_backup()
+        try:
+            play.comes_back(third, with_restore=False)
+            third.start()
+            wait_replayed(third, lsn_of(end_of(acknowledged)))
+            cluster.proposers[-1].kill()
+            acknowledged.kill()
+            fail_over(cluster, third)
+            third.sql("CHECKPOINT")
+            alone.stop()
+            alone.configure({"primary_conninfo": "", "restore_command": ""})
+            (alone.data / "standby.signal").touch()
+            alone.start()
+            alone.promote()
+            for server in (alone, third):
+                server.sql("SET synchronous_commit = local", "CHECKPOINT")
+                assert server.sql("SELECT timeline_id FROM pg_control_checkpoint()") == 3
+            done = play.check(alone)
+            assert done.returncode == 1 and "is not the log of cluster main" in done.stderr, done
+            refused = cluster.new_proposer("refused", dsn=alone.dsn())
+            refused.start(wait=False)
+            assert refused.ended() == 1 and "another branch" in refused.output()
+            assert third.sql(ROWS) == "acknowledged"
+        finally:
+            third.delete()
