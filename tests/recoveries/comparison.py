@@ -404,6 +404,8 @@ def compared(seed: int, *, keeps: bool = False) -> Figures:
             settings = {name: value.replace("lz4", "pglz") for name, value in settings.items()}
         with PostgresServer.create({**SETTINGS, **settings}, initdb_options=options) as server:
             work = Work(server, seed)
+            crash_at = chosen.choice((None, chosen.randrange(STEPS)))
+            work.logs_all = crash_at is not None
             work.create()
             for _ in range(STEPS_BEFORE):
                 work.step()
@@ -414,10 +416,9 @@ def compared(seed: int, *, keeps: bool = False) -> Figures:
                 made.delete()
             stepped_from = int(Lsn.parse(server.sql("SELECT pg_current_wal_insert_lsn()")))
             work.goes_deep = True
-            crash_at = chosen.choice((None, chosen.randrange(STEPS)))
             for number in range(STEPS):
-                if number == crash_at and not work.crash():
-                    return Figures({"servers that did not recover from a crash": 1})
+                if number == crash_at:
+                    work.crash()
                 work.step()
             work.close()
             server.sql("SELECT pg_switch_wal()")
