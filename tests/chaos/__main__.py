@@ -6,15 +6,16 @@
     python -m tests.chaos --postgres 18                  another version than the machine's
     python -m tests.chaos --list
 
-A primary, three safekeepers, a supervised proposer and a standby run in network namespaces, each
-safekeeper on a disk of its own, under load. One fault at a time is injected and mended; then
-commits must flow again within 30 s and every part be back within 60 s. Every so many faults, and
-at the end, the primary is destroyed: an older base backup is brought up to date from each two
-safekeepers, and every acknowledged commit must be there. Needs root. The seed repeats the choice of
-faults; the machine's timing stays its own.
+A primary, three safekeepers, a supervised proposer and a standby run under load in network
+namespaces. Each safekeeper has a disk of its own. The runner injects and mends one fault at a time.
+Commits must flow again within 30 s after that, and every part must be back within 60 s.
 
-Exit codes: 0 nothing found, 1 the runner or a daemon broke, 2 something acknowledged is lost or
-safekeepers differ, 3 no progress after healing.
+Every so many faults, and at the end, the runner destroys the primary. It brings an older base
+backup up to date from each two safekeepers, and every acknowledged commit must be there. It needs
+root. The seed repeats the choice of faults; the machine's timing does not repeat.
+
+Exit codes: 0 for a clean run, 1 if the runner or a daemon broke, 3 for no progress after healing.
+Exit code 2 means that acknowledged data is lost or that safekeepers differ.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def parsed() -> argparse.Namespace:
 
 
 def remove_old_runs() -> None:
-    """Of runs that were killed. What a failed run has kept has another name."""
+    """Remove the files of runs that were killed; a failed run's files have another name."""
     remove_leftovers()
     for directory in Path(tempfile.gettempdir()).glob(f"{DIRECTORY}*"):
         pid = directory.name.removeprefix(DIRECTORY).partition("_")[0]
@@ -115,9 +116,9 @@ def remove_old_runs() -> None:
 
 
 def run_in(directory: Path, plan: Plan, report: Report) -> None:
-    """Fills the report. The directory is kept if the run failed."""
+    """Run the plan and fill the report. Keep the directory if the run fails."""
     directory.chmod(0o755)  # PostgreSQL runs as another user
-    # Whatever is made on the way, backups and restored servers, goes below it.
+    # Backups and restored servers go below it, too.
     before, tempfile.tempdir = tempfile.tempdir, str(directory)
     # A SIGTERM is an orderly end, too: namespaces and mounts must not stay.
     before_term = signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,12 +1,12 @@
-"""Whether anything that was promised is gone: the verdicts of the fault runner.
+"""Verdicts of the fault runner: no promised data is gone.
 
     check_served(server, loads)            every acknowledged id, the sums, the indexes
     check_segments(cluster)                safekeepers hold the same bytes up to commit_lsn
     check_standby(standby, server, loads)  its rows are a prefix of the restored server's
-    check_received(standby, settled)       it was sent nothing that was taken back
-    PrimaryIsLost(cluster, loads).play()   all of it, on what each two safekeepers restore
+    check_received(standby, settled)       it received no WAL that was truncated later
+    PrimaryIsLost(cluster, loads).play()   all checks, on servers restored from each two safekeepers
 
-What was not acknowledged (a broken connection, a cancelled wait) may be there or not, but whole.
+Unacknowledged data (a broken connection, a cancelled wait) may be there or not, but whole.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def shown(ids: Iterable[int]) -> str:
 
 
 def check_served(server: PostgresServer, loads: Loads, where: str) -> None:
-    """`server` accepts connections. Violation says what is missing."""
+    """Check a server that accepts connections; the Violation names the missing rows."""
     for journal in loads.journals:
         promised = journal.acknowledged  # first: there may be more when the rows are read
         check_ids(journal, promised, journal.ids_in(server), where)
@@ -55,7 +55,7 @@ def check_served(server: PostgresServer, loads: Loads, where: str) -> None:
 
 
 def check_ids(journal: Journal, promised: set[int], found: set[int], where: str) -> None:
-    """Every acknowledged one is there, and none that no writer has tried."""
+    """Check that every acknowledged id is there, and no id that no writer has tried."""
     if lost := promised - found:
         raise Violation(f"{where}: {journal.table}: {len(lost)} acknowledged lost: {shown(lost)}")
     if strange := [each for each in found if not journal.was_tried(each)]:
@@ -78,7 +78,7 @@ def check_snapshots(loads: Loads) -> None:
 
 
 def check_segments(cluster: ChaosCluster, *, primary: Path | None) -> int:
-    """Byte for byte, each pair, and the primary's own; how many segments were compared."""
+    """Compare each pair's segments and the primary's byte for byte; return how many."""
     statuses = [cluster.log_status(number) for number in NUMBERS]
     assert None not in statuses, f"{statuses=}"
     end = min(lsn_of(status["commit_lsn"]) for status in statuses if status)
@@ -95,7 +95,7 @@ def check_segments(cluster: ChaosCluster, *, primary: Path | None) -> int:
 
 
 def check_standby(standby: PostgresServer, restored: PostgresServer, loads: Loads) -> None:
-    """Of each writer, who does one thing after another, it has the first ones without a gap."""
+    """Check that the standby has each writer's first rows, in order and without a gap."""
     for journal in loads.journals:
         truth, found = by_writer(journal.ids_in(restored)), by_writer(journal.ids_in(standby))
         for writer, ids in found.items():
@@ -120,9 +120,11 @@ def by_writer(ids: Iterable[int]) -> dict[int, list[int]]:
 
 
 class PrimaryIsLost:
-    """The primary's directory is destroyed, with its proposer, while every safekeeper loses its
-    power; an older backup is brought up to date from each two safekeepers and checked, and from all
-    three it becomes the new primary."""
+    """The loss of the primary's directory and its proposer, while every safekeeper loses power.
+
+    An older backup is brought up to date from each two safekeepers and checked. From all three it
+    becomes the new primary.
+    """
 
     def __init__(self, cluster: ChaosCluster, loads: Loads) -> None:
         self._cluster, self._loads = cluster, loads
@@ -140,7 +142,7 @@ class PrimaryIsLost:
         return self._primary_lsn() - self._began_lsn
 
     def play(self) -> None:
-        """The loads go on and find nobody; every safekeeper is up."""
+        """Destroy the primary while the loads go on; every safekeeper runs before and after."""
         cluster = self._cluster
         cluster.cut_power(NUMBERS)
         cluster.primary.kill()
@@ -156,14 +158,14 @@ class PrimaryIsLost:
         self.wal_bytes += self._settled_lsn - self._began_lsn
 
     def _wait_for_log(self, number: int) -> None:
-        """No fault takes a disk away, so every safekeeper must open its log."""
+        """Wait until the safekeeper opens its log: no fault takes a disk away."""
         keeper = self._cluster.safekeepers[number - 1]
         wait_until(lambda: self._cluster.log_status(number) or not keeper.is_running, RECOVERY_S)
         if not keeper.is_running:
             raise Violation(f"{keeper.name} does not open its log: {keeper.output()[-1000:]}")
 
     def go_on(self) -> None:
-        """With a primary that the safekeepers' WAL has made, and a newer backup."""
+        """Go on with a primary made from the safekeepers' WAL, and a newer backup."""
         cluster = self._cluster
         self.settled(NUMBERS)
         wal = assembled_wal(cluster, NUMBERS)
@@ -194,7 +196,7 @@ class PrimaryIsLost:
         absent.start()
 
     def settled(self, pair: Sequence[int]) -> int:
-        """Two of three must always be able to say where the log ends."""
+        """Return the end of the log, which two of three must always be able to settle."""
         said: list[str] = []
         for _ in range(SETTLE_TRIES):
             try:

@@ -1,10 +1,10 @@
-"""What the faults hit: primary, three safekeepers, two seats for a proposer, a standby.
+"""The cluster under fault: a primary, three safekeepers, two seats for a proposer, a standby.
 
     with ChaosCluster.create(directory) as cluster:      made, streaming, attached
-        cluster.wait(condition, timeout_s)               and a proposer that ended is started again
+        cluster.wait(condition, timeout_s)               restarts a proposer that has ended
 
-Each daemon lives in a network namespace; each safekeeper has a disk of its own that can be filled,
-steered and cut from its power. Nobody restarts a safekeeper or PostgreSQL but the faults.
+Each daemon runs in a network namespace. Each safekeeper has a disk of its own that can be filled,
+steered and cut from its power. Only faults restart a safekeeper or PostgreSQL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STANDBY_SETTINGS = {
     "wal_receiver_status_interval": "1s",
     "wal_retrieve_retry_interval": "200ms",
     "hot_standby_feedback": "on",
-    # What attach writes into the primary: a standby waits for nobody.
+    # In place of the value that attach writes into the primary: a standby waits for no server.
     "synchronous_standby_names": "",
 }
 
@@ -75,13 +75,13 @@ class ChaosCluster(Cluster):
         self._seats = [self._new_seat(name) for name in SEATS]
         self.proposers = self._seats
         self.proposer = self._seats[0]
-        self.restarts: list[str] = []  # what proposers said last that had to be started again
+        self.restarts: list[str] = []  # the last line of each proposer that had to be started again
         self._ended_at_s: float | None = None
 
     @classmethod
     @contextlib.contextmanager
     def running(cls, directory: Path) -> Iterator[ChaosCluster]:
-        """Everything from nothing, until commits wait for the quorum."""
+        """Make the whole cluster, and yield it once commits wait for the quorum."""
         names = ("primary", *(f"safekeeper{n}" for n in NUMBERS), *SEATS, "standby")
         with Network.create(names) as network:
             cluster = cls(directory, network)
@@ -151,14 +151,17 @@ class ChaosCluster(Cluster):
         return Daemon(name, arguments, self.directory / f"{name}.log", prefix=node.prefix)
 
     def proposer_node(self) -> Node:
-        """Of the supervised one."""
+        """Return the supervised proposer's node."""
         return self.node(self.proposer.name)
 
     def other_seat(self) -> Daemon:
         return next(seat for seat in self._seats if seat is not self.proposer)
 
     def wait(self, condition: Callable[[], Any], timeout_s: float) -> Any:
-        """The first true value; a proposer that ends meanwhile is started again."""
+        """Return the first true value; meanwhile start a proposer that has ended again.
+
+        Raise NotInTime after `timeout_s`.
+        """
         deadline_s = time.monotonic() + timeout_s
         while not (value := condition()):
             if time.monotonic() > deadline_s:
@@ -168,14 +171,14 @@ class ChaosCluster(Cluster):
         return value
 
     def hold(self, seconds: float) -> None:
-        """Lets a fault last, as `wait` does."""
+        """Let a fault last; start a proposer that has ended again."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self.supervise()
             time.sleep(PAUSE_S)
 
     def supervise(self) -> None:
-        """As systemd would: whatever the reason, after a pause it is started again."""
+        """Start a proposer that has ended again after a pause, for any reason, as systemd does."""
         if self.proposer.is_running:
             self._ended_at_s = None
             return
@@ -190,9 +193,9 @@ class ChaosCluster(Cluster):
             self._ended_at_s = None
 
     def cut_power(self, numbers: Sequence[int]) -> None:
-        """These safekeepers are dead, and what they had not synced is gone."""
+        """Kill these safekeepers, and lose all bytes that they had not synced."""
         keepers = [self.safekeepers[number - 1] for number in numbers]
-        for keeper in keepers:  # no word more from any of them
+        for keeper in keepers:  # they send no message more
             keeper.signal(signal.SIGSTOP)
         for number in numbers:
             self.disks[number - 1].power_cut()
@@ -200,13 +203,13 @@ class ChaosCluster(Cluster):
             keeper.kill()
 
     def restore_power(self, numbers: Sequence[int]) -> None:
-        """They start; nobody waits for them."""
+        """Start these safekeepers, without a wait for them."""
         for number in numbers:
             self.disks[number - 1].restore_power()
             self.safekeepers[number - 1].start(wait=False)
 
     def check_safekeepers_run(self) -> None:
-        """None has ended by itself: what it promised would be gone with it."""
+        """Check that no safekeeper has ended by itself: its promises would end with it."""
         for safekeeper in self.safekeepers:
             said = safekeeper.output()
             if "Traceback" in said:
@@ -215,7 +218,7 @@ class ChaosCluster(Cluster):
                 raise Violation(f"{safekeeper.name} ended by itself: {said[-3000:]}")
 
     def log_status(self, number: int) -> dict[str, Any] | None:
-        """What safekeeper 1, 2 or 3 says of its log over HTTP; None if it does not answer."""
+        """Return the log's HTTP status of safekeeper 1, 2 or 3, or None if it does not answer."""
         document = self._ask(self.node(f"safekeeper{number}"))
         return document["logs"].get(self.name) if document else None
 
@@ -232,7 +235,7 @@ class ChaosCluster(Cluster):
         return document
 
     def why_not_whole(self) -> str | None:
-        """What is still missing until everybody is there, attached and close behind."""
+        """Return the part that is not running, attached or caught up yet, or None if all are."""
         statuses = [self.log_status(number) for number in NUMBERS]
         if None in statuses:
             return f"safekeeper {statuses.index(None) + 1} does not answer"
@@ -254,7 +257,7 @@ class ChaosCluster(Cluster):
         return document
 
     def rebuild_primary(self, backup: PostgresServer, wal: Path) -> None:
-        """In place of a primary that is gone. It goes on with the timeline: a crash recovery."""
+        """Replace a lost primary, on the same timeline, by a crash recovery."""
         self.primary.kill()
         self.primary.adopt(backup.data)
         pg_wal = self.primary.data / "pg_wal"
@@ -270,7 +273,7 @@ class ChaosCluster(Cluster):
         self.primary.sql(slot)
 
     def close(self) -> None:
-        """SIGKILL to all; the files stay."""
+        """Kill all with SIGKILL; the files stay."""
         for daemon in [*self._seats, *self.safekeepers]:
             daemon.kill()
         for server in (self.standby, self.primary):
@@ -281,6 +284,6 @@ class ChaosCluster(Cluster):
 
 
 def status_command(cluster: ChaosCluster) -> str:
-    """For a report: what an operator would look at first."""
+    """Return the output of `status` for a report, as an operator would read it first."""
     done = walkeeper("status", "--safekeepers", cluster.addresses, timeout_s=30)
     return done.stdout + done.stderr

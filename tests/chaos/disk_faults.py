@@ -12,11 +12,11 @@ from tests.chaos.verdicts import NotFelt, Violation
 from tests.waiting import NotInTime
 
 ADMITTED_S = 5.0
-FORCED_BYTES = 6 << 20  # several segments: more than anybody has allocated ahead
+FORCED_BYTES = 6 << 20  # several segments: more than any safekeeper has allocated ahead
 
 
 class FullDisk(SafekeepersAway):
-    """Not one block is left; it must go on by itself when there is room again."""
+    """No block is left on a disk. The safekeeper must go on by itself when there is room again."""
 
     name = "full_disk"
     hold = (0.5, 2.0)
@@ -31,7 +31,7 @@ class FullDisk(SafekeepersAway):
         return named(self.victims)
 
     def write_much(self) -> None:
-        """So that new segments are needed. Not a transaction: it waits for nobody."""
+        """Write so much that new segments are needed, in no transaction, so without a wait."""
         with contextlib.suppress(psycopg.Error), self.cluster.primary.connect() as connection:
             text = f"SELECT pg_logical_emit_message(false, 'forced', repeat('x', {FORCED_BYTES}))"
             connection.execute(text.encode())
@@ -75,8 +75,11 @@ class SlowSync(Fault):
 
 
 class FailingSync(Fault):
-    """One fdatasync of WAL fails and the next would succeed: the safekeeper must say so, believe
-    nothing after it and acknowledge no more, until its operator restarts it."""
+    """One fdatasync of WAL fails and the next would succeed.
+
+    The safekeeper must report it, trust no sync after it, and acknowledge no more, until its
+    operator restarts it.
+    """
 
     name = "failing_sync"
     hold = (0.3, 1.5)
@@ -128,14 +131,14 @@ class FailingWrite(FailingSync):
 
 
 class FailingControl(FailingSync):
-    """The promises cannot be saved: commit_lsn is, every few seconds."""
+    """The promises cannot be saved. Every few seconds the safekeeper saves its commit_lsn."""
 
     name = "failing_control_file"
     match = "/control"
 
 
 class PowerCut(Fault):
-    """A safekeeper's machine loses its power: all that it had not synced is gone."""
+    """A safekeeper's machine loses its power, and all bytes that it had not synced."""
 
     name = "power_cut"
     hold = (0.0, 1.0)
@@ -151,7 +154,7 @@ class PowerCut(Fault):
 
 
 class PowerCutOfAll(PowerCut):
-    """All safekeepers at once, and the primary and its proposer are killed with them."""
+    """All safekeepers lose power at once; the primary and its proposer are killed with them."""
 
     name = "power_cut_of_all"
     count = 3

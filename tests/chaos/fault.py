@@ -1,11 +1,11 @@
-"""What a fault is: something breaks, stays broken for a while, is mended.
+"""A fault breaks a part, keeps it broken for a while, and mends it.
 
     fault = KillSafekeeper(cluster, chance)
     fault.inject(); cluster.hold(fault.hold_s); fault.heal()
 
-A fault is told nothing but the cluster and a source of chance, and leaves the cluster as it found
-it: same processes, same disks, an open network. One that cannot show that it was felt raises
-NotFelt: a runner whose faults do nothing proves nothing.
+A fault gets only the cluster and a source of chance. It leaves the cluster as it found it: the
+same processes, the same disks, an open network. A fault that cannot show its effect raises NotFelt,
+since a runner whose faults do nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FELT_S = 20.0
 
 
 class Fault(ABC):
-    """One occasion of it."""
+    """One occasion of a fault."""
 
     name: ClassVar[str]
     hold: ClassVar[tuple[float, float]] = (0.3, 2.0)  # seconds, drawn between them
@@ -36,14 +36,14 @@ class Fault(ABC):
 
     @abstractmethod
     def inject(self) -> str:
-        """Whom it hits, for the line of progress."""
+        """Break it, and return the names of the parts that it hits, for the line of progress."""
 
     def heal(self) -> None:  # noqa: B027  (most override it)
-        """Nothing to do for faults that mend themselves."""
+        """Mend it; do nothing for a fault that mends itself."""
 
     @property
     def stops_commits(self) -> bool:
-        """Whether none may return while it lasts. Asked after `inject`."""
+        """True if no commit may return while it lasts. Read it after `inject`."""
         return False
 
     def some_safekeepers(self, count: int = 1) -> list[int]:
@@ -51,7 +51,7 @@ class Fault(ABC):
 
 
 class SafekeepersAway(Fault):
-    """Its victims acknowledge nothing while it lasts; two of three are a quorum that is gone."""
+    """The victims acknowledge nothing while it lasts; with two of three the quorum is gone."""
 
     victims: list[int]
 

@@ -45,7 +45,10 @@ KINDS: Sequence[type[Fault]] = (
 
 
 def kinds_named(names: Sequence[str] | None) -> Sequence[type[Fault]]:
-    """Those; all of them without names. SystemExit names one that does not exist."""
+    """Return the kinds with these names, or all without names.
+
+    Raise SystemExit for a name that does not exist.
+    """
     if not names:
         return KINDS
     known = {kind.name: kind for kind in KINDS}

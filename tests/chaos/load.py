@@ -1,10 +1,11 @@
-"""What goes on all the time while things break; each load keeps account of its acknowledgements.
+"""Loads that run while things break; each load keeps account of its acknowledgements.
 
     with Loads(server, directory) as loads:
         loads.times_s(since, until), loads.journals
 
-Rows by single inserts (the journal), transfers between accounts whose sum must hold in every
-snapshot, records of megabytes over many segments, tables made and dropped.
+The loads are rows by single inserts (the journal), transfers between accounts, records of
+megabytes over many segments, and tables made and dropped. The sum of all accounts must hold in
+every snapshot.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ SELECT id, balance, {BALANCE} + (SELECT coalesce(sum(amount), 0) FROM transfers 
 
 
 class Transfers(Journal):
-    """One transaction of three statements. Accounts are locked in order: nobody waits in a ring."""
+    """A transaction of three statements. It locks accounts in order, so that no ring can form."""
 
     table, create = "transfers", CREATE_BANK
 
@@ -92,7 +93,7 @@ class MadeTables(Journal):
 
 
 class Snapshots:
-    """Looks at the accounts again and again, on a server that may be gone at times."""
+    """A thread that reads the accounts again and again, on a server that may be gone at times."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server, self._stopping = server, threading.Event()
@@ -122,7 +123,7 @@ class Snapshots:
 
 
 class Loads:
-    """All of them. The tables are made at once; `start` and `stop` or a with statement."""
+    """All loads. The tables are made at once; use `start` and `stop`, or a with statement."""
 
     def __init__(self, primary: PostgresServer, standby: PostgresServer, directory: Path) -> None:
         def file(name: str) -> Path:
@@ -163,13 +164,13 @@ class Loads:
         return sum(len(journal.unknown) + len(journal.cancelled) for journal in self.journals)
 
     def times_s(self, since_s: float, until_s: float) -> list[float]:
-        """When commits of any load returned."""
+        """Return the times in this interval at which commits of any load returned."""
         return sorted(
             at_s for journal in self.journals for at_s in journal.times_s(since_s, until_s)
         )
 
     def begun_and_returned(self, since_s: float, until_s: float) -> int:
-        """Commits of any load that lie in this time from beginning to end."""
+        """Return how many commits of any load began and returned within this interval."""
         return sum(journal.begun_and_returned(since_s, until_s) for journal in self.journals)
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:

@@ -1,10 +1,10 @@
 """A file system of its own for each safekeeper: it can be filled to the brim, and lose its power.
 
     disk = LoopDisk(image, mount_point); disk.make(); disk.fill(); disk.release()
-    disk.power_cut()        what was not synced is gone, as on a machine without power
+    disk.power_cut()        loses the bytes without a sync, as a machine without power does
 
-The image is sparse, so a large disk costs what is written to it. The power cut is ext4's own
-shutdown without a flush of its journal: dirty pages never reach the image, everything after it
+The image is sparse, so a large disk costs only the bytes written to it. The power cut is ext4's own
+shutdown without a flush of its journal. Dirty pages never reach the image, every later operation
 fails, and the next mount replays the journal.
 """
 
@@ -47,11 +47,11 @@ class LoopDisk:
         run("umount", str(self.mount_point))
 
     def close(self) -> None:
-        """Unmounted, also if somebody still has a file open."""
+        """Unmount it, even while a process has a file open."""
         succeeds("umount", "--lazy", str(self.mount_point))
 
     def fill(self) -> None:
-        """Until not one block is free."""
+        """Fill it until no block is free."""
         descriptor = os.open(self.mount_point / BALLAST, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             end, step = 0, 1 << 30
@@ -72,7 +72,7 @@ class LoopDisk:
         (self.mount_point / BALLAST).unlink(missing_ok=True)
 
     def power_cut(self) -> None:
-        """Whoever used it must be dead before `restore_power`."""
+        """Cut the power. All processes that use the disk must end before `restore_power`."""
         descriptor = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
@@ -81,8 +81,8 @@ class LoopDisk:
 
     def restore_power(self) -> None:
         self.unmount()
-        # A process with mounts of its own (unshare, ip netns exec) that was started meanwhile holds
-        # the dead file system, and the next mount would be of that one.
+        # A process with mounts of its own (unshare, ip netns exec) that started meanwhile holds the
+        # dead file system. The next mount would be of that one.
         wait_until(lambda: not self._is_held(), HELD_S)
         self.mount()
 

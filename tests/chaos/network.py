@@ -1,15 +1,15 @@
 """A small network on one machine: a namespace for each node, and one for the bridge between them.
 
     with Network.create(("primary", "safekeeper1", …)) as network:
-        network["primary"].prefix              before a command: it runs there
+        network["primary"].prefix              before a command: the command runs there
         network.deafen(receiver, sender)       one direction is cut; both: network.cut(a, b)
         network.heal()
 
-Packets are dropped where they arrive (nftables, input hook), so the sender learns nothing, as with
-a cable that is cut. This process stays outside, with a link to the bridge, and reaches every node
-at all times. The bridge is not outside: where Docker runs, the machine drops what any bridge of its
-own forwards. Needs root. Names hold the pid of the run, so that the next one finds what a run that
-was killed has left behind.
+Packets are dropped where they arrive (nftables, input hook), so that the sender learns nothing, as
+with a cable that is cut. This process stays outside, with a link to the bridge, and reaches every
+node at all times. The bridge is not outside: where Docker runs, the machine drops packets that its
+own bridges forward. Needs root. Names hold the pid of the run, so that the next run finds the
+remains of one that was killed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.chaos.verdicts import CannotRun
 from tests.waiting import wait_until
 
 PROGRAM_S = 20
-PREFIX = "wkc"  # of namespaces and links; links have 15 characters at most
+PREFIX = "wkc"  # begins the name of each namespace and link; a link's has 15 characters at most
 NAMESPACE = re.compile(rf"{PREFIX}(\d+)-\S+")
 LINK = re.compile(rf"\b({PREFIX}(\d+)v)(?:@\S+)?:")
-SUBNETS = [f"198.18.{number}" for number in range(1, 255)]  # RFC 2544: used by nobody else
+SUBNETS = [f"198.18.{number}" for number in range(1, 255)]  # RFC 2544: no other network uses them
 LOSS_PERCENT = 10
 DELAY_MS = 40
 RULES = f"""
@@ -58,7 +58,7 @@ NEEDED = {
 
 
 def run(*command: str, text: str | None = None) -> str:
-    """Its output. CannotRun, with what it said, if it fails."""
+    """Return the command's output; raise CannotRun with its error text if it fails."""
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PROGRAM_S)
     if done.returncode:
         raise CannotRun(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
@@ -71,7 +71,7 @@ def succeeds(*command: str) -> bool:
 
 
 def why_not() -> str | None:
-    """Why no network can be made here; None if one can."""
+    """Return why no network can be made here, or None if one can."""
     if os.geteuid():
         return "network namespaces and mounts need root"
     if missing := sorted({package for name, package in NEEDED.items() if not shutil.which(name)}):
@@ -88,7 +88,7 @@ def why_not() -> str | None:
 
 
 def inside(namespace: str) -> tuple[str, ...]:
-    """Before a command. It becomes the command, so the pid is the command's."""
+    """Return the words to put before a command; the pid stays the command's."""
     return ("nsenter", f"--net=/run/netns/{namespace}", "--")
 
 
@@ -113,7 +113,7 @@ class Node:
 
 
 class Network:
-    """`create` is the way in; it takes away everything at its end, processes too."""
+    """The network's nodes. `create` makes it, and removes everything at its end, processes too."""
 
     def __init__(self, names: Sequence[str]) -> None:
         label = f"{PREFIX}{os.getpid()}"
@@ -166,13 +166,13 @@ class Network:
         succeeds(*self._bridge, "tc", "qdisc", "del", *probe)
 
     def _plug_in(self, link: str, other_end: str, namespace: str) -> None:
-        """A link with one end at the bridge and the other in a namespace: a name or a pid."""
+        """Add a link between the bridge and a namespace, given by name or pid."""
         there = ("type", "veth", "peer", "name", other_end, "netns", namespace)
         run(*self._bridge, "ip", "link", "add", link, *there)
         run(*self._bridge, "ip", "link", "set", link, "master", "bridge", "up")
 
     def deafen(self, receiver: Node, sender: Node) -> None:
-        """Nothing that `sender` sends arrives at `receiver`; the other direction works."""
+        """Drop all packets of `sender` at `receiver`; the other direction works."""
         self._add(receiver, "deaf_to", sender)
 
     def cut(self, one: Node, other: Node) -> None:
@@ -180,13 +180,15 @@ class Network:
         self.deafen(other, one)
 
     def lose_packets(self, one: Node, other: Node) -> None:
-        """LOSS_PERCENT of what goes between them, in both directions."""
+        """Drop LOSS_PERCENT of the packets between them, in both directions."""
         self._add(one, "lossy", other)
         self._add(other, "lossy", one)
 
     def narrow(self, node: Node) -> None:
-        """All that goes to this node is late: by a fixed time where the kernel has netem, else
-        through a narrow pipe, in which it queues."""
+        """Delay all packets to this node.
+
+        Where the kernel has netem the delay is fixed; else they queue in a narrow pipe.
+        """
         late = ("netem", "delay", f"{DELAY_MS}ms", "10ms")
         narrow = ("tbf", "rate", "6mbit", "burst", "32kb", "latency", "300ms")
         discipline = late if self.has_delay else narrow
@@ -210,7 +212,7 @@ def _free_subnet() -> str:
 
 
 def remove_leftovers() -> list[int]:
-    """Of runs that are gone: processes, namespaces, links. The runs' pids."""
+    """Remove the processes, namespaces and links of runs that are gone; return their pids."""
     pids = {int(match[1]) for match in NAMESPACE.finditer(run("ip", "netns", "list"))}
     pids |= {int(match[2]) for match in LINK.finditer(run("ip", "-o", "link"))}
     gone = sorted(pid for pid in pids if not Path(f"/proc/{pid}").exists())
@@ -220,7 +222,7 @@ def remove_leftovers() -> list[int]:
 
 
 def _remove(pid: int) -> None:
-    """All that the run with this pid made."""
+    """Remove all that the run with this pid made."""
     for match in NAMESPACE.finditer(run("ip", "netns", "list")):
         if int(match[1]) == pid:
             end_processes(match[0])
@@ -231,7 +233,7 @@ def _remove(pid: int) -> None:
 
 
 def end_processes(namespace: str) -> None:
-    """SIGKILL to all that run there, and wait until they are gone."""
+    """Kill all processes there with SIGKILL, and wait until they are gone."""
 
     def none_left() -> bool:
         pids = [int(pid) for pid in run("ip", "netns", "pids", namespace).split()]

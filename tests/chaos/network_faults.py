@@ -1,4 +1,4 @@
-"""Cables that are cut, in both directions or one, or that are bad."""
+"""Cables that are cut, in both directions or in one, or that are bad."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tests.chaos.fault import Fault, SafekeepersAway, named
 from tests.chaos.network import Node
 
 PARTITION_S = (0.5, 3.0)
-# Longer than the proposer bears a silent safekeeper (10 s), and than its TCP_USER_TIMEOUT to the
-# primary (4 s).
+# Longer than the proposer tolerates a silent safekeeper (10 s), and longer than its
+# TCP_USER_TIMEOUT to the primary (4 s).
 OUTLASTS_S = 12.0
 
 
@@ -42,14 +42,14 @@ class CutSafekeeper(SafekeepersAway, NetworkFault):
 
 
 class CutTwoSafekeepers(CutSafekeeper):
-    """The proposer is alone with one."""
+    """The proposer reaches only one safekeeper."""
 
     name = "cut_two_safekeepers"
     count = 2
 
 
 class DeafSafekeeper(SafekeepersAway, NetworkFault):
-    """It hears nothing of the proposer, which hears it."""
+    """It receives nothing from the proposer, which receives its messages."""
 
     name = "deaf_safekeeper"
     long_hold_s = OUTLASTS_S
@@ -62,7 +62,7 @@ class DeafSafekeeper(SafekeepersAway, NetworkFault):
 
 
 class DeafToSafekeeper(SafekeepersAway, NetworkFault):
-    """Its acknowledgements are lost; what the proposer sends arrives and is written."""
+    """Its acknowledgements are lost; it receives the proposer's messages and writes the WAL."""
 
     name = "deaf_to_safekeeper"
     long_hold_s = OUTLASTS_S
@@ -88,8 +88,10 @@ class CutPrimary(NetworkFault):
 
 
 class DeafPrimary(NetworkFault):
-    """One direction between proposer and primary: WAL flows and its acknowledgement does not, or
-    the other way round."""
+    """One direction between proposer and primary is cut.
+
+    WAL flows and its acknowledgement does not, or the other way round.
+    """
 
     name = "deaf_primary"
     long_hold_s = OUTLASTS_S
@@ -106,8 +108,10 @@ class DeafPrimary(NetworkFault):
 
 
 class CutFromSuccessor(NetworkFault):
-    """The proposer is cut off from all safekeepers and keeps its primary; another takes over, and
-    must be the only one whose word the primary gets."""
+    """The proposer is cut off from all safekeepers and keeps its primary; another takes over.
+
+    From then on the primary may get acknowledgements only from the successor.
+    """
 
     name = "cut_off_and_succeeded"
     hold = (0.5, 2.0)
@@ -130,7 +134,7 @@ class CutFromSuccessor(NetworkFault):
 
 
 class LossyNetwork(NetworkFault):
-    """One packet in ten is lost between the proposer and everybody."""
+    """One packet in ten is lost between the proposer and all other nodes."""
 
     name = "lossy_network"
     hold = (2.0, 4.0)
@@ -142,7 +146,7 @@ class LossyNetwork(NetworkFault):
 
 
 class SlowNetwork(NetworkFault):
-    """What goes to some node is late (the kernel's netem; without it a narrow pipe)."""
+    """Packets to some node are late (the kernel's netem; without it a narrow pipe)."""
 
     name = "slow_network"
     hold = (1.0, 4.0)

@@ -55,7 +55,7 @@ class RestartSafekeepers(Fault):
 
 
 class KillProposer(Fault):
-    """Its supervisor starts it again."""
+    """The proposer is killed; its supervisor starts it again."""
 
     name = "kill_proposer"
     hold = (0.0, 0.5)
@@ -66,7 +66,7 @@ class KillProposer(Fault):
 
 
 class KillPrimary(Fault):
-    """SIGKILL to postmaster and children, then a crash recovery."""
+    """SIGKILL hits the postmaster and its children; a crash recovery follows."""
 
     name = "kill_primary"
     hold = (0.0, 1.0)
@@ -84,7 +84,7 @@ class KillPrimary(Fault):
 
 
 class StopPrimary(KillPrimary):
-    """As an operator does it. A fast stop waits until the proposer has everything."""
+    """An operator's fast stop, which waits until the proposer has all WAL."""
 
     name = "restart_primary"
 
@@ -148,7 +148,7 @@ class FreezeTwoSafekeepers(FreezeSafekeeper):
 
 
 class FreezeProposer(Fault):
-    """Shorter and longer than its lease; nobody wants its place."""
+    """The proposer freezes, shorter or longer than its lease; no successor wants its place."""
 
     name = "freeze_proposer"
     hold = (0.5, LEASE_S + 1)
@@ -196,7 +196,7 @@ class TakeOver(Fault):
         return f"{new.name} from {self.old.name}"
 
     def wait_ready(self, new: Daemon) -> None:
-        """It leads; without --take-over it may exit while the old one's lease lasts."""
+        """Wait until it leads; without --take-over it may exit while the old lease lasts."""
         self.cluster.wait(lambda: "ready: " in new.output(), DEPOSED_S)
 
     def heal(self) -> None:
@@ -210,14 +210,14 @@ class TakeOver(Fault):
 
 
 class TakeOverFrozen(TakeOver):
-    """It was frozen and does not know: what it sends when it wakes must change nothing."""
+    """A frozen proposer is replaced without its knowledge; its late messages change nothing."""
 
     name = "take_over_from_frozen"
     freezes = True
 
 
 class LeaseRunsOut(TakeOver):
-    """Frozen for longer than its lease; the successor waits for that and needs no --take-over."""
+    """It is frozen for longer than its lease; its successor waits and needs no --take-over."""
 
     name = "lease_runs_out"
     freezes = True

@@ -39,7 +39,7 @@ class Occasion:
 
 @dataclass
 class Report:
-    """`verdict` is filled in at the end."""
+    """The figures of one run. `verdict` is filled in at the end."""
 
     seed: int
     occasions: list[Occasion] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Report:
         return dict(sorted(found.items()))
 
     def document(self) -> dict[str, object]:
-        """For --json."""
+        """Return the report for --json."""
         return {
             **asdict(self),
             "kinds": {kind: _summary(each) for kind, each in self.by_kind().items()},
@@ -117,7 +117,7 @@ def _summary(occasions: Sequence[Occasion]) -> dict[str, float]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Words to the left, figures to the right."""
+    """Return a text table: words to the left, figures to the right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:

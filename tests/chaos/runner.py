@@ -29,7 +29,7 @@ WAL_BETWEEN_CHECKS_MAX = 800 << 20
 
 @dataclass(frozen=True)
 class Plan:
-    """Ends when every kind was had `rounds` times, or after `minutes`, whichever is first."""
+    """A run's end: after `rounds` of every kind, or after `minutes`, at the earlier of both."""
 
     kinds: Sequence[type[Fault]]
     seed: int
@@ -39,7 +39,7 @@ class Plan:
 
 
 class Runner:
-    """`run` raises the verdict; the report is filled as far as it came."""
+    """One run. `run` raises the verdict; the report has the figures up to that point."""
 
     def __init__(self, plan: Plan, cluster: ChaosCluster, loads: Loads, report: Report) -> None:
         self._plan, self._cluster, self._loads, self._report = plan, cluster, loads, report
@@ -64,7 +64,7 @@ class Runner:
             self._account()
 
     def _schedule(self) -> Iterator[type[Fault]]:
-        """Each kind once in every round, in another order."""
+        """Yield each kind once in every round, each time in another order, until the time is up."""
         end_s = self._began_s + self._plan.minutes * 60
         number = 0
         while self._plan.rounds is None or number < self._plan.rounds:
@@ -110,15 +110,15 @@ class Runner:
         return occasion
 
     def _check_silence(self, since_s: float, until_s: float) -> None:
-        """A commit that begins and returns while nobody can acknowledge it was not replicated.
+        """Raise Violation if a commit began and returned while no quorum could acknowledge it.
 
-        One that began before may return at any time: its acknowledgement was on its way.
+        A commit that began before may return at any time: its acknowledgement was on its way.
         """
         if returned := self._loads.begun_and_returned(since_s, until_s):
             raise Violation(f"{returned} commits began and returned without a quorum")
 
     def _wait_for_commits(self, since_s: float) -> float:
-        """When the first commit returned after that; NoProgress if there are none."""
+        """Return when the first commit returned after that; raise NoProgress if none does."""
 
         def enough() -> bool:
             return len(self._loads.times_s(since_s, time.monotonic())) >= RESUMED_COMMITS
@@ -162,7 +162,7 @@ class Runner:
         )
 
     def wait_for_standby(self) -> None:
-        """It has everything that the primary had a moment ago."""
+        """Wait until the standby has all WAL that the primary had a moment ago."""
         cluster = self._cluster
         end = lsn_of(cluster.primary.sql("SELECT pg_current_wal_flush_lsn()"))
 
@@ -192,7 +192,7 @@ class Runner:
 
 
 def kept_evidence(directory: Path) -> str:
-    """What to look at after a failure."""
+    """Return the text that names the files to look at after a failure."""
     size = subprocess.run(["du", "-sh", str(directory)], capture_output=True, text=True).stdout
     return (
         f"kept: {directory} ({size.split()[0] if size else '?'}): *.log of the daemons, primary/log"

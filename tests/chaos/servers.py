@@ -20,7 +20,7 @@ PORT = 5432  # a namespace has its own
 
 
 class NamespacedServer(PostgresServer):
-    """`data` is filled by `adopt`; everybody in the network may log in."""
+    """A server whose `data` is filled by `adopt`; every node of the network may log in."""
 
     def __init__(self, directory: Path, node: Node, settings: Mapping[str, str]) -> None:
         directory.mkdir()
@@ -30,7 +30,7 @@ class NamespacedServer(PostgresServer):
         self._settings = {**SETTINGS, **sockets, "listen_addresses": "*", **settings}
 
     def adopt(self, source: Path) -> None:
-        """Another server's data directory, copied in place of what was here."""
+        """Copy another server's data directory in place of the old one."""
         shutil.rmtree(self.data, ignore_errors=True)
         own(self.directory)
         run_as_server_user(["cp", "-a", str(source), str(self.data)])

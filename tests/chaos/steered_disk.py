@@ -1,10 +1,10 @@
 """The disk of a safekeeper that can be made slow, failing or lying while it runs.
 
     disk = SteeredDisk(directory, library)       library: compiled_library(directory)
-    environment |= disk.environment()            of the process
+    environment |= disk.environment()            the environment of the process
     disk.slow(50); disk.fail_syncs(match="/wal/"); disk.well()
 
-disk_faults.c is preloaded into the process; both sides map one small file.
+disk_faults.c is preloaded into the process. This side and that process map one small file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPILE_S = 60
 
 
 def compiled_library(directory: Path) -> Path:
-    """disk_faults.c as a shared library there."""
+    """Compile disk_faults.c into a shared library there, and return its path."""
     library = directory / "disk_faults.so"
     command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     subprocess.run(
@@ -33,7 +33,7 @@ def compiled_library(directory: Path) -> Path:
 
 
 class SteeredDisk:
-    """Well until told otherwise. What is ordered holds from the next system call on."""
+    """A disk that is well until an order changes it, from the next system call on."""
 
     def __init__(self, file: Path, library: Path) -> None:
         self._file, self._library = file, library
@@ -45,18 +45,18 @@ class SteeredDisk:
         return {"LD_PRELOAD": str(self._library), "CHAOS_DISK": str(self._file)}
 
     def slow(self, delay_ms: int, *, match: str = "") -> None:
-        """Every sync takes so much longer."""
+        """Make every sync take so much longer."""
         self._order(match, delay_ms=delay_ms)
 
     def fail_syncs(self, count: int = 1, *, match: str = "") -> None:
-        """The next syncs fail with EIO and sync nothing."""
+        """Let the next syncs fail with EIO and sync nothing."""
         self._order(match, fail_syncs=count)
 
     def fail_writes(self, count: int = 1, *, match: str = "") -> None:
         self._order(match, fail_writes=count)
 
     def lie(self, *, match: str = "") -> None:
-        """Syncs succeed and do nothing."""
+        """Let syncs succeed and do nothing."""
         self._order(match, lie=1)
 
     def well(self) -> None:
@@ -79,7 +79,7 @@ class SteeredDisk:
     ) -> None:
         name = match.encode()
         assert len(name) <= MATCH_BYTES_MAX, f"{match=}"
-        # Nothing is ordered while the path that it is for changes.
+        # No order is in force while its path changes.
         ORDERS.pack_into(self._map, 0, 0, 0, 0, 0)
         at = ORDERS.size + COUNTS.size
         self._map[at : at + MATCH_BYTES_MAX + 1] = name.ljust(MATCH_BYTES_MAX + 1, b"\0")

@@ -1,10 +1,10 @@
-"""What a run can end with, beside "nothing found". The exit codes are the simulator's."""
+"""The ways in which a run can fail. The exit codes are the simulator's."""
 
 from __future__ import annotations
 
 
 class Violation(Exception):
-    """Something acknowledged is lost, or two parts hold different WAL. Exit code 2."""
+    """Acknowledged data is lost, or two parts hold different WAL. Exit code 2."""
 
 
 class NoProgress(Exception):
@@ -12,11 +12,11 @@ class NoProgress(Exception):
 
 
 class DaemonBroke(Exception):
-    """A daemon said what no fault explains. Exit code 1."""
+    """A daemon's output has an error that no fault explains. Exit code 1."""
 
 
 class NotFelt(Exception):
-    """A fault was injected and nobody noticed: the runner is broken. Exit code 1."""
+    """A fault was injected and had no effect: the runner is broken. Exit code 1."""
 
 
 class CannotRun(Exception):

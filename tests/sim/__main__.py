@@ -3,29 +3,29 @@
     python -m tests.sim --seed 7                     one run, one line an event
     python -m tests.sim --seeds 10000 --minutes 5    a search; --jobs 2 in two processes
 
-A line: simulated milliseconds, who, what. Who:
+A line has the simulated milliseconds, an actor and an event. The actors:
 
     skN     a safekeeper          pN      a proposer process, a new number each time it is started
     pgN     a primary             pgR     the one that was restored from the log in the end
-    op      an operator who has a member replaced (--replace)
+    op      an operator; it replaces a member (--replace)
     ----    the world
 
-What, beside what the code notes for its operator:
+The events, beside those that the code notes for its operator:
 
     boot, START         a new life              KILL      the process is killed
-    CRASH               the power is cut: what was not synced may be lost, in any part
+    CRASH               the power is cut: any part of the bytes without a sync may be lost
     STOP                a clean stop of a safekeeper; of a proposer, with the reason
     LOST                a safekeeper's disk, and with it its promises: it may not vote any more
     disk …, clock …     a disk that is full or stalls, a sync that fails, heartbeats that burst
-    partition           the directions that are cut; held back: they are opened soon
-    clone               another server with the same past, which goes on on its own
+    partition           some directions are cut; "held back": they are mended soon
+    clone               another server with the same past, which goes on by itself
     plot                targeted trouble begins (plots.py); random faults go on beside it
     heal                the end of the safety phase: from here on everything must move on
 
 The first line has the seed's options. Same seed, same trace, in every process.
 
-Exit codes: 0 nothing found, 1 the code broke, 2 lost or forked WAL or a broken promise (the oracle
-is named first), 3 no progress after healing.
+Exit codes: 0 for a clean run, 1 if the code broke, 3 for no progress after healing. Exit code 2
+means lost or forked WAL or a broken promise; the output names the oracle first.
 """
 
 from __future__ import annotations

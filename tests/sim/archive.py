@@ -1,8 +1,8 @@
-"""The archive of a simulated log: what the shipping driver is told of it, and what it reads back.
+"""The archive of a simulated log: the shipping driver reports to it and reads from it.
 
-All safekeepers share one `Archived`; each archives what it has committed for good, in whole
-records, and compares what another one has archived before. What it holds is the log for ever, so a
-difference is a violation. Uploads that fail are the archive's own tests (tests/archive).
+All safekeepers share one `Archived`. Each archives its committed WAL in whole records, and compares
+it with the segments that another one has archived before. An archived segment never changes, so a
+difference is a violation. Failing uploads belong to the archive's own tests (tests/archive).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from walkeeper_safekeeper.storage.wal_store import WalStore
 
 
 class Archived:
-    """Whole segments by their start: the object store that outlives everybody."""
+    """Whole segments by their start: the object store that outlives all nodes."""
 
     def __init__(self) -> None:
         self.segments: dict[Lsn, bytes] = {}
@@ -34,7 +34,7 @@ class NodesArchive:
         self.archived_lsn = store.first_lsn
 
     def archive(self, commit_lsn: Lsn, segments_max: int) -> None:
-        """What is committed for good: as far as whole records go, and the store is fast."""
+        """Archive committed WAL up to the last whole record, at most `segments_max` segments."""
         whole_lsn = self._committed.whole_end(self._name, self._store, commit_lsn)
         size = self._store.segment_bytes
         end_lsn = min(whole_lsn, self.archived_lsn + segments_max * size)
@@ -46,14 +46,14 @@ class NodesArchive:
             self.archived_lsn = begin_lsn + size
 
     def reaches(self) -> Lsn:
-        """From where on all WAL is on this disk or in the archive, as a survey of it says."""
+        """Return the LSN from which all WAL is on this disk or in the archive."""
         lsn, size = self._store.first_lsn, self._store.segment_bytes
         while lsn - size in self._archived.segments:
             lsn = lsn - size
         return lsn
 
     def check_removal(self, retention: Retention, began_lsn: Lsn) -> None:
-        """What is off this disk, on which the log began at `began_lsn`, is in the archive."""
+        """Check that the archive has all WAL from `began_lsn` on that this disk has removed."""
         lsn, size = self._store.first_lsn - self._store.segment_bytes, self._store.segment_bytes
         while lsn >= began_lsn:
             if lsn not in self._archived.segments:

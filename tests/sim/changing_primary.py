@@ -1,8 +1,8 @@
 """A server with a logical slot in the simulated world: pgoutput's messages in place of WAL.
 
-Transactions are sent whole at their commit, or, the large ones, in pieces while they are open:
-beside each other, with subtransactions that are rolled back, and some are never committed. Whoever
-connects anew gets what is open again from its start.
+The walsender sends a small transaction whole at its commit. It sends a large one in pieces while
+it is open. Large ones interleave, roll back subtransactions, and some never commit. A new
+connection gets each open transaction again from its start.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ Row = tuple[int, int, bytes]  # (sub)transaction, table, value
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """`rows` without those that were rolled back. end_lsn: where it has ended, 0 while it is open;
-    without a commit_lsn it was aborted."""
+    """A transaction, and its `rows` without those that were rolled back.
+
+    end_lsn is 0 while it is open. An aborted transaction has an end_lsn and no commit_lsn.
+    """
 
     xid: int
     rows: list[Row] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a walsender finds: rows, or that `undone` was rolled back, or neither: the end."""
+    """One thing to send: rows, the rollback of `undone`, or, without both, the end of all."""
 
     of: Transaction
     rows: tuple[Row, ...] = ()
@@ -74,7 +76,7 @@ class Step:
 
 
 class Decoding:
-    """One connection's: which relations it has described."""
+    """The relations that one connection has described."""
 
     def __init__(self) -> None:
         self._described: set[int] = set()
@@ -122,7 +124,7 @@ class ChangingPrimary:
         self.timeline_ends: list[tuple[int, Lsn]] = []
         self.transactions: list[Transaction] = []  # as they have committed
         self.wal_end = FIRST_LSN
-        self.confirmed_lsn = self._saved_lsn = FIRST_LSN  # of the slot; a crash may set it back
+        self.confirmed_lsn = self._saved_lsn = FIRST_LSN  # the slot's; a crash may set it back
         self.told_lsn = FIRST_LSN
         self._told_position = acked.start_lsn
         self._standby: ChangesNode | None = None
@@ -151,7 +153,7 @@ class ChangingPrimary:
         return True
 
     def write(self) -> None:
-        """One more transaction, or a step of a large one, or one that publishes nothing."""
+        """Write a transaction, or a step of a large one, or WAL that publishes no change."""
         if not self.is_up:
             return
         random = self.world.random
@@ -201,7 +203,7 @@ class ChangingPrimary:
         return rows
 
     def _writes(self, one: Transaction) -> int:
-        """The innermost subtransaction, which may be released first."""
+        """Return the innermost open subtransaction, perhaps after the release of one."""
         if one.subxids and self.world.random.random() < 0.2:
             released = one.subxids.pop()
             if one.subxids:
@@ -209,7 +211,7 @@ class ChangingPrimary:
         return one.subxids[-1][0] if one.subxids else one.xid
 
     def _roll_back(self, one: Transaction, depth: int) -> None:
-        """What it did and all that came since, which is of those inside it."""
+        """Roll back the subtransaction at `depth`, all inside it, and all rows since its first."""
         inner = one.subxids[depth:]
         del one.subxids[depth:]
         gone = {xid for group in inner for xid in group}
@@ -228,8 +230,10 @@ class ChangingPrimary:
             self.world.facts["transactions that were streamed"] += one.is_streamed
 
     def stream(self, standby: ChangesNode, start_lsn: Lsn) -> None:
-        """START_REPLICATION … LOGICAL: whoever had the slot before is ended. A transaction comes
-        if its commit record starts there or behind it."""
+        """End the slot's older connection, then send (START_REPLICATION … LOGICAL).
+
+        A transaction is sent if its commit record starts at `start_lsn` or after it.
+        """
         if self._standby is not None and self._standby is not standby:
             self._standby.primary_lost("the slot was taken")
         self._standby, self._decoding, self._next = standby, Decoding(), 0
@@ -256,7 +260,7 @@ class ChangingPrimary:
             self._standby = None
 
     def report(self, standby: ChangesNode, lsn: Lsn, log: LogBytes, position: Lsn) -> None:
-        """A status update: commits up to `lsn` return; the log has them up to `position`."""
+        """Take a status update: acknowledge the commits up to `lsn`, at `position` in the log."""
         if not self.is_up or self._standby is not standby:
             return
         assert lsn <= self.wal_end, f"{lsn} was never written, {self.wal_end=:X}"
@@ -270,7 +274,7 @@ class ChangingPrimary:
             self._told_position = position
 
     def crash(self) -> None:
-        """What was sent was flushed before; the slot's position may be an older one."""
+        """Crash and restart later. The WAL that was sent is flushed; the slot may move back."""
         if not self.is_up:
             return
         self.world.trouble("primary crashes", self.name, f"CRASH end={self.wal_end:X}")
@@ -281,7 +285,7 @@ class ChangingPrimary:
         self.world.later(self.world.random.uniform(100, 3000), self.restart)
 
     def end_connection(self, tries: int = 300) -> None:
-        """pg_terminate_backend, inside of a transaction if one comes soon."""
+        """End the connection (pg_terminate_backend), inside a transaction if one comes soon."""
         standby = self._standby
         if standby is not None and tries and not standby.is_inside_transaction:
             self.world.later(1, lambda: self.end_connection(tries - 1))
@@ -291,7 +295,7 @@ class ChangingPrimary:
             standby.primary_lost("terminating connection due to administrator command")
 
     def restart(self) -> None:
-        """What was open is aborted, as the first xl_running_xacts says."""
+        """Start again: abort each open transaction, as the first xl_running_xacts says."""
         self.is_up, self.confirmed_lsn = True, self._saved_lsn
         for one in self._open:
             if any(step.of is one for step in self._steps):

@@ -1,9 +1,9 @@
-"""What a machine does to one safekeeper's disks, within what disks may do.
+"""The trouble that a machine makes for one safekeeper's disks, within what disks may do.
 
-A disk keeps what it was told to sync. Of everything else a power cut may leave anything, also
-garbage; so bits are flipped behind the last byte that this safekeeper ever spoke of: in sectors
-that were under way, and in blank ones. A lost disk is another matter: with it the promises are
-gone, and the safekeeper may not take part any more.
+A disk keeps the bytes that it has synced. A power cut may replace all other bytes, also by garbage.
+So bits are flipped after the last byte that this safekeeper ever vouched for: in sectors with a
+write under way, and in blank ones. A lost disk is another matter: the promises are lost with it,
+and the safekeeper may not take part any more.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ class Disks:
     """The folder, its wal and its orphans."""
 
     def __init__(self, world: World, segment_bytes: int, timelines: Timelines) -> None:
-        """`timelines` are kept up to date by whoever writes here."""
+        """Take the safekeeper's own `timelines`, which it keeps up to date."""
         self.world, self.segment_bytes, self.timelines = world, segment_bytes, timelines
         self.folder, self.wal = FaultyDisk(world.random), FaultyDisk(world.random)
-        # What is kept of cuts changes no schedule: it has luck of its own.
+        # The cuts that are kept change no schedule: this disk has luck of its own.
         self.orphans = FaultyDisk(Random(segment_bytes))
         self.lost: Disks | None = None
 
     def power_cut(self, vouched_lsn: Lsn) -> None:
-        """Loses any part of what was not synced; sometimes garbles it."""
+        """Lose any part of the bytes without a sync; sometimes garble it."""
         options = self.world.options
         is_garbled = self.world.chance(options.bit_flips)
         if is_garbled:
             self.world.trouble("garbled tails")
         self.folder, self.orphans = self.folder.crash(), self.orphans.crash()
-        # Wrong bits everywhere leave no record whole in which a single one could go unseen.
+        # With wrong bits everywhere no record stays whole, so that no single one can go unseen.
         is_spoilt = is_garbled and self.world.random.random() < 0.5
         under_way = self.wal.under_way()
         self.wal = self.wal.crash(garbles=is_spoilt, spared=self._vain_bits)
@@ -71,7 +71,10 @@ class Disks:
                 self._flip(vouched_lsn, under_way)
 
     def _may_flip(self, vouched_lsn: Lsn) -> bool:
-        """The mark of the log's first bytes speaks for them before anything is acknowledged."""
+        """Return True if no flip can hit bytes that the mark of the log's first bytes vouches for.
+
+        The mark vouches for them before any acknowledgement.
+        """
         if HEAD_MARK not in self.wal.names():
             return True
         names = [n for n in self.wal.names() if len(n) == SEGMENT_NAME_LENGTH]
@@ -79,8 +82,10 @@ class Disks:
         return vouched_lsn > first_lsn + 2 * self.segment_bytes
 
     def _flip(self, vouched_lsn: Lsn, under_way: dict[tuple[str, int], int]) -> None:
-        """One bit of what nobody was told of: of WAL that is there, mostly where no CRC looks, or
-        not far behind it."""
+        """Flip one bit after all that the safekeeper vouched for.
+
+        The bit is in WAL that is there, mostly where no CRC covers it, or not far after that WAL.
+        """
         distance = self.world.random.expovariate(1 / FLIPPED_TAIL_BYTES)
         wal, luck = self._wal_behind(vouched_lsn), int(distance * 1000)
         if wal and luck % 2:
@@ -97,7 +102,7 @@ class Disks:
             self._flip_bit(self.wal, name, offset)
 
     def _wal_behind(self, lsn: Lsn) -> bytes:
-        """What stands from `lsn` on, up to what a power cut took or the end of its segment."""
+        """Return the bytes from `lsn` to a hole that a power cut left, or to the segment's end."""
         name = segment_name(self.timelines.at(lsn), lsn, self.segment_bytes)
         if name not in self.wal.names() or self.wal.size(name) < self.segment_bytes:
             return b""
@@ -106,16 +111,18 @@ class Disks:
         return data.partition(HOLE)[0].rstrip(b"\0")
 
     def _unchecked(self, wal: bytes, at: int, begin_lsn: Lsn, luck: int) -> int:
-        """From `at` on: a zero that may align a record, or a byte of a page's header, or none."""
-        ends = range(at + (-(begin_lsn + at) - 1) % 8, len(wal), 8)  # of words
+        """Return an offset from `at` on: a zero that may align a record, a header, or `at`."""
+        ends = range(at + (-(begin_lsn + at) - 1) % 8, len(wal), 8)  # the last byte of each word
         headers = range(at + -(begin_lsn + at) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES)
         if luck % 4 == 0 and headers:
             return headers[0] + luck // 4 % LONG_HEADER_BYTES
         return next((end for end in ends if not wal[end]), at) if luck % 4 < 3 else at
 
     def _vain_bits(self, name: str, offset: int) -> int:
-        """Those that no reader of WAL can know, where nothing is damaged but them (wal_store,
-        point 2). Real disks lose sectors, and a page's header lies in one."""
+        """Return the bits whose damage no reader of WAL can see if all others are sound.
+
+        See wal_store, point 2. Real disks lose sectors, and a page's header lies in one.
+        """
         if len(name) != SEGMENT_NAME_LENGTH or (in_page := offset % WAL_PAGE_BYTES) > FLAGS_OFFSET:
             return 0
         page_lsn = parse_segment_name(name, self.segment_bytes)[1] + (offset - in_page)
@@ -131,7 +138,7 @@ class Disks:
         disk.damage(name, offset, bytes([disk.read_at(name, offset, 1)[0] ^ bit]))
 
     def lose(self, loss: Loss) -> None:
-        """The machine comes back with other disks, or with a damaged one."""
+        """Replace the disks by empty ones, or damage the control file."""
         random, self.lost = self.world.random, copy(self)
         if loss is Loss.DAMAGED:
             self._flip_bit(self.folder, CONTROL, random.randrange(self.folder.size(CONTROL)))
@@ -139,7 +146,7 @@ class Disks:
             self.folder, self.wal = FaultyDisk(random), FaultyDisk(random)
 
     def fail_sync(self, flush_lsn: Lsn) -> None:
-        """The next fdatasync of the segment that is written, or of the control file, fails."""
+        """Let the next fdatasync fail, of the current segment or of the control file."""
         if self.world.random.random() < 0.7:
             timeline = self.timelines.at(flush_lsn)
             self.wal.failing_syncs.add(segment_name(timeline, flush_lsn, self.segment_bytes))
@@ -147,7 +154,7 @@ class Disks:
             self.folder.failing_syncs.add("control.tmp")
 
     def fill(self) -> None:
-        """No new segment can be allocated."""
+        """Let no new segment be allocated."""
         self.wal.capacity_bytes = sum(self.wal.size(name) for name in self.wal.names())
 
     def heal(self) -> None:
@@ -156,7 +163,7 @@ class Disks:
             disk.failing_syncs.clear()
 
     def half_do(self, job: Callable[[], object]) -> None:
-        """The job that is under way gets as far as some operation of the disk."""
+        """Run the current job up to some operation of the disk."""
         most = 2 if self.world.random.random() < 0.5 else 8  # an append is a write and a sync
         self.wal.operations_left = self.folder.operations_left = self.world.random.randrange(most)
         self.orphans.operations_left = self.wal.operations_left
@@ -166,12 +173,12 @@ class Disks:
         self.orphans.operations_left = None
 
     def first_kept(self) -> Lsn | None:
-        """Where the log begins that a power cut leaves for sure."""
+        """Return the first LSN that a power cut leaves for sure, or None if no segment is left."""
         names = [n for n in self.wal._durable_names if len(n) == SEGMENT_NAME_LENGTH]
         return min((parse_segment_name(n, self.segment_bytes)[1] for n in names), default=None)
 
     def kept_bytes(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        """What a power cut leaves for sure of a range; shorter if it is not all there."""
+        """Return the bytes that a power cut leaves for sure of a range, up to the first gap."""
         kept, lsn = [], begin_lsn
         while lsn < end_lsn:
             start = lsn.round_down(self.segment_bytes)
@@ -186,12 +193,15 @@ class Disks:
         return b"".join(kept)
 
     def held(self, begin_lsn: Lsn, wal: bytes) -> bool:
-        """The same, or it did when it was lost: an acknowledgement may come later than the loss."""
+        """Return True if this disk `holds` the WAL, or did when it was lost.
+
+        An acknowledgement may come later than the loss.
+        """
         lost = self.lost
         return self.holds(begin_lsn, wal) or (lost is not None and lost.holds(begin_lsn, wal))
 
     def holds(self, begin_lsn: Lsn, wal: bytes) -> bool:
-        """Whether a power cut leaves this range here, but for what retention has removed."""
+        """Return True if a power cut leaves this range here, but for segments removed before."""
         first_lsn = self.first_kept()
         if first_lsn is None:
             return False

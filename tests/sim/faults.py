@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def schedule(story: Story) -> None:
-    """All of them, until the world heals."""
+    """Schedule all random faults; they end when the world heals."""
     world, options, nodes = story.world, story.world.options, story.safekeepers
     random = world.random
     world.every(options.breaks, lambda: _on_some_proposer(story, ProposerNode.break_one))
@@ -53,7 +53,7 @@ def _on_some_proposer(story: Story, what: Callable[[ProposerNode], object]) -> N
 
 
 def _partition(story: Story) -> None:
-    """One direction, or both, between a proposer and some safekeepers, for some seconds."""
+    """Cut one direction, or both, between a proposer and some safekeepers, for some seconds."""
     world, random, nodes = story.world, story.world.random, story.safekeepers
 
     def cut(proposer: ProposerNode) -> None:
@@ -75,14 +75,14 @@ def _jump_clock(story: Story) -> None:
 
 
 def fail_power(story: Story) -> None:
-    """All safekeepers at once; the proposers stand elsewhere."""
+    """Cut the power of all safekeepers at once; the proposers run elsewhere."""
     story.world.trouble("power failures", "----", "the power fails under all safekeepers")
     for node in story.safekeepers:
         node.crash(is_power_cut=True)
 
 
 def clone_primary(story: Story) -> None:
-    """An older copy of the server is started, and the old one may go on running."""
+    """Start an older copy of the server; the old server may go on running."""
     random, primary = story.world.random, story.primary
     at_lsn = primary.flush_lsn
     if random.random() < 0.5:
@@ -92,6 +92,6 @@ def clone_primary(story: Story) -> None:
 
 
 def settle(story: Story) -> None:
-    """Somebody asks where the log ends."""
+    """Start a proposer that settles the log, as an operator may at any time."""
     story.world.trouble("settles")
     story.start_proposer(take_over=True, purpose=Purpose.SETTLE)

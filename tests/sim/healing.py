@@ -1,7 +1,8 @@
 """The end of every run: nothing fails any more, and everything must move on.
 
-First with a server that has all that was acknowledged; if none is left, or the log has taken
-another branch, with one that is restored from the settled log. Then one thing breaks at a time.
+The run goes on with a server that has all acknowledged WAL. If none is left, or the log took
+another branch, it goes on with one that is restored from the settled log. Then one thing breaks at
+a time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 HEAL_S = 60
 REST_MS = 5000
-# Its process starts over, or its supervisor does: a member with a greater ballot may greet late.
+# The process or its supervisor starts over: a member with a greater ballot may greet late.
 GOES_ON = (Outcome.NEW_ELECTION, Outcome.DEPOSED)
 
 
@@ -39,7 +40,10 @@ def heal(story: Story) -> None:
 
 
 def demand_progress(story: Story) -> None:
-    """With a server that seems to have all of it; else with one restored from a settled log."""
+    """Go on with a server that seems to have all WAL, else with one restored from a settled log.
+
+    Raise NoProgress if the restored server is refused.
+    """
     survivor = survivor_of(story)
     if survivor is not None and _goes_on_with(story, survivor):
         return
@@ -49,7 +53,7 @@ def demand_progress(story: Story) -> None:
         story.oracles.authorship.fail("no server ever wrote what the settled log holds")
     acked = story.oracles.acknowledged
     if server.flush_lsn < acked.start_lsn:
-        # The log was made inside a record of which it has got no byte: that server needs another.
+        # The log was made inside a record of which it has no byte: that server needs another one.
         acked.hold_against("pgR", b"", acked.start_lsn)
         return
     acked.hold_against("pgR", server.maker.read(acked.start_lsn, server.flush_lsn), acked.start_lsn)
@@ -58,7 +62,10 @@ def demand_progress(story: Story) -> None:
 
 
 def _goes_on_with(story: Story, primary: Primary) -> bool:
-    """False if it is refused: another branch may win an election among fewer."""
+    """Return True if the run goes on with this server, or False if the server is refused.
+
+    Fewer members may elect another branch. Raise NoProgress if nothing moves.
+    """
     story.adopt(primary)
     story.primary, story.writing = primary, [primary]
     primary.restart()
@@ -76,12 +83,12 @@ def _goes_on_with(story: Story, primary: Primary) -> bool:
 
 
 def is_inconclusive(text: str) -> bool:
-    """Whether a server was refused for lack of WAL that tells, and not for what it is (R22)."""
+    """Return True if a server was refused for lack of WAL that shows its branch (R22)."""
     return "58P01" in text or "nothing shows that" in text
 
 
 def _shake(story: Story, proposer: ProposerNode, primary: Primary) -> None:
-    """One thing breaks at a time, and each time it goes on: with the same leader if it can."""
+    """Break one thing at a time; each time wait for new records, with the same leader if it can."""
     shocks: list[Callable[[], None]] = [
         primary.crash,
         story.world.random.choice(members(story)).crash,
@@ -106,7 +113,10 @@ def _rest(story: Story, proposer: ProposerNode) -> None:
 
 
 def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
-    """New records are acknowledged, and every safekeeper has them. Who leads in the end."""
+    """Wait until new records are acknowledged and on every member; return the proposer that leads.
+
+    Raise NoProgress if that takes too long.
+    """
     world, acked = story.world, story.oracles.acknowledged
     wanted_lsn = max(acked.end_lsn, proposer.primary.flush_lsn) + 1
 
@@ -129,21 +139,23 @@ def _wait_for_more(story: Story, proposer: ProposerNode) -> ProposerNode:
 
 
 def _goes_on(story: Story, outcome: Outcome) -> bool:
-    """Whether its supervisor, or its operator, starts it again. Where one vote elects, who answers
-    first decides which of several unacknowledged ends the log has: a primary of another one is
-    refused, and not the next time."""
+    """Return True if a supervisor, or an operator, starts the proposer again after `outcome`.
+
+    Where one vote elects, the first answer decides which unacknowledged end the log has. A primary
+    with another end is refused then, and not the next time.
+    """
     votes = {node.configuration.vote_quorum for node in members(story)}
     return outcome in GOES_ON or (outcome is Outcome.REFUSED and votes == {1})
 
 
 def _settle_for_good(story: Story) -> None:
-    """The first step of every failover."""
+    """Settle the log, the first step of every failover; raise NoProgress if that fails."""
     stop_ms = story.world.now_ms + HEAL_S * 1000
     while True:
         proposer = story.start_proposer(take_over=True, purpose=Purpose.SETTLE)
         story.world.run_until(stop_ms, stop=proposer.is_gone)
         if proposer.stop is None or proposer.stop.outcome is not Outcome.DEPOSED:
-            break  # the shell tries again, too: who greets late may have promised a greater ballot
+            break  # as the shell does: a member that greets late may have promised a greater ballot
     if proposer.stop is None or proposer.stop.settled is None:
         raise NoProgress(f"settle ended with {proposer.stop}")
     log = best_log(story)
@@ -154,7 +166,7 @@ def _settle_for_good(story: Story) -> None:
 
 
 def _are_equal(story: Story) -> bool:
-    """Every member has all that is acknowledged and all that was committed, the same bytes."""
+    """Return True if every member has all committed and all acknowledged WAL, the same bytes."""
     acked = story.oracles.acknowledged
     drivers = [(node.name, node.driver) for node in members(story)]
     if any(d is None or d.acceptor.commit_lsn < acked.end_lsn for _, d in drivers):

@@ -1,8 +1,9 @@
-"""What a process receives at once, where it may be busy (`--busy`): by the shipping connection.
+"""The bytes that a busy process receives at once, through the shipping connection (`--busy`).
 
-Without it a process sees each frame alone, the moment it arrives. A real one is busy now and then,
-with an fdatasync mostly; what arrives meanwhile it receives in one piece, and a stream may be cut
-anywhere: several appends are one write, and half of one waits in the connection's memory.
+Without this option a process sees each frame alone, the moment it arrives. A real process is busy
+now and then, mostly with an fdatasync. It then receives all that arrived meanwhile in one piece. A
+stream may be cut anywhere: one write may be several appends, and half of one waits in the
+connection's memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BUSY_MS = (0, 0, 1, 10, 100)
 
 
 class Inbox:
-    """Of one end of a connection; the connection's owner, too."""
+    """One end's buffer of arrived bytes; also the owner of the shipping connection."""
 
     def __init__(self, world: World, end: End) -> None:
         self._world, self._end = world, end
@@ -31,7 +32,7 @@ class Inbox:
         self._connection.connection_made(_Transport(end))
 
     def arrive(self, frame: bytes) -> None:
-        """At the machine: the process takes it when it has time."""
+        """Take bytes that reach the machine; the process receives them when it has time."""
         self._waiting += frame
         self._wait()
 
@@ -66,7 +67,7 @@ class Inbox:
 
 
 class _Transport(asyncio.Transport):
-    """It has no socket: whoever answers does so through the end."""
+    """A transport without a socket: every answer goes through the end."""
 
     def __init__(self, end: End) -> None:
         super().__init__({"sslcontext": "so that no descriptor is looked for"})

@@ -2,11 +2,11 @@
 
     LogicalStory(seed).run()        python -m tests.sim.logical --seeds 100
 
-The shipping core, driver, acceptor, entry store, change stream and examination of a logical log's
-end; network, disks, clocks and the oracles are those of logs of WAL, which compare bytes by
-position. In place of WAL the primary sends pgoutput's messages (changing_primary.py), again when
-somebody connects anew; what it is told are LSNs. In the end the log is read as a consumer reads it
-(judge_stream). There are no copies of the server and no retention: nothing here has them.
+The core, driver, acceptor, entry store, change stream and examination of the log's end are the
+shipping ones. Network, disks, clocks and oracles are those of WAL; they compare bytes by position.
+In place of WAL the primary sends pgoutput's messages (changing_primary.py), again at each new
+connection. The proposer reports LSNs to it. In the end the log is read as a consumer reads it
+(judge_stream). There are no copies of the server and no retention: a logical log has neither.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ChangesNode(ProposerNode):
 
     @property
     def is_inside_transaction(self) -> bool:
-        """Of which it has handed over a part."""
+        """True after a part of a transaction is handed over, until its end."""
         stream = self.log_end.stream
         return stream is not None and stream.writer.is_inside
 
@@ -104,7 +104,7 @@ class ChangesNode(ProposerNode):
 
     @property
     def _confirmed_lsn(self) -> Lsn:
-        """Of the slot, as it was asked when this node connected."""
+        """The slot's position as this node read it when it connected."""
         identity = self.core.primary
         assert isinstance(identity, LogicalIdentity) and identity.confirmed_lsn is not None
         return identity.confirmed_lsn
@@ -131,7 +131,7 @@ class ChangesNode(ProposerNode):
         self._later(self.world.delay_ms(), self._take_arrived)
 
     def _take_arrived(self) -> None:
-        """Some at a time, so that a connection is lost inside of a transaction, too."""
+        """Take a few messages at a time, so that a connection also breaks inside a transaction."""
         stream = self.log_end.stream
         if stream is None:
             return
@@ -152,7 +152,10 @@ class ChangesNode(ProposerNode):
             self._later(self.world.delay_ms(), self._take_arrived)
 
     def _on_other_branch(self, error: DiffersFromLog) -> None:
-        """There is none. The slot may have been moved since it was asked; not twice."""
+        """Connect again: the slot may have moved since it was read. Fail if it has not moved.
+
+        There is no other branch.
+        """
         self.world.facts["comparisons made again"] += 1
         if self._differed_lsn == self._confirmed_lsn:
             self.oracles.durability.fail(f"{self.name}: {error}")
@@ -199,10 +202,10 @@ class ChangesNode(ProposerNode):
         )
         return found.end_lsn
 
-    # What the judges are shown
+    # The judges' view
 
     def _judge_leader(self, start_lsn: Lsn) -> None:
-        """The primary has none of the log's bytes."""
+        """Do nothing: the primary has none of the log's bytes."""
 
     def _judge_report(self, commit_lsn: Lsn) -> None:
         configuration, end = self.core.configuration, self._whole_end(commit_lsn)
@@ -217,7 +220,7 @@ class ChangesNode(ProposerNode):
 
 
 class Once(Oracle):
-    """Every transaction that a client was told of is in the log once, and in commit order."""
+    """Every transaction that is acknowledged to a client is in the log once, in commit order."""
 
     def check(self, primary: ChangingPrimary, found: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
         wanted = [(one.end_lsn, one.content) for one in primary.transactions]
@@ -301,7 +304,10 @@ class LogicalStory(Story):
         self.judge_stream()
 
     def _demand_progress(self) -> None:
-        """One thing breaks at a time; then nobody writes, and all is acknowledged everywhere."""
+        """Break one thing at a time, then stop writing and wait until all of it is acknowledged.
+
+        Raise NoProgress if that takes too long.
+        """
         primary: Any = self.primary
         primary.restart()
         proposer = self.start_proposer(take_over=True, resumes=True)
@@ -321,7 +327,7 @@ class LogicalStory(Story):
             raise NoProgress(f"told up to {primary.told_lsn:X}, committed up to {last:X}")
 
     def judge_stream(self) -> None:
-        """What a consumer reads of what was acknowledged."""
+        """Read all acknowledged entries as a consumer does, and judge the transactions."""
         acked = self.oracles.acknowledged
         log = LogBytes(acked.start_lsn)
         log.data += acked.wal

@@ -1,9 +1,9 @@
 """The simulated network: connections between a proposer's links and the safekeepers.
 
-Every message is encoded and decoded by the shipping codec. A connection is TCP as far as a
-program can rely on it: in order, nothing lost while it stands; some seeds have datagrams instead,
-which are lost, repeated and reordered. A cut direction holds back what was sent on a stream, and
-all behind it, until it is mended, which may be after the other side connected anew.
+The shipping codec encodes and decodes every message. A connection is TCP as far as a program can
+rely on it: it keeps the order and loses nothing while it is open. Some seeds have datagrams
+instead, which are lost, repeated and reordered. A cut direction holds back a frame of a stream, and
+all frames after it, until it is mended. By then the other side may have connected anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Way: TypeAlias = tuple[str, str]  # from, to
 
 
 class Network:
-    """Which directions are cut, how often over, and who waits for them."""
+    """The directions that are cut, how often each, and the ends that wait for them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -38,7 +38,7 @@ class Network:
         self._cut.update(ways)
 
     def mend(self, ways: Iterable[Way]) -> None:
-        """What was held back arrives a moment later."""
+        """Mend these directions; the frames that were held back arrive a moment later."""
         for way in ways:
             self._cut[way] -= 1
             if self._cut[way] <= 0:
@@ -76,13 +76,13 @@ class End:
         self.inbox = Inbox(connection.world, self) if is_busy else None
 
     def close(self) -> None:
-        """This side notices."""
+        """Let this side notice that the connection is closed."""
         if not self.is_closed:
             self.is_closed = True
             self.on_closed()
 
     def send(self, message: Message) -> None:
-        """Encoded here, decoded there."""
+        """Encode a message and send it; the other side decodes it."""
         connection = self.connection
         if not connection.is_open:
             return
@@ -112,7 +112,7 @@ class End:
             world.later(world.random.uniform(0, most_ms), lambda: self._deliver(frame))
 
     def deliver_next(self) -> None:
-        """One frame, in order; a partition holds it back, and all behind it."""
+        """Deliver the next frame in order; a partition holds it back, and all frames after it."""
         world, network = self.connection.world, self.connection.network
         if network.is_cut(self.name, self.peer):
             network.wait((self.name, self.peer), self)
@@ -143,8 +143,8 @@ class End:
 class Connection:
     """Between a proposer's link and a safekeeper.
 
-    `close` is noticed on both sides, late, sometimes very late. Until then what was under way
-    arrives, perhaps after the proposer has connected anew: then it has two connections there.
+    Both sides notice `close` late, sometimes very late. Until then the frames under way arrive,
+    perhaps after the proposer has connected anew. The safekeeper then has two connections of it.
     """
 
     def __init__(self, network: Network, client: str, server: str) -> None:
@@ -167,8 +167,10 @@ class Connection:
             self.world.later(delay_ms, end.close)
 
     def half_close(self) -> None:
-        """The client notices at once and connects again, while what it had sent is still under way
-        to a server that takes the old connection for open."""
+        """Close at the client at once, so that it connects again.
+
+        Its last frames are still under way to a server that takes the old connection for open.
+        """
         if not self.is_open:
             return
         self.is_open = False

@@ -1,20 +1,20 @@
-"""What must never happen, whatever goes wrong: small named judges, most of which compare bytes.
+"""The events that must never happen: small named judges, most of which compare bytes.
 
-    Acknowledged   what PostgreSQL was told of is never lost or changed, and stays on enough disks
-    Committed      no two different bytes at one committed LSN, whoever reads them, for ever
-    Authorship     a log is what its history says: no byte that its ballot's proposer did not send
-    Durability     what is acknowledged, voted or reported is what a power cut leaves
-    Survival       whatever election could be held now, its winner has all that is committed
+    Acknowledged   no WAL acknowledged to PostgreSQL is lost or changed; enough disks keep it
+    Committed      no two different bytes at one committed LSN, for any reader, for ever
+    Authorship     a log is what its history says: each byte is from its ballot's proposer
+    Durability     a power cut leaves all that is acknowledged, voted or reported
+    Survival       the winner of any election that is possible now has all committed WAL
     Retention      a segment goes only when every member has it
     Leaders        one leader a ballot, one ballot a leader
-    Promises       a promised ballot is never forgotten; the log behind a vote is final
-    Admission      who must be refused never leads: another timeline, another branch, a sealed log
-    Reading        a voter that was not elected to gives no more than its vote said
-    Recovery       nothing that happens to these disks makes a safekeeper take itself for damaged
+    Promises       a promised ballot is never forgotten; the log of a vote is final
+    Admission      another timeline, another branch or a sealed log never gets a leader
+    Reading        a voter that no leader was announced to gives no more than its vote said
+    Recovery       no trouble of these disks makes a safekeeper call itself damaged
 
-A judge knows what really happened from the simulated primaries, disks and wires; it believes
-nothing that the code under test says of itself. Each raises Violation with its own name; progress
-is demanded in healing.py.
+A judge knows what really happened from the simulated primaries, disks and wires. It believes
+nothing that the code under test says of itself. Each raises Violation with its own name. healing.py
+demands progress.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Oracle:
 
 
 class Acknowledged(Oracle):
-    """Every byte that PostgreSQL was told a quorum has; grows, never changes.
+    """Every byte that a proposer acknowledged to PostgreSQL; it grows and never changes.
 
-    Who is elected needs what was acknowledged under smaller ballots. A late winner of a ballot that
-    has been passed may lack more: nobody listens to it any more.
+    An elected proposer needs all bytes that were acknowledged under smaller ballots. A late winner
+    of a ballot that has been passed may lack some: no member accepts its messages any more.
     """
 
     def __init__(self, start_lsn: Lsn) -> None:
@@ -67,15 +67,15 @@ class Acknowledged(Oracle):
         return self.start_lsn + len(self.wal)
 
     def end_below(self, ballot: Ballot) -> Lsn:
-        """What was acknowledged under smaller ballots."""
+        """Return the end of all WAL that was acknowledged under smaller ballots."""
         return max((e for b, e in self._ends.items() if b < ballot), default=self.start_lsn)
 
     def elected(self, ballot: Ballot, start_lsn: Lsn) -> None:
-        """From here on no smaller ballot acknowledges anything behind this term's start."""
+        """Note a term's start: smaller ballots may acknowledge nothing after it from here on."""
         self._term_starts[ballot] = start_lsn
 
     def acknowledge(self, who: str, begin_lsn: Lsn, wal: bytes, ballot: Ballot) -> None:
-        """`wal` ends with the last whole record that this primary may acknowledge."""
+        """Add `wal`, which ends with the last whole record that this primary may acknowledge."""
         at = begin_lsn - self.start_lsn
         known = self.wal[at : at + len(wal)]
         if wal[: len(known)] != known:
@@ -93,7 +93,7 @@ class Acknowledged(Oracle):
     def hold_against(
         self, who: str, wal: bytes, begin_lsn: Lsn, end_lsn: Lsn | None = None
     ) -> None:
-        """`wal` is what `who` would go on from: it must have all that was acknowledged."""
+        """Check that `wal`, from which `who` would go on, has all acknowledged bytes."""
         wanted = bytes(self.wal[begin_lsn - self.start_lsn :])
         if end_lsn is not None:
             wanted = wanted[: max(0, end_lsn - begin_lsn)]
@@ -104,7 +104,7 @@ class Acknowledged(Oracle):
             self.fail(f"{who} lacks acknowledged bytes from {begin_lsn + same} to {self.end_lsn}")
 
     def tail(self, bytes_max: int) -> tuple[Lsn, bytes]:
-        """The end of what was acknowledged: what a cut or a crash would take first."""
+        """Return the end of the acknowledged WAL, which a cut or a crash would take first."""
         wal = bytes(self.wal[-bytes_max:])
         return Lsn(self.end_lsn - len(wal)), wal
 
@@ -117,7 +117,7 @@ class Committed(Oracle):
         self.wal = bytearray()
 
     def check(self, who: str, begin_lsn: Lsn, wal: bytes) -> bool:
-        """Whether anything was new."""
+        """Compare `wal` with the known committed bytes; return True if any byte is new."""
         offset = begin_lsn - self.start_lsn
         known = self.wal[offset : offset + len(wal)]
         if wal[: len(known)] != known:
@@ -128,16 +128,16 @@ class Committed(Oracle):
         return is_new
 
     def read(self, begin_lsn: Lsn, end_lsn: Lsn) -> bytes:
-        """As far as it is known to be committed."""
+        """Return the range, as far as it is known to be committed."""
         return bytes(self.wal[begin_lsn - self.start_lsn : end_lsn - self.start_lsn])
 
     def tail(self, bytes_max: int) -> tuple[Lsn, bytes]:
-        """The end of it: what a cut or a crash would take first."""
+        """Return the end of the committed WAL, which a cut or a crash would take first."""
         wal = bytes(self.wal[-bytes_max:])
         return Lsn(self.start_lsn + len(self.wal) - len(wal)), wal
 
     def whole_end(self, who: str, store: WalStore, lsn: Lsn) -> Lsn:
-        """Where the last whole record below a committed LSN ends."""
+        """Return the end of the last whole record below a committed LSN."""
         try:
             return store.record_end(lsn).end_lsn
         except StorageError as error:
@@ -153,11 +153,11 @@ class Reading(Oracle):
 
 
 class Authorship(Oracle):
-    """Which bytes each ballot's leader was given by its primary, and so what each log must hold."""
+    """The bytes that each ballot's leader got from its primary, and so each log's content."""
 
     def __init__(self) -> None:
         self._written: dict[Ballot, tuple[Lsn, bytearray]] = {}
-        self._folded = b""  # of the log that all share, up to where a history was folded
+        self._folded = b""  # the common log below the LSN up to which a history was folded
 
     def begins(self, ballot: Ballot, start_lsn: Lsn) -> None:
         self._written[ballot] = (start_lsn, bytearray())
@@ -169,7 +169,7 @@ class Authorship(Oracle):
         written += wal
 
     def folds(self, who: str, history: History, folded_lsn: Lsn) -> None:
-        """A leader folds its donor's history: there is one log below, whoever folds it."""
+        """Note that a leader folds its donor's history: all folds share one log below."""
         data = self.log_of(history, folded_lsn) if folded_lsn else b""
         same = min(len(data), len(self._folded))
         if data[:same] != self._folded[:same]:
@@ -177,12 +177,12 @@ class Authorship(Oracle):
         self._folded = max(data, self._folded, key=len)
 
     def log_of(self, history: History, end_lsn: Lsn) -> bytes:
-        """What a log with this history has below end_lsn."""
+        """Return the bytes that a log with this history has below end_lsn."""
         spans = self._spans(history, end_lsn)
         return b"".join(bytes(data[begin - at : end - at]) for _, begin, end, at, data in spans)
 
     def check(self, who: str, history: History, begin_lsn: Lsn, wal: bytes) -> None:
-        """`wal` stands in a log with this history."""
+        """Check that `wal` may be in a log with this history."""
         for fragment, begins, end, start_lsn, written in self._spans(
             history, Lsn(begin_lsn + len(wal))
         ):
@@ -201,7 +201,7 @@ class Authorship(Oracle):
     def _spans(
         self, history: History, end_lsn: Lsn
     ) -> Iterator[tuple[Fragment, int, int, int, bytes | bytearray]]:
-        """Fragment, begin and end; and what its author wrote, from which LSN on."""
+        """Yield each fragment, its begin and end, its author's start LSN and its author's bytes."""
         fragments, folded_lsn = cut(history, end_lsn), min(history[0].folded_lsn, end_lsn)
         first_lsn = history[0].start_lsn
         if folded_lsn:
@@ -226,14 +226,17 @@ class Durability(Oracle):
             self.fail(f"{who} reports {lsn}, only {list(holding)} have it on disk")
 
     def check_applied(self, who: str, lsn: Lsn, applied: Lsn, said: Sequence[Lsn]) -> None:
-        """`remote_apply` is not released by less than all standbys, nor by what is not durable."""
+        """Check that the reported apply_lsn is durable, and that all standbys have applied it.
+
+        `remote_apply` releases a commit at this LSN.
+        """
         if applied > lsn or any(applied > one for one in said):
             self.fail(f"{who} reports {applied} as applied, {lsn} as flushed; standbys: {said}")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One member's log as an election would see it, and whether it has what is asked for."""
+    """One member's log as an election would see it, and whether it has the wanted bytes."""
 
     who: str
     rank: tuple[Ballot, Lsn]  # last log ballot, flush_lsn (R4)
@@ -241,7 +244,7 @@ class Standing:
 
 
 class Survival(Oracle):
-    """Whoever could elect now would elect a log with all that is committed (Raft 5.4.3).
+    """Any proposer that could be elected now has a log with all committed WAL (Raft 5.4.3).
 
     It looks ahead: a rule that is missing shows here before an election makes it come true.
     """
@@ -260,7 +263,7 @@ class Survival(Oracle):
 
 
 class Retention(Oracle):
-    """What one safekeeper has removed, every member has: nobody has to be fed from there."""
+    """Every member has the WAL that one safekeeper has removed, so that none lags below it."""
 
     def check(self, who: str, first_lsn: Lsn, lacking: Sequence[str]) -> None:
         if lacking:
@@ -282,7 +285,7 @@ class Leaders(Oracle):
 
 
 class Promises(Oracle):
-    """What a vote promises: no smaller ballot again, and no longer log for one."""
+    """A voter's promise: no smaller ballot again, and no longer log for one."""
 
     def __init__(self) -> None:
         self._greatest: dict[str, Ballot] = {}
@@ -294,18 +297,18 @@ class Promises(Oracle):
         self._voted[who] = (ballot, flush_lsn)
 
     def speaks_as(self, who: str, ballot: Ballot) -> None:
-        """Everything that it says, and what it finds on its disk, is of this ballot."""
+        """Check that its messages and its disk have no smaller ballot than it has promised."""
         if who in self._greatest and ballot < self._greatest[who]:
             self.fail(f"{who} forgot its promise to {self._greatest[who]}, has {ballot}")
 
     def log_ends(self, who: str, last_ballot: Ballot, flush_lsn: Lsn) -> None:
-        """Final for smaller ballots: only a leader of the promised ballot makes the log longer."""
+        """Check that only the promised ballot's leader makes its log longer after its vote."""
         ballot, voted_lsn = self._voted.get(who, (last_ballot, flush_lsn))
         if last_ballot < ballot and flush_lsn > voted_lsn:
             self.fail(f"{who} voted {ballot} with a log up to {voted_lsn}, and has {flush_lsn} now")
 
     def forget(self, who: str) -> None:
-        """Its disk is lost, and with it all that it promised: it may not speak for it any more."""
+        """Drop the member's vote: its disk is lost, and with it all its promises."""
         self._voted.pop(who, None)
 
 
@@ -313,7 +316,11 @@ class Admission(Oracle):
     """The primaries that may lead: docs/steps.md#check-of-the-primary."""
 
     def check_timelines(self, who: str, forks: Ends, known: Mapping[int, Lsn]) -> None:
-        """`forks`: where the log left each timeline, and the log's end; `known`: the server's."""
+        """Compare the log's timelines with the server's.
+
+        `forks` has the LSN where the log left each timeline, and the log's end. `known` has the
+        ends of the server's timelines.
+        """
         *passed, (last, end_lsn) = forks
         for timeline, fork_lsn in passed:
             if known.get(timeline) != fork_lsn:

@@ -49,7 +49,7 @@ WINDOW_BYTES = (1 << 15, 1 << 18, 48 << 20)
 
 
 class Supervisor(Protocol):
-    """Who is told of a proposer's fate."""
+    """The observer of a proposer's fate."""
 
     def stopped(self, proposer: ProposerNode, stop: Stop) -> None: ...
     def ambushed(self, proposer: ProposerNode) -> None: ...
@@ -113,7 +113,7 @@ class ProposerNode:
         return not self.is_alive
 
     def campaign_options(self) -> dict[str, Any]:
-        """Of a log of another kind (logical.py)."""
+        """Return the options for another kind of log (logical.py)."""
         return {}
 
     def _later(self, delay_ms: float, what: Callable[[], None]) -> None:
@@ -137,7 +137,7 @@ class ProposerNode:
         self._clock.jump(lambda: self.post(Tick()))
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process, as SIGKILL does."""
         if self.is_alive:
             self.world.trouble("proposers killed", self.name, "KILL")
             self._end()
@@ -151,12 +151,12 @@ class ProposerNode:
     # Links
 
     def ways(self, nodes: Sequence[SafekeeperNode]) -> list[Way]:
-        """Both directions between this proposer and these safekeepers."""
+        """Return both directions between this proposer and these safekeepers."""
         there = [(self.name, node.name) for node in nodes]
         return there + [(node.name, self.name) for node in nodes]
 
     def add_link(self) -> None:
-        """To a newcomer: the shell has had its address since it knew of it, nobody answered."""
+        """Add a link to a newcomer: the shell knows its address, but no process answered so far."""
         link = len(self.core.members)
         self.core.members.append(Member(link))
         self._later(self.world.delay_ms(), lambda: self._connect(link))
@@ -203,7 +203,7 @@ class ProposerNode:
             self._connections[link].close()
 
     def break_one(self) -> None:
-        """One connection breaks."""
+        """Break one connection."""
         if self._connections:
             link = self.world.random.choice(sorted(self._connections))
             self.world.trouble("broken connections")
@@ -261,7 +261,10 @@ class ProposerNode:
         self._later(self.world.delay_ms(), start)
 
     def _look_for_nonce(self, serial: int, last_lsn: Lsn | None) -> None:
-        """As the shell's connection for SQL does once a second (retention.py)."""
+        """Write a nonce if the WAL lacks one, as the shell's SQL connection does (retention.py).
+
+        Look again once a second.
+        """
         if not self._reaches_primary(serial):
             return
         maker = self.primary.maker
@@ -278,7 +281,7 @@ class ProposerNode:
         self._later(self.world.delay_ms(), move)
 
     def _reaches_primary(self, serial: int) -> bool:
-        """The server may have crashed since it was connected to: then START_REPLICATION fails."""
+        """Return True if START_REPLICATION reaches the server, which may have crashed since."""
         if not self._has_primary or serial != self._stream_serial:
             return False
         if not self.primary.is_up:
@@ -286,7 +289,7 @@ class ProposerNode:
         return self._has_primary
 
     def wal_arrived(self, begin_lsn: Lsn, wal: bytes) -> None:
-        """From the walsender; the core sees it a little later, in order."""
+        """Take WAL of the walsender; the core sees it a little later, in order."""
         self._arrived.append((begin_lsn, wal))
         self._later(self.world.delay_ms(), self._take_arrived)
 
@@ -297,7 +300,7 @@ class ProposerNode:
             self.post(WalArrived(begin_lsn, memoryview(wal)))
 
     def timeline_over(self, end_lsn: Lsn) -> None:
-        """The walsender has sent all of a timeline and ends the stream."""
+        """End the stream: the walsender has sent all of a timeline."""
         serial = self._stream_serial
 
         def over() -> None:
@@ -312,7 +315,7 @@ class ProposerNode:
         self._later(self.world.delay_ms(), over)
 
     def primary_lost(self, text: str) -> None:
-        """The connection breaks; another one is tried."""
+        """Break the connection and try another one."""
         self._arrived.clear()
         self._stream_serial += 1
         if self._has_primary:
@@ -367,7 +370,7 @@ class ProposerNode:
         self._end()
         self.supervisor.stopped(self, stop)
 
-    # What the judges are shown
+    # The judges' view
 
     @property
     def leader(self) -> Leader:
@@ -375,7 +378,7 @@ class ProposerNode:
         return self.core.leader
 
     def _on_elected(self) -> None:
-        """The log that the new leader goes on from has every acknowledged byte."""
+        """Check that the log from which the new leader goes on has every acknowledged byte."""
         leader, oracles, vote = self.leader, self.oracles, self.core.donor_vote
         assert vote is not None
         self.has_led = True
@@ -402,7 +405,7 @@ class ProposerNode:
                 oracles.acknowledged.hold_against(who, wal, begin_lsn, needed_lsn)
 
     def _judge_settled(self, settled: Settled) -> None:
-        """Every commit that ever was is below what `settle` prints."""
+        """Check that every commit that ever was lies below the LSN that `settle` prints."""
         acknowledged = self.oracles.acknowledged
         if acknowledged.end_below(settled.ballot) > settled.consensus_lsn:
             end_lsn = acknowledged.end_below(settled.ballot)
@@ -413,13 +416,13 @@ class ProposerNode:
                 store = node.driver.store
                 begin_lsn = Lsn(max(store.first_lsn, acknowledged.start_lsn))
                 if begin_lsn > acknowledged.end_lsn:
-                    continue  # retention has gone past what anybody was told of yet
+                    continue  # retention has passed every acknowledgement so far
                 wal = store.read(begin_lsn, settled.consensus_lsn)
                 acknowledged.acknowledge(self.name, begin_lsn, wal, settled.ballot)
                 return
 
     def _judge_leader(self, start_lsn: Lsn) -> None:
-        """The server that it streams from has the bytes of the log that it goes on from."""
+        """Check that its server has the bytes of the log that the leader goes on from."""
         maker, authorship = self.primary.maker, self.oracles.authorship
         first_lsn = self.oracles.acknowledged.start_lsn
         self._judge_timeline(cut(self.leader.history, start_lsn))
@@ -429,13 +432,13 @@ class ProposerNode:
             authorship.check(who, self.leader.history, first_lsn, wal)
 
     def _judge_timeline(self, history: History) -> None:
-        """The server descends from every timeline of the log, and left none before its end."""
+        """Check that the server descends from the log's timelines and left none before its end."""
         forks = [*Timelines(history).ends(), (history[-1].timeline, self.leader.start_lsn)]
         known = {**dict(self.primary.timeline_ends), self.primary.timeline: LSN_MAX}
         self.oracles.admission.check_timelines(self.name, forks, known)
 
     def _judge_report(self, commit_lsn: Lsn) -> None:
-        """PostgreSQL is never told more than an ack quorum has, whatever power cut comes now."""
+        """Check that an ack quorum holds the reported WAL, and keeps it in any power cut now."""
         configuration, primary = self.core.configuration, self.primary
         assert configuration is not None
         end_lsn = primary.record_end(commit_lsn)

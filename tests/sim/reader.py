@@ -1,4 +1,4 @@
-"""Readers behind a safekeeper: what they were sent may never be different later (R13)."""
+"""Readers of a safekeeper: the bytes that they receive may never be different later (R13)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_BYTES_MAX = 20_000
 class Reader:
     """A standby: reads whole committed records as a replica session does, a piece at a time.
 
-    What it was promised counts, as in served_log.Readers: its end is noted before the read.
+    Its promised WAL counts, as in served_log.Readers: the end is noted before the read.
     """
 
     def __init__(self, world: World, name: str, driver: Driver, committed: Committed) -> None:
@@ -29,7 +29,7 @@ class Reader:
         self.is_over = False
         self._received_lsn = committed.whole_end(name, driver.store, driver.acceptor.commit_lsn)
         self.promised_lsn = self._kept_lsn = self._received_lsn
-        self._padding = b""  # what was received of it
+        self._padding = b""  # the padding that it has received
         self._pause_ms = world.random.choice((50, 400))
         self._soon()
 
@@ -44,7 +44,7 @@ class Reader:
         end_lsn = min(self.driver.whole_lsn, begin_lsn + size)
         if end_lsn > begin_lsn:
             self.promised_lsn = end_lsn
-            if self.world.options.switches:  # what pads a segment may be cut off, and comes again
+            if self.world.options.switches:  # a segment's padding may be cut off and sent again
                 end_lsn = self.committed.whole_end(self.name, self.driver.store, end_lsn)
             self._kept_lsn = max(self._kept_lsn, end_lsn)
             self.driver.read_committed(begin_lsn, self.promised_lsn, self._received)
@@ -70,7 +70,7 @@ class Reader:
         self._soon()
 
     def check_cut(self, at_lsn: Lsn) -> None:
-        """The log now ends here: all that this reader was promised is still in it."""
+        """Check that the log, which now ends here, still has all WAL promised to this reader."""
         if self._kept_lsn > at_lsn:
             seen = f"what a reader was promised up to {self.promised_lsn}"
             self.committed.fail(f"{self.name} cut at {at_lsn} {seen}")
@@ -79,8 +79,9 @@ class Reader:
 class PinnedReader:
     """Reads on a proposer's connection, with a ballot or none.
 
-    With the ballot of a leader that was heard of here it gets that leader's log; before that, as a
-    candidate reads its donor, at most what the vote said; without one what is committed.
+    With the ballot of an elected leader that this member knows, it gets that leader's log. Before
+    that it gets at most what the vote said, as a candidate reads its donor. Without a ballot it
+    gets committed WAL.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class PinnedReader:
         connection: int,
         votes: Mapping[Ballot, Lsn],
     ) -> None:
-        """`votes`: the record ends that were told in votes."""
+        """Take `votes`, the record ends that votes have reported, by ballot."""
         self.world, self.name, self.driver, self.oracles = world, name, driver, oracles
         self.connection = connection
         self.is_over = False

@@ -1,6 +1,6 @@
-"""Which servers and safekeepers go together: who may go on with the log as it is.
+"""The servers and safekeepers that go together, and the servers that may go on with the log.
 
-For the plots, which need two servers that will not be refused, and for the end of a run.
+The plots need two servers that will not be refused, and the end of a run needs one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def members(story: Story) -> list[SafekeeperNode]:
-    """Those that have not lost their disks, and were not replaced."""
+    """Return the safekeepers that have their disks and were not replaced."""
     well = [node for node in story.safekeepers if node.loss is None]
     if not story.world.options.replaces:
         return well
@@ -29,7 +29,7 @@ def members(story: Story) -> list[SafekeeperNode]:
 
 
 def _best(story: Story) -> Driver | None:
-    """Whose log an election among all that are up would choose."""
+    """Return the driver whose log an election among all running members would choose, or None."""
 
     def rank(driver: Driver) -> tuple[Ballot, Lsn]:
         acceptor = driver.acceptor
@@ -41,7 +41,7 @@ def _best(story: Story) -> Driver | None:
 
 
 def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
-    """That log, and its record end."""
+    """Return that log and its record end, or None if no member runs."""
     best = _best(story)
     if best is None:
         return None
@@ -49,14 +49,14 @@ def best_log(story: Story) -> tuple[WalStore, Lsn] | None:
 
 
 def timelines_of(story: Story) -> Timelines:
-    """Which that log has followed."""
+    """Return the timelines that the best log has followed."""
     best = _best(story)
     assert best is not None
     return Timelines(cut(best.acceptor.durable.history, best.acceptor.flush_lsn))
 
 
 def survivor_of(story: Story) -> Primary | None:
-    """A server that has every acknowledged byte and does not contradict the best log."""
+    """Return a server that has every acknowledged byte and agrees with the best log, or None."""
     log = best_log(story)
     for primary in reversed(story.primaries):
         if log is not None and primary.has_all_of(story.oracles.acknowledged):
@@ -67,9 +67,9 @@ def survivor_of(story: Story) -> Primary | None:
 
 
 def restored(story: Story) -> Primary | None:
-    """What `restore` will do: a server rebuilt from the log. None if nobody wrote that log.
+    """Return a server rebuilt from the log, as `restore` does, or None if no server wrote it.
 
-    Only behind a settle it has all that was acknowledged.
+    It has all acknowledged WAL only after a settle.
     """
     log = best_log(story)
     if log is None:

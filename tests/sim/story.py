@@ -28,7 +28,7 @@ KEPT_TAIL_BYTES = 20_000
 
 
 class Story:
-    """Builds the world of a seed, runs it, raises what an oracle finds."""
+    """The world of one seed: `run` raises what an oracle finds."""
 
     kind = LogKind.PHYSICAL
     proposer_type: type[ProposerNode] = ProposerNode
@@ -51,14 +51,14 @@ class Story:
         self.safekeepers = self._safekeepers()
         self.primary = Primary(world, "pg1", maker, self.oracles.acknowledged)
         self.primaries = [self.primary]
-        self.writing: list[Primary] | None = None  # None: the two that were started last
+        self.writing: list[Primary] | None = None  # if None, the two that were started last
         self.proposers: list[ProposerNode] = []
         self.operators: list[replacing.Operator] = []
         self.is_staged = False  # a plot directs the proposers, their supervisors hold still
         self._names = 0
 
     def _first_wal(self, start_lsn: Lsn) -> WalMaker:
-        """What the primary has when the log is created at the start of its current segment."""
+        """Make the primary's WAL for a log that begins at the start of its current segment."""
         random, options = self.world.random, self.world.options
         if options.starts_inside_record:
             before_lsn = Lsn(start_lsn - SEGMENT_BYTES)
@@ -113,7 +113,7 @@ class Story:
         return node
 
     def add_safekeeper(self, durable: Durable) -> SafekeeperNode:
-        """A newcomer, in the place of a member."""
+        """Add a newcomer, in the place of a member."""
         node = self._safekeeper(len(self.safekeepers) + 1, durable)
         self.safekeepers.append(node)
         for proposer in self.alive():
@@ -121,7 +121,7 @@ class Story:
         return node
 
     def run(self) -> None:
-        """Raises Violation, NoProgress, or whatever the code under test breaks with."""
+        """Run the seed; raise Violation, NoProgress, or any error of the code under test."""
         world, options = self.world, self.world.options
         world.say("----", f"seed {world.seed} {options}")
         faults.schedule(self)
@@ -153,7 +153,10 @@ class Story:
         resumes: bool | None = None,
         reaches: Sequence[SafekeeperNode] | None = None,
     ) -> ProposerNode:
-        """`reaches`: cut off from all others, until `network.mend(proposer.ways(…))`."""
+        """Start a proposer.
+
+        With `reaches` all other safekeepers are cut off, until `network.mend(proposer.ways(…))`.
+        """
         self._names += 1
         name = f"p{self._names}"
         if resumes is None:
@@ -177,7 +180,7 @@ class Story:
         return proposer
 
     def _some_primary(self) -> Primary:
-        """Mostly one that may be accepted; operators also try those that must be refused."""
+        """Choose mostly a server that may be accepted; operators also try one to be refused."""
         if self.world.chance(0.6):
             return self.keeper_of_all()
         return self.world.random.choice(self.primaries[-2:])
@@ -193,12 +196,12 @@ class Story:
         self.start_later()
 
     def ambushed(self, proposer: ProposerNode) -> None:
-        """Killed right behind its election."""
+        """Kill the proposer just after its election."""
         proposer.kill()
         self.start_later()
 
     def start_later(self) -> None:
-        """A supervisor starts a process again, as a new proposer."""
+        """Start the process again later, as a supervisor does, as a new proposer."""
 
         def start() -> None:
             enough = len(self.alive()) >= self.world.options.proposers
@@ -211,7 +214,7 @@ class Story:
     # Servers
 
     def add_clone(self, of: Primary, at_lsn: Lsn, *, promoted_to: int | None = None) -> Primary:
-        """Somebody starts a copy of a server, taken some time ago; both may go on running."""
+        """Start a copy of a server as of `at_lsn`; both may go on running."""
         clone = of.clone(f"pg{len(self.primaries) + 1}", at_lsn, promoted_to=promoted_to)
         text = f"clone of {of.name} on timeline {clone.timeline} ends at {clone.flush_lsn}"
         what = "servers cloned" if promoted_to is None else "promotions"
@@ -220,12 +223,12 @@ class Story:
         return clone
 
     def adopt(self, server: Primary) -> None:
-        """It is one of ours, also if it was restored just now."""
+        """Count the server as one of the run's, also if it was restored just now."""
         if server not in self.primaries:
             self.primaries.append(server)
 
     def keeper_of_all(self) -> Primary:
-        """A server that has every acknowledged byte: the last one started, if there are more."""
+        """Return the newest server that has every acknowledged byte, or the newest of all."""
         acked = self.oracles.acknowledged
         for primary in reversed(self.primaries):
             if primary.has_all_of(acked):
@@ -241,7 +244,10 @@ class Story:
         return len(lost)
 
     def disks_to_lose(self) -> int:
-        """How many more may be lost: the others elect, commit, have all that is acknowledged."""
+        """Return how many more disks may be lost.
+
+        The members that remain can elect and commit, and have all acknowledged WAL.
+        """
         options = self.world.options
         if options.replaces and replacing.newest(self).joining:
             return 0
@@ -249,7 +255,7 @@ class Story:
         return most - self.lost_disks()
 
     def judge_removal(self, by: SafekeeperNode, first_lsn: Lsn) -> None:
-        """Retention took what is below: the end of it is on every member's disk."""
+        """Check that every member's disk has the end of the WAL that retention has removed."""
         committed = self.oracles.committed
         begin_lsn = Lsn(max(committed.start_lsn, int(first_lsn) - KEPT_TAIL_BYTES))
         wal = committed.read(begin_lsn, first_lsn)
@@ -258,13 +264,15 @@ class Story:
         self.oracles.retention.check(by.name, first_lsn, lacking)
 
     def judge_disks(self, changed: SafekeeperNode) -> None:
-        """After a restart or a cut: what is acknowledged would survive any election, and is still
-        on enough disks."""
+        """Check the acknowledged WAL after a restart or a cut.
+
+        It survives any election, and enough disks still keep it.
+        """
         begin_lsn, wal = self.oracles.acknowledged.tail(KEPT_TAIL_BYTES)
         standings = self._judge_survival("acknowledged", begin_lsn, wal)
         holding = [s.who for s in standings if s.has_it]
         if self.world.options.replaces:
-            pass  # of which members it must be a quorum is judged when it is reported
+            pass  # the report judges which members must be a quorum
         elif len(holding) < self.world.options.ack_quorum - self.lost_disks():
             text = f"only {holding} keep what is acknowledged up to {begin_lsn + len(wal)}"
             self.oracles.acknowledged.fail(f"with {changed.name} changed, {text}")

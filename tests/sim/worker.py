@@ -12,7 +12,7 @@ from walkeeper_common.pace import Pace
 
 
 class _Pace(Pace):
-    """As the worker's world wants it, whatever was measured."""
+    """The pace that the worker's world chooses, without regard to any measurement."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -28,7 +28,7 @@ class _Pace(Pace):
 
 
 class Worker:
-    """A thread and the disk behind it; `stall` lets the disk answer nothing for a while."""
+    """A thread and its disk; `stall` lets the disk answer nothing for a while."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -50,14 +50,14 @@ class Worker:
         return None if self._is_running or self._jobs or self.is_dead else self._pace
 
     def usual_s(self) -> float:
-        """In a world of quick disks a job is brief, mostly; drawn anew for each."""
+        """Return the job's usual time, drawn anew for each: mostly brief if the disks are quick."""
         is_stalled = self._stalled_until_ms > self._world.now_ms
         if self.is_dead or is_stalled:
             return inf
         return 0.0 if self._quick.random() < self._world.options.quick_disks else inf
 
     def stall(self, for_ms: float) -> None:
-        """Nothing is finished before this time has passed."""
+        """Let no job finish before this time has passed."""
         self._stalled_until_ms = max(self._stalled_until_ms, self._world.now_ms + for_ms)
 
     def _next(self) -> None:
@@ -88,5 +88,5 @@ class Worker:
         self._next()
 
     def current_job(self) -> Callable[[], object] | None:
-        """What a power cut would find half done."""
+        """Return the job that a power cut would find half done, or None."""
         return self._jobs[0][0] if self._is_running and self._jobs else None

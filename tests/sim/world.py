@@ -1,9 +1,9 @@
-"""Simulated time. One Random(seed) decides everything; what is due at the same time runs in order.
+"""Simulated time. One Random(seed) decides everything; simultaneous events run in order.
 
     later(ms, what)    once             every(rate, what)   at random times, until the world heals
     play(plot)         a generator: it yields how long to wait, or an Until
 
-Everything else of a run stands on this: nodes, network and plots ask it for time and for luck.
+Nodes, network and plots ask the world for time and for luck.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
         show: Callable[[str], None] | None = None,
         **asked: Unpack[AskedOptions],
     ) -> None:
-        """`asked`: the options that are asked for, not drawn."""
+        """Draw the seed's options, except for those that `asked` sets."""
         self.seed, self.random = seed, Random(seed)
         self.options = replace(Options.draw(self.random), **asked)
         if self.options.has_archive or self.options.is_bulk:
@@ -60,7 +60,7 @@ class World:
 
     @property
     def is_rough(self) -> bool:
-        """Whether anything may go wrong by itself now."""
+        """True while something may go wrong by itself."""
         return not (self.is_healed or self.is_calm)
 
     def later(self, delay_ms: float, what: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class World:
             self._show(f"{self.now_ms:10.1f} {who:<4} {text}")
 
     def trouble(self, kind: str, who: str = "", text: str = "") -> None:
-        """A fault that was injected: counted, and shown if there is something to say."""
+        """Count a fault that was injected, and show it if there is a text."""
         self.faults[kind] += 1
         if text:
             self.say(who, text)
@@ -94,7 +94,7 @@ class World:
         return self.random.uniform(0.1, most)
 
     def every(self, a_minute: float, what: Callable[[], object]) -> None:
-        """Until the world is healed, at random times, so often a simulated minute."""
+        """Call `what` at random times, so often a simulated minute, until the world heals."""
         if not a_minute:
             return
 
@@ -107,7 +107,7 @@ class World:
         self.later(self.random.expovariate(a_minute / 60_000), again)
 
     def play(self, plot: Plot, then: Callable[[], None]) -> None:
-        """Act by act, until it ends or the world heals."""
+        """Play a plot act by act, until it ends or the world heals."""
 
         def act() -> None:
             if self.is_healed:
