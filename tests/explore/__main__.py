@@ -1,15 +1,15 @@
-"""Explores the shipping cores exhaustively, within bounds.
+"""Explore the shipping cores exhaustively, within bounds.
 
     python -m tests.explore                    the small runs, one after the other
     python -m tests.explore --run NAME         one of them, with progress
-    python -m tests.explore --all --jobs 2     all of them; what is finished is not run again
+    python -m tests.explore --all --jobs 2     all of them; a finished one is not run again
 
-Every run goes through each state that its bounds allow, breadth first, and through each thing
-that can happen in it. Results are kept below build/prove, under a name that changes with the
-sources, so an interrupted proof goes on with the run that it was in.
+Every run visits each state that its bounds allow, breadth first, and each event that is possible
+there. Results are kept below build/prove, under a name that changes with the sources. So an
+interrupted proof goes on with the run that it was in.
 
-Exit codes: 0 all states seen and nothing found, 1 a core broke, 2 lost or forked WAL, and the
-shortest story that leads to it, 4 stopped by --seconds or --states.
+Exit codes: 0 if all states are visited without a finding, 1 if a core broke, 4 if --seconds or
+--states stopped it. Exit code 2 means lost or forked WAL; the output has the shortest story.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOURCES = ("walkeeper_", "tests.explore", "tests.sim")
 
 
 def result_file(world: str) -> Path:
-    """Named by what a result depends on: the bounds, and the sources that are in memory here."""
+    """Return the file of a world's result, named by its bounds and the loaded sources."""
     digest = hashlib.sha256(str(ALL[world]).encode())
     names = (name for name in sys.modules if name.startswith(SOURCES))
     for name in sorted(set(names) - LEFT_OUT):
@@ -97,7 +97,7 @@ def keep(name: str, result: Result) -> None:
 
 
 def kept(name: str) -> str | None:
-    """The row of a run that was finished with these very sources, and found nothing."""
+    """Return the row of a finished run of these very sources without a finding, or None."""
     path = result_file(name)
     if not path.exists():
         return None
@@ -106,7 +106,7 @@ def kept(name: str) -> str | None:
 
 
 def run_apart(name: str) -> tuple[str, int, str]:
-    """In a process of its own, whose memory is given back; now and then says how far it is."""
+    """Run it in a process of its own, whose memory is given back; show progress now and then."""
     known = kept(name)
     if known is not None:
         return name, 0, known + " (kept)"

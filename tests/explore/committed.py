@@ -1,4 +1,4 @@
-"""What was ever called committed, and the three ways in which a run can break with it."""
+"""The WAL that was ever committed, and the three ways in which a run can break with it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from walkeeper_common.history import Ballot
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One log, and who committed how much of it first. `ends`: by ballot, both ascending."""
+    """One log. `ends` has how far each ballot committed it first; both parts ascend."""
 
     wal: bytes = b""
     ends: tuple[tuple[Ballot, int], ...] = ()
 
     def committed(self, ballot: Ballot, wal: bytes) -> Chain:
-        """A leader reports whole records to PostgreSQL."""
+        """Let a leader report whole records to PostgreSQL; raise Violation if they differ."""
         self._compare(f"the leader {ballot}", wal)
         known = max((end for b, end in self.ends if b <= ballot), default=0)
         if len(wal) <= known:
@@ -28,7 +28,10 @@ class Chain:
         return Chain(longer, tuple(sorted([*ends, (ballot, len(wal))])))
 
     def shown(self, wal: bytes) -> Chain:
-        """A safekeeper lets readers see these whole records."""
+        """Let a safekeeper show these whole records to readers.
+
+        Raise Violation if any is not committed.
+        """
         self._compare("a safekeeper", wal)
         if len(wal) > len(self.wal):
             text = f"a safekeeper shows {wal.hex()}, committed is {self.wal.hex()}"
@@ -36,7 +39,10 @@ class Chain:
         return self
 
     def elected(self, ballot: Ballot, wal: bytes) -> Chain:
-        """A new leader goes on from a log that must have all that smaller ballots committed."""
+        """Let a new leader go on from `wal`.
+
+        Raise Violation if it lacks WAL that smaller ballots committed.
+        """
         needed = max((end for b, end in self.ends if b < ballot), default=0)
         if wal[:needed] != self.wal[:needed]:
             raise Violation(
@@ -54,7 +60,7 @@ class Chain:
 
 
 class Chains:
-    """Chains by number, and each question to each of them answered once."""
+    """Chains by number; each question to each chain is answered once."""
 
     def __init__(self) -> None:
         self._chains: Interned[Chain] = Interned()
@@ -74,7 +80,7 @@ class Chains:
         return {ballot for ballot, _ in self._chains.values[chain].ends}
 
     def _ask(self, key: tuple[object, ...], question: Callable[[Chain], Chain]) -> int:
-        """Raises Violation."""
+        """Return the number of the chain after `question`, or raise Violation."""
         answer = self._answers.get(key)
         if answer is None:
             chain = key[0]

@@ -1,4 +1,4 @@
-"""What is under way on a connection, oldest first; queues and messages by number."""
+"""Messages under way on a connection, oldest first; queues and messages by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY = 0
 
 
 class Queues:
-    """A queue never changes: what is taken from it or put behind it is another one."""
+    """A queue never changes: another queue has one message less at the head or more at the end."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._shows_commits = bounds.shows_commits
@@ -34,11 +34,11 @@ class Queues:
         return self._shorter[queue]
 
     def behind(self, queue: int, message: int) -> int:
-        """`queue` with `message` behind it, less what says nothing new.
+        """Return `queue` with `message` at its end, without messages that bring no news.
 
-        An append that is still under way tells the commit_lsn that it would tell if it were sent
-        now, and a heartbeat is taken up by the append before it: what they would have said
-        earlier is said in the stories where they arrive earlier.
+        An append under way carries the commit_lsn that it would carry if it were sent now. The
+        append before a heartbeat absorbs the heartbeat. Their earlier contents arrive in the
+        stories where the messages arrive earlier.
         """
         key = (queue, message)
         found = self._longer.get(key)
@@ -73,7 +73,7 @@ class Queues:
         return isinstance(self.messages.values[message], ProposerElected)
 
     def ballots(self, queue: int) -> set[Ballot]:
-        """All that the messages under way name."""
+        """Return all ballots that the messages under way name."""
         return ballots_in(*(self.messages.values[m] for m in self._queues.values[queue]))
 
 

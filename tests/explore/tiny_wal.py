@@ -1,10 +1,10 @@
 """WAL in which a record is two bytes, so that a log of two records can be explored to its end.
 
-A byte is (kind, writer). FIRST and LAST make a record; a primary that crashed with FIRST alone on
-its disk goes on with LAST, or, at the next byte, with OVERWRITE and LAST: PostgreSQL's
-OVERWRITE_CONTRECORD, which ends the aborted record. Two writers never write the same byte, so
-bytes tell who wrote them. The proposer and the acceptor never look inside WAL; only the disk's
-record ends do, and here that is `record_end`.
+A byte is (kind, writer). FIRST and LAST make a record. A primary that crashed with FIRST alone on
+its disk goes on with LAST, or, at the next byte, with OVERWRITE and LAST. This is PostgreSQL's
+OVERWRITE_CONTRECORD, which ends the aborted record. Two writers never write the same byte, so that
+each byte shows its writer. The proposer and the acceptor never look inside WAL. Only the disk's
+search for record ends does, and here that is `record_end`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEGMENT_BYTES = 1 << 24
 
 
 class Mixture(Exception):
-    """Bytes that no primary wrote one behind the other."""
+    """Bytes that no primary wrote one after the other."""
 
 
 def byte(kind: int, writer: int) -> bytes:
@@ -35,7 +35,7 @@ def record_end(wal: bytes) -> int:
 
 
 def valid_end(wal: bytes) -> tuple[int, bool]:
-    """As a scan finds it: the end of valid WAL, and whether only an incomplete record follows.
+    """Return the end of valid WAL, as a scan finds it, and whether half a record follows.
 
     A record that was cut off ends nothing before the one that cuts it off is complete.
     """
@@ -57,10 +57,10 @@ def valid_end(wal: bytes) -> tuple[int, bool]:
 
 
 def continuations(wal: bytes, tail: bytes, writer: int, *, aborts: bool) -> list[bytes]:
-    """What a primary that has `wal` may send next: half a record at a time.
+    """Return each half record that a primary with `wal` may send next.
 
-    tail    what lies behind in the donor's log: the beginning of a record that this primary may
-            have on its disk as well, if it is the one that wrote it
+    tail    the bytes that follow in the donor's log, the beginning of a record; its writer may
+            have them on its disk, too
     """
     if record_end(wal) == len(wal):
         fresh = byte(FIRST, writer)

@@ -1,9 +1,9 @@
-"""A consumer of changes: pg_recvlogical as it is installed, and what its output means.
+"""A consumer of changes: the installed pg_recvlogical, and a reader of its output.
 
     received = receive(port, slot, endpos)       all bytes up to an LSN
     replica = Replica(); replica.apply(received) tables as a subscriber would have them
 
-pgoutput is decoded here by its documentation alone: nothing of walkeeper is imported.
+The documentation alone is the source of this pgoutput decoder: it imports nothing of walkeeper.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = dict[str, str | None]
 def consumer_arguments(
     port: int, slot: str, *more: str, publications: str = "p", database: str = "postgres"
 ) -> list[str]:
-    """pg_recvlogical from a safekeeper, or from any other server."""
+    """Return the command of a pg_recvlogical from a safekeeper, or from any other server."""
     where = f"host=127.0.0.1 port={port} user=postgres dbname={database}"
     options = ("-o", "proto_version=1", "-o", f"publication_names={publications}")
     return [program("pg_recvlogical"), "-d", where, "-S", slot, *options, *more]
@@ -40,8 +40,10 @@ def drop_slot(port: int, slot: str) -> None:
 
 
 def receive(port: int, slot: str, endpos: str) -> bytes:
-    """Everything from the slot's position up to `endpos`; the slot stays where it is known to be
-    read: a second call gives what came later."""
+    """Return all bytes from the slot's position up to `endpos`.
+
+    The slot stays where it is known to be read, so that a second call returns only newer bytes.
+    """
     arguments = consumer_arguments(port, slot, "--start", "-n", "-f", "-", "--endpos", endpos)
     done = subprocess.run(
         arguments,
@@ -94,7 +96,7 @@ Change = tuple[str, Relation, Row | None, Row | None]  # its kind, the row befor
 
 @dataclass
 class Transaction:
-    """One Begin to Commit."""
+    """The changes from one Begin to its Commit."""
 
     xid: int
     commit_lsn: int
@@ -134,7 +136,7 @@ class _Reading:
 
 
 def transactions(data: bytes) -> list[Transaction]:
-    """Of pg_recvlogical's output: a newline behind each message. An unfinished one is left out."""
+    """Return the whole transactions of pg_recvlogical's output, which ends messages by newlines."""
     reading, relations, found = _Reading(data), dict[int, Relation](), list[Transaction]()
     current: Transaction | None = None
     while reading.at < len(data):
@@ -173,7 +175,7 @@ def transactions(data: bytes) -> list[Transaction]:
 
 
 def _emitted(reading: _Reading) -> tuple[int, tuple[str, Relation, None, Row]]:
-    """A message of pg_logical_emit_message, under its prefix for a name."""
+    """Read a message of pg_logical_emit_message; its prefix is the relation's name."""
     _, lsn = reading.take("BQ")
     relation = Relation(reading.text(), [], [])
     (size,) = reading.take("I")
@@ -219,7 +221,7 @@ def _change(
 class Replica:
     """Tables by name: rows by key, or counted where there is no key.
 
-    `keys`: of tables that got theirs at the primary only after their first rows.
+    `keys` has the keys of tables that got theirs at the primary only after their first rows.
     """
 
     def __init__(self, keys: Mapping[str, tuple[str, ...]] | None = None) -> None:
@@ -248,7 +250,7 @@ class Replica:
                 table[key] = {**(before or {}), **new}
 
     def rows(self, table: str) -> list[tuple[tuple[str, str | None], ...]]:
-        """Sorted, without columns that are null: those that came later are not in older rows."""
+        """Return the sorted rows without null columns: older rows lack columns added later."""
         if table in self.counted:
             return sorted(self.counted[table].elements(), key=repr)
         return sorted((_filled(row) for row in self.keyed.get(table, {}).values()), key=repr)

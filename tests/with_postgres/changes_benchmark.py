@@ -2,11 +2,12 @@
 
     python -m tests.with_postgres.changes_benchmark [--rounds 3] [--changes 100000] [--commits 200]
 
-One PostgreSQL, and in each round both sides in turn: `direct` is pg_recvlogical with a slot at the
-primary, `walkeeper` the same program with a slot at a safekeeper, behind a proposer and three
-safekeepers on the same disk. Throughput: transactions of 100 rows, from the first one's begin to
-the moment when the consumer has the last; lag: from a commit's return (synchronous_commit = local)
-to its bytes at the consumer, one commit after another. Medians of the rounds, and their ratios.
+One PostgreSQL runs, and each round measures both sides in turn. `direct` is pg_recvlogical with a
+slot at the primary. `walkeeper` is the same program with a slot at a safekeeper, fed by a proposer
+with three safekeepers on the same disk. Throughput is that of transactions of 100 rows, from the
+first one's begin until the consumer has the last. Lag is the time from a commit's return
+(synchronous_commit = local) to its bytes at the consumer, one commit after another. The output has
+the medians of the rounds, and their ratios.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SLOT = "measured"
 
 @dataclass
 class Side:
-    """What one side's rounds gave."""
+    """The results of one side's rounds."""
 
     name: str
     changes_per_s: list[float] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Side:
 
 
 class Consumer:
-    """pg_recvlogical; when which mark came."""
+    """A pg_recvlogical, and the time at which each mark arrived."""
 
     def __init__(self, port: int) -> None:
         self.seen: dict[int, float] = {}
@@ -111,7 +112,7 @@ def measure(server: PostgresServer, port: int, side: Side, changes: int, commits
 
 
 def _is_dropped(port: int) -> bool:
-    """A slot is in use until its walsender has noticed."""
+    """Return True once the slot is dropped; it is in use until its walsender has noticed."""
     try:
         drop_slot(port, SLOT)
     except AssertionError as error:

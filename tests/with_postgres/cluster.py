@@ -3,7 +3,7 @@
     with Cluster.create(primary) as cluster:       made, streaming, attached
         cluster.safekeepers[0].kill(); cluster.safekeepers[0].start()
 
-Commands are all that is used, but for `status`: it is polled, so it asks the safekeepers as the
+It uses commands alone, except for `status`. Tests poll that one, so it asks the safekeepers as the
 command does, without a process.
 """
 
@@ -30,13 +30,13 @@ WALKEEPER = (sys.executable, "-m", "walkeeper_cli")
 
 
 def lsn_of(text: str) -> int:
-    """PostgreSQL's `0/3000060` as a number."""
+    """Return PostgreSQL's `0/3000060` as a number."""
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
 
 
 def walkeeper(*arguments: str, timeout_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
-    """One command to its end; the caller looks at what came out."""
+    """Run one command to its end and return its result, which the caller checks."""
     return subprocess.run(
         [*WALKEEPER, *arguments],
         env=server_environment(),
@@ -50,7 +50,7 @@ def walkeeper(*arguments: str, timeout_s: float = LIMIT_S) -> subprocess.Complet
 class Daemon:
     """One `walkeeper …` process that can be started again with the same arguments.
 
-    `prefix`: words before the command, which become it (same pid); `environment`: more of it.
+    `prefix` has words before the command, which become it (same pid). `environment` adds variables.
     """
 
     command: Sequence[str] = WALKEEPER
@@ -70,7 +70,7 @@ class Daemon:
         self._start_bytes = 0  # length of the log when this run began
 
     def start(self, *more: str, wait: bool = True) -> None:
-        """`more` arguments are for this run alone."""
+        """Start the process; `more` arguments are for this run alone."""
         assert not self.is_running, f"{self.name} runs already"
         with self.log.open("ab") as log:
             self._start_bytes = log.tell()
@@ -85,7 +85,7 @@ class Daemon:
             self.wait_ready()
 
     def wait_ready(self, timeout_s: float = LIMIT_S) -> None:
-        """Until this run has printed its `ready:` line."""
+        """Wait until this run has printed its `ready:` line."""
         wait_until(self._is_ready, timeout_s)
 
     def _is_ready(self) -> bool:
@@ -93,7 +93,7 @@ class Daemon:
         return any(line.startswith("ready: ") for line in self.output().splitlines())
 
     def output(self) -> str:
-        """What the latest run has printed."""
+        """Return the output of the latest run."""
         with self.log.open("rb") as file:
             file.seek(self._start_bytes)
             return file.read().decode(errors="replace")
@@ -112,19 +112,19 @@ class Daemon:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill the process with SIGKILL, and wait until it is gone."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def ended(self, timeout_s: float = LIMIT_S) -> int:
-        """The exit code of one that ends by itself."""
+        """Return the exit code of a process that ends by itself."""
         assert self.process is not None, f"{self.name} was never started"
         wait_until(lambda: not self.is_running, timeout_s)
         return self.process.wait()
 
     def most_memory_mb(self) -> float:
-        """Resident, at most since its start."""
+        """Return its greatest resident memory since its start."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
@@ -135,7 +135,7 @@ class Daemon:
 
 
 class Cluster:
-    """`create` is the way in; the parts can be started one by one, too."""
+    """A primary's safekeepers and proposers. Use `create`, or start the parts one by one."""
 
     def __init__(self, primary: PostgresServer, *, name: str = "main") -> None:
         self.primary, self.name = primary, name
@@ -150,7 +150,7 @@ class Cluster:
     @classmethod
     @contextlib.contextmanager
     def create(cls, primary: PostgresServer, *, attach: bool = True) -> Iterator[Self]:
-        """Everything from nothing, until commits wait for the quorum."""
+        """Make the whole cluster, and yield it once commits wait for the quorum."""
         cluster = cls(primary)
         try:
             cluster.start_safekeepers()
@@ -163,7 +163,7 @@ class Cluster:
             cluster.close()
 
     def new_safekeeper(self, number: int, port: int, data_dir: Path | None = None) -> Daemon:
-        """Not started."""
+        """Return a safekeeper that is not started."""
         where = data_dir or self.data_dir(number)
         name = f"safekeeper{number}"
         arguments = ("safekeeper", "--id", str(number), "--data-dir", str(where))
@@ -173,7 +173,7 @@ class Cluster:
     def new_proposer(
         self, name: str, *options: str, dsn: str | None = None, cluster: str | None = None
     ) -> Daemon:
-        """Not started; ends with the cluster."""
+        """Return a proposer that is not started; it ends with the cluster."""
         arguments = ("proposer", "--safekeepers", self.addresses, "--dsn")
         which = (dsn or self.primary.dsn(), "--cluster", cluster or self.name)
         log = self.directory / f"{name}.log"
@@ -186,7 +186,7 @@ class Cluster:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def data_dir(self, number: int) -> Path:
-        """Of safekeeper 1, 2, 3."""
+        """Return the data directory of safekeeper 1, 2 or 3."""
         return self.directory / f"safekeeper{number}"
 
     def wal_dir(self, number: int) -> Path:
@@ -206,7 +206,7 @@ class Cluster:
         assert done.returncode == 0, f"{done}\n{self.proposer.output()}"
 
     def command(self, name: str, *options: str) -> str:
-        """A command that takes --safekeepers; its output. It must succeed."""
+        """Return the output of a command that takes --safekeepers and must succeed."""
         done = self.try_command(name, *options)
         assert done.returncode == 0, f"{done}"
         return done.stdout
@@ -215,7 +215,7 @@ class Cluster:
         return walkeeper(name, "--safekeepers", self.addresses, "--cluster", self.name, *options)
 
     def status(self) -> dict[str, Any]:
-        """What `walkeeper status --json` prints; test_kills.py compares the two."""
+        """Return the document of `walkeeper status --json`; test_kills.py compares the two."""
         pairs = [address.rpartition(":") for address in self.addresses.split(",")]
         return asyncio.run(gather([(host, int(port)) for host, _, port in pairs], self.name, 3.0))
 
@@ -224,12 +224,12 @@ class Cluster:
         return document
 
     def flush_lsns(self) -> dict[int, str]:
-        """Of the safekeepers that answer, by id."""
+        """Return the flush_lsn of each safekeeper that answers, by id."""
         lines = self.status()["safekeepers"]
         return {line["id"]: line["flush_lsn"] for line in lines if line["reachable"]}
 
     def wait_all_equal(self, timeout_s: float = LIMIT_S) -> str:
-        """Until every safekeeper has flushed and committed what the primary has; that LSN."""
+        """Wait until every safekeeper has flushed and committed all WAL; return its end."""
         end: str = self.primary.sql("SELECT pg_current_wal_flush_lsn()")
 
         def all_there() -> bool:
@@ -242,7 +242,7 @@ class Cluster:
         return end
 
     def wait_caught_up(self, timeout_s: float = LIMIT_S) -> None:
-        """Until every safekeeper has what was committed at the time of the call."""
+        """Wait until every safekeeper has the WAL that is committed at the time of the call."""
         commit_lsn = lsn_of(self.status()["cluster"]["commit_lsn"])
 
         def all_there() -> bool:
@@ -254,7 +254,7 @@ class Cluster:
         wait_until(all_there, timeout_s)
 
     def close(self) -> None:
-        """SIGKILL to all; removes all files."""
+        """Kill all with SIGKILL, and remove all files."""
         for daemon in [*self.proposers, *self.safekeepers]:
             daemon.kill()
         shutil.rmtree(self.directory, ignore_errors=True)

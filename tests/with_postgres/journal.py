@@ -1,4 +1,4 @@
-"""A load whose every acknowledgement is written down: what was promised must be found again.
+"""A load that records every acknowledgement: all promised rows must be found again.
 
     with Journal(server, writers=4) as journal:      ids are inserted, one transaction each
         journal.wait_for_more(100)                    a hundred more acknowledgements
@@ -57,11 +57,11 @@ class Journal:
         pause_s: float = 0.0,
         file: Path | None = None,
     ) -> None:
-        """The table is made at once, so call it before the commits wait, or with a quorum.
+        """Make the table at once: call this before commits wait, or with a quorum.
 
-        `record_bytes`: now and then a WAL record of that size, so that kills hit inside of one.
-        `pause_s`: each writer rests so long between two commits. `file`: gets every acknowledged
-        id, for whoever looks into a failed run.
+        `record_bytes` is the size of a WAL record, now and then, so that kills hit inside of one.
+        `pause_s` is each writer's pause between two commits. `file` gets every acknowledged id,
+        for the reader of a failed run.
         """
         server.sql(self.create)
         Journal._generations += 1  # several journals on one table use ids of their own
@@ -96,7 +96,7 @@ class Journal:
             thread.start()
 
     def stop(self) -> None:
-        """A commit that hangs is cancelled, which makes it unacknowledged."""
+        """Stop the writers; cancel a commit that hangs, which makes it unacknowledged."""
         self._stopping.set()
 
         def all_ended() -> bool:
@@ -145,22 +145,22 @@ class Journal:
                 self._stopping.wait(self._pause_s)
 
     def transact(self, connection: psycopg.Connection[Any], new_id: int) -> None:
-        """One transaction, committed when it returns, that leaves `new_id` in the table."""
+        """Commit one transaction that leaves `new_id` in the table."""
         if self._record_bytes and new_id % LARGE_RECORD_EVERY == 0:
             connection.execute(LARGE_RECORD, (self._record_bytes,))
         connection.execute(INSERT, (new_id,))
 
     def goes_on_for(self, seconds: float) -> None:
-        """Lets the load run between two faults of a random schedule; expects nothing of it."""
+        """Let the load run between two faults of a random schedule, without any expectation."""
         self._stopping.wait(seconds)
 
     def wait_for_more(self, count: int, timeout_s: float = LIMIT_S) -> None:
-        """Until so many more commits were acknowledged."""
+        """Wait until so many more commits are acknowledged."""
         enough = len(self.entries) + count
         wait_until(lambda: len(self.entries) >= enough, timeout_s)
 
     def is_silent_for(self, seconds: float, *, within_s: float = 30.0) -> bool:
-        """Waits until no commit has returned for so long; False if some always do."""
+        """Wait until no commit has returned for so long; return False if some always do."""
         began_s = time.monotonic()
 
         def silent() -> bool:
@@ -178,7 +178,7 @@ class Journal:
         return {entry.id for entry in self.entries}
 
     def was_tried(self, some_id: int) -> bool:
-        """Whether a writer ever sent it; what comes of it may still be open."""
+        """Return True if a writer ever sent it; its outcome may still be open."""
         writer = (some_id - self._first_id) // IDS_PER_WRITER
         return self._first_id <= some_id <= self._latest.get(writer, -1)
 
@@ -186,16 +186,16 @@ class Journal:
         return {row[0] for row in server.rows(f"SELECT id FROM {self.table}")}
 
     def lost_in(self, server: PostgresServer) -> set[int]:
-        """Acknowledged ids that are not there."""
+        """Return the acknowledged ids that are not on this server."""
         return self.acknowledged - self.ids_in(server)
 
     def longest_gap_s(self, since_s: float, until_s: float) -> float:
-        """Between two acknowledgements that follow each other, whoever wrote them."""
+        """Return the longest time between two successive acknowledgements of all writers."""
         times = [since_s, *self.times_s(since_s, until_s), until_s]
         return max(b - a for a, b in itertools.pairwise(times))
 
     def times_s(self, since_s: float, until_s: float) -> list[float]:
-        """When acknowledgements arrived, in order."""
+        """Return the times at which acknowledgements arrived, in order."""
         # Writers may append in another order than they looked at the clock, by a few entries.
         first = bisect.bisect_left(self.entries, since_s - 1, key=lambda entry: entry.at_s)
         last = bisect.bisect_right(self.entries, until_s + 1, key=lambda entry: entry.at_s)
@@ -203,10 +203,10 @@ class Journal:
         return sorted(at_s for at_s in times if since_s <= at_s <= until_s)
 
     def begun_and_returned(self, since_s: float, until_s: float) -> int:
-        """How many commits have both their beginning and their return in this time."""
+        """Return how many commits both began and returned in this interval."""
         return sum(since_s <= e.at_s - e.latency_s and e.at_s <= until_s for e in self.entries)
 
     def latency_s(self, fraction: float, since_s: float = 0.0) -> float:
-        """latency_s(0.999): what all but one commit in a thousand stayed below."""
+        """Return the latency below which this fraction of the commits stayed, such as 0.999."""
         values = sorted(entry.latency_s for entry in self.entries if entry.at_s >= since_s)
         return values[min(len(values) - 1, int(len(values) * fraction))]

@@ -1,11 +1,12 @@
-"""What a large transaction costs the others behind a logical log: streamed or sent at its commit.
+"""The cost of a large transaction for other sessions: streamed, or sent at its commit.
 
     python -m tests.with_postgres.large_benchmark [--rounds 3] [--rows 1000000]
 
-One PostgreSQL, a proposer and three safekeepers; every commit waits for the log. In each round both
-sides in turn: `streamed` is the proposer as it is, `at commit` the same with --spool-size-max 0, so
-that PostgreSQL keeps a transaction itself until it commits. One session writes all rows in one
-transaction, another commits a row every 10 ms. Medians of the rounds, and their ratios.
+One PostgreSQL, a proposer and three safekeepers run, and every commit waits for the logical log.
+Each round measures both sides in turn. `streamed` is the proposer as it is. `at commit` is the same
+with --spool-size-max 0, so that PostgreSQL itself keeps a transaction until it commits. One session
+writes all rows in one transaction, another commits a row every 10 ms. The output has the medians of
+the rounds, and their ratios.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PAUSE_S = 0.01
 
 @dataclass
 class Side:
-    """One way, and what its rounds gave."""
+    """One way to send, and the results of its rounds."""
 
     name: str
     options: tuple[str, ...]

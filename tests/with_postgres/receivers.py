@@ -1,4 +1,4 @@
-"""What asks a safekeeper for WAL: stock pg_receivewal and what it wrote, and IDENTIFY_SYSTEM."""
+"""Readers of a safekeeper's WAL: stock pg_receivewal and its files, and IDENTIFY_SYSTEM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.with_postgres.cluster import Cluster
 
 @contextlib.contextmanager
 def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
-    """Streaming into this directory, and connecting again for as long as it takes."""
+    """Yield the directory into which pg_receivewal streams; it connects again when it must."""
     directory = make_directory("walkeeper_receivewal_")
     said = directory / "said"
     dsn = f"host=127.0.0.1 port={port} user=postgres"
@@ -49,7 +49,7 @@ def pg_receivewal(port: int, slot: str | None = None) -> Iterator[Path]:
 
 
 def identified(cluster: Cluster, number: int) -> tuple[str, ...]:
-    """What safekeeper 1, 2 or 3 answers to IDENTIFY_SYSTEM: system, timeline, end, database."""
+    """Return safekeeper 1, 2 or 3's answer to IDENTIFY_SYSTEM: system, timeline, end, database."""
     dsn = f"host=127.0.0.1 port={cluster.ports[number - 1]} user=r replication=true"
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(b"IDENTIFY_SYSTEM").fetchone()
@@ -58,7 +58,7 @@ def identified(cluster: Cluster, number: int) -> tuple[str, ...]:
 
 
 def segments_in(directory: Path) -> dict[str, bytes]:
-    """By name, the last one of each timeline included: it is padded with zeros."""
+    """Return the segments by name; each timeline's last one is included, padded with zeros."""
     found: dict[str, bytes] = {}
     for path in directory.iterdir():
         name = path.name.removesuffix(".partial")

@@ -13,7 +13,7 @@ from tests.with_postgres.wal_files import segments
 
 
 def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:
-    """What these safekeepers have together: each segment from the one that has more WAL.
+    """Assemble the WAL of these safekeepers: each segment is from the one with more WAL.
 
     The caller has settled, so they do not differ below the settled end.
     """
@@ -28,7 +28,7 @@ def assembled_wal(cluster: Cluster, numbers: Sequence[int]) -> Path:
 
 @contextlib.contextmanager
 def recovered(backup: PostgresServer, wal: Path) -> Iterator[PostgresServer]:
-    """A copy of `backup`, recovered to the end of `wal` and open for writes."""
+    """Yield a copy of `backup`, recovered to the end of `wal` and open for writes."""
     directory = make_directory("walkeeper_recovered_")
     run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
     # It is read and thrown away: before a recovery PostgreSQL would sync each of its files.

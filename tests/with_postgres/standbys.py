@@ -1,4 +1,4 @@
-"""Stock standbys behind safekeepers, and the steps of a failover (docs/failover.md)."""
+"""Stock standbys fed by safekeepers, and the steps of a failover (docs/failover.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 
 @contextlib.contextmanager
 def standby_of(primary: PostgresServer, upstream_port: int) -> Iterator[PostgresServer]:
-    """A stock standby of a running primary, started, fed through `upstream_port` alone."""
+    """Yield a started stock standby of a running primary, fed through `upstream_port` alone."""
     standby = primary.base_backup()
     try:
         feed_from(standby, upstream_port)
@@ -39,7 +39,7 @@ def wait_replayed(standby: PostgresServer, lsn: int) -> None:
 
 
 def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:
-    """settle, replay, promote; the proposer that leads there then."""
+    """Settle, replay and promote; return the proposer that then leads on the standby."""
     settled = cluster.settle("--seal", "--replayed-by", standby.dsn())
     assert lsn_of(settled["replayed_lsn"]) >= lsn_of(settled["consensus_lsn"]), settled
     standby.promote()
@@ -49,8 +49,10 @@ def fail_over(cluster: Cluster, standby: PostgresServer) -> Daemon:
 
 
 def rewind(old: PostgresServer, new: PostgresServer, upstream_port: int) -> None:
-    """What the refusal says, for a server that is stopped; then it is a standby (docs/failover.md:
-    postgresql.auto.conf has the last word)."""
+    """Rewind a stopped server as the refusal says, and make it a standby.
+
+    postgresql.auto.conf has the last word (docs/failover.md).
+    """
     arguments = ["--target-pgdata", str(old.data), "--source-server", new.dsn()]
     settings = (old.data / "postgresql.conf").read_text()  # the source's would come, with its port
     new.sql("CHECKPOINT")
