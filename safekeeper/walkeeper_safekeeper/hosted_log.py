@@ -94,7 +94,7 @@ class HostedLog:
             first_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
-            flaw_of_wal=page_flaw if _is_physical(opened.durable) else None,
+            flaw_of_wal=page_flaw if opened.durable.is_physical else None,
         )
         self.driver = Driver(
             acceptor,
@@ -412,7 +412,3 @@ class HostedLog:
         A number that a promotion passed over has a file too (timelines.served_file)."""
         first = self.driver.acceptor.timelines.first
         return served_file(self.folder.timeline_files, timeline, first)
-
-
-def _is_physical(durable: Durable) -> bool:
-    return durable.configuration is not None and durable.configuration.kind is LogKind.PHYSICAL
