@@ -12,7 +12,7 @@
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour
 #                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.chaos --help)
-# make patroni    failovers by the real Patroni from PyPI, with docs/patroni: four minutes
+# make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two

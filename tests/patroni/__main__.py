@@ -2,7 +2,7 @@
 
     python -m tests.patroni                     with the real Patroni from PyPI
     python -m tests.patroni --only failovers    two of them
-    python -m tests.patroni --only switchover   or standby-cluster
+    python -m tests.patroni --only switchover   or standby-cluster, or collision
 
 The configuration is that of docs/patroni. Failovers: node1 leads and is attached; node2 is made by
 Patroni and fed by `walkeeper restore` alone (tag nostream). node1 is killed under load, with its
@@ -10,6 +10,8 @@ Patroni and its proposer. Patroni's pre_promote settles the log and lets node2 r
 promoted, its `proposer --follow` takes over, and every acknowledged row is there. node1 comes back,
 is rewound by Patroni and follows; then node2 is killed, and it goes the other way round. Standby
 cluster: it streams from the safekeepers; node1 is lost with its whole cluster, and it is promoted.
+Collision: node2 is promoted by hand while Patroni is away, and writes a row without a quorum.
+Patroni then promotes node1 to the same number. node2 may not come back before it is rebuilt.
 
 About three minutes, most of it Patroni's ttl of 20 s. Exit codes: 0 nothing was lost, 1 something
 was, or a step did not happen in time; 3 Patroni could not be installed, and why.
@@ -31,7 +33,9 @@ from tests.with_postgres.journal import Journal
 
 MORE_PACKAGES = ("walkeeper_proposer", "asyncpg")
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-PLAYS = ("failovers", "switchover", "standby-cluster")
+PLAYS = ("failovers", "switchover", "standby-cluster", "collision")
+ALONE = "SELECT to_regclass('alone') IS NOT NULL"
+REFUSED = "the server's WAL is not the log of cluster main"
 UP_S = 90.0
 
 
@@ -139,6 +143,41 @@ class Play:
         wait_until(lambda: old.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
         say(f"{old.name} follows it")
 
+    def collide(self, first: Node, second: Node) -> None:
+        """Promote both to one timeline; the log follows the one that Patroni promotes."""
+        with Journal(first, writers=8) as journal:
+            journal.wait_for_more(self.commits)
+            first.kill()
+            for proposer in self.proposers.values():
+                proposer.kill()
+        self.journals.append(journal)
+        second.patroni.kill()
+        end_lsn = self.cluster.settle("--seal")["consensus_lsn"]
+        wait_until(lambda: second.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
+        second.promote()
+        second.sql("SET synchronous_commit = local", "CREATE TABLE alone (i int)", "CHECKPOINT")
+        second.kill()
+        first.start()
+        self.proposers[first.name].start(wait=False)
+        wait_until(lambda: first.is_leader, UP_S)
+        with Journal(first) as later:
+            later.wait_for_more(100)
+        self.journals.append(later)
+        say(f"node2 was promoted alone, node1 by Patroni; it leads on timeline {first.timeline}")
+        second.start()
+        wait_until(lambda: REFUSED in second.log_text(), UP_S)
+        refusal = next(line for line in second.log_text().splitlines() if REFUSED in line)
+        say(f"node2 is refused: {refusal}")
+        assert not second.is_replica, second.log_text()[-3000:]
+        second.rebuild()
+        wait_until(lambda: second.is_replica and second.timeline == first.timeline, UP_S)
+        end_lsn = first.sql("SELECT pg_current_wal_flush_lsn()")
+        wait_until(lambda: second.sql(f"SELECT pg_last_wal_replay_lsn() >= '{end_lsn}'"), UP_S)
+        lost = set[int]().union(*(j.lost_in(n) for j in self.journals for n in self.site.nodes))
+        alone = [node.name for node in self.site.nodes if node.sql(ALONE)]
+        self.is_good = self.is_good and not lost and not alone
+        say(f"node2 is rebuilt: {len(lost)} lost; the lone row is on {alone or 'no node'}")
+
     def stand_by_elsewhere(self) -> None:
         """A standby cluster streams from the safekeepers, and outlives the whole first one."""
         (first, _), elsewhere = self.site.nodes, self.site.elsewhere
@@ -190,6 +229,8 @@ def play(what: str, *, commits: int) -> bool:
                 steps.lose(second, first)
             elif what == "switchover":
                 steps.switch(first, second)
+            elif what == "collision":
+                steps.collide(first, second)
             else:
                 steps.stand_by_elsewhere()
         except AssertionError:

@@ -123,6 +123,10 @@ class Node(PostgresServer):
         """What `patronictl switchover` does; it answers when it is done, or could not be."""
         self._send("POST", "switchover", {"leader": self.name, "candidate": to.name}, timeout_s=90)
 
+    def rebuild(self) -> None:
+        """Do what `patronictl reinit` does: replace the data directory by a base backup."""
+        self._send("POST", "reinitialize", {"force": True}, timeout_s=30)
+
     def _send(self, method: str, path: str, body: Mapping[str, Any], *, timeout_s: float) -> None:
         url = f"http://127.0.0.1:{self.rest_port}/{path}"
         data = json.dumps(body).encode()
@@ -183,10 +187,13 @@ class Site:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _script(self, installation: Installation) -> Path:
-        """Our command, with the psycopg of Patroni's environment, which has libraries beside it."""
+        """Our command, with the psycopg of Patroni's environment, which has libraries beside it.
+
+        `restore` needs no psycopg, and it ignores PYTHONPATH."""
         script = self.directory / "walkeeper"
         command = f"PYTHONPATH={installation.packages} exec {self.programs}/python"
-        script.write_text(f'#!/bin/sh\n{command} {installation.script} "$@"\n')
+        restore = f'[ "$1" = restore ] && exec {installation.script} "$@"'
+        script.write_text(f'#!/bin/sh\n{restore}\n{command} {installation.script} "$@"\n')
         script.chmod(0o755)
         return script
 
