@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 IMAGE = "tests/proposer/test_memory_image.py::test_"
 BYTES = "tests/test_scenarios.py::test_scenario[leader_from_a_memory_image_compares_bytes]"
+FULL = "tests/test_scenarios.py::test_scenario[full_disks_everywhere_keep_the_leader]"
 NO_IMAGE = "no simulated machine goes back to an image of its memory"
 
 OWN_WAL = (
@@ -90,6 +91,42 @@ OWN_WAL = (
         "a candidate asks for no vote on a connection that is newer than its ballot",
         (Edit("Proposer.on_greeting", "self.leader is None and member.is_late", "False"),),
         turns_red=IMAGE + "a_candidate_asks_for_no_vote_on_a_connection_newer_than_its_ballot",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "no-space-drops-the-connection",
+        "R16, R24",
+        "a refused append is no lost connection: all connections of the term stand",
+        (Edit("Member.lacks_space", "code is RejectCode.NO_SPACE", "False"),),
+        turns_red=FULL,
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "full-disks-are-no-witness",
+        "R24",
+        "a member without space for WAL is a witness, if its connection belongs to this term",
+        (
+            Edit(
+                "can_answer",
+                "stands or member.stage is Stage.STREAMING",
+                "member.stage is Stage.STREAMING",
+            ),
+        ),
+        turns_red=FULL,
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "taken-late-is-no-witness",
+        "R24",
+        "a connection that a witness has answered for belongs to this term",
+        (
+            Edit(
+                "Member.start_streaming",
+                "self.is_late = self.awaits_witness = False",
+                "self.awaits_witness = False",
+            ),
+        ),
+        turns_red=FULL,
         why_named=NO_IMAGE,
     ),
 )

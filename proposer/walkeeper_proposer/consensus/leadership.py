@@ -44,6 +44,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     DropLink,
     Effect,
     NonceWritten,
+    Note,
     PauseStreaming,
     PrimaryIdentity,
     Report,
@@ -254,8 +255,9 @@ class Leader:
         return self.feeder.feed_all(self.members)
 
     def on_tick(self) -> list[Effect]:
-        """Send what waits, ask another donor for one that is gone, and let go of WAL."""
-        effects = self.feed_all()
+        """Send what waits, ask who had no space and another donor for one that is gone, and let go
+        of WAL."""
+        effects = self.feed_all() + self._ask_refusing()
         for comparison in [m.comparison for m in self.members if m.comparison is not None]:
             effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)
         return effects + self._retain()
@@ -339,6 +341,21 @@ class Leader:
         news = member.feedback != NO_FEEDBACK
         member.lose()
         return self.report() if news else []
+
+    def on_no_space(self, member: Member, text: str) -> list[Effect]:
+        """Wait for space at a member that refused an append (R16), and keep its connection.
+
+        A connection that was dropped would be no witness any more (witness.py)."""
+        if member.stage is not Stage.STREAMING:
+            return []  # an append behind the refused one
+        news = member.feedback != NO_FEEDBACK
+        member.wait_for_space()
+        return [Note(text), *(self.report() if news else [])]
+
+    def _ask_refusing(self) -> list[Effect]:
+        """Ask those that had no space for their votes, which tell where their logs end."""
+        refusing = [m for m in self.members if m.stage is Stage.GREETED]
+        return [Send(m.link, m.ask(self.configuration, self.ballot)) for m in refusing]
 
     def counted(self) -> Counted:
         """Return the members whose acks count, for each set of members that needs a quorum."""

@@ -1,6 +1,7 @@
 """The proposer's knowledge of each safekeeper, and the next WAL for it. Pure.
 
     ABSENT -> CONNECTED -> GREETING -> GREETED -> VOTING -> STREAMING;  a lost link -> ABSENT
+                                          ^---- no space for WAL ----'
 
 etcd/raft's tracker with its Probe and Replicate; there is no probing here, because the vote says
 exactly where the logs part. A member counts towards commit only once it has answered the
@@ -21,6 +22,7 @@ from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
     Feedback,
+    RejectCode,
     VoteRequest,
     VoteResponse,
 )
@@ -69,7 +71,7 @@ class Member:
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
-    is_late: bool = False  # its connection is newer than our ballot
+    is_late: bool = False  # its connection is newer than our ballot, and no witness has answered
     awaits_witness: bool = False  # is_late, and we may be an older copy of ourselves (witness.py)
     silent_ticks: int = 0
     append_bytes: int = APPEND_BYTES_MAX  # the longest append that it is sent
@@ -114,13 +116,30 @@ class Member:
         """
         if self.late_ticks >= LATE_TICKS:
             self.append_bytes = max(self.append_bytes // 2, APPEND_BYTES_MIN)
+        self._detach(Stage.ABSENT)
+        self.forget()
+        self.is_late, self.silent_ticks = True, 0
+
+    def lacks_space(self, code: RejectCode) -> bool:
+        """Return True if this refuses an append for want of space, or one on its way behind that.
+
+        The acceptor lets go of the term with the first, so it refuses the others as NOT_ELECTED."""
+        if self.stage is Stage.STREAMING:
+            return code is RejectCode.NO_SPACE
+        return code is RejectCode.NOT_ELECTED and self.stage in (Stage.GREETED, Stage.VOTING)
+
+    def wait_for_space(self) -> None:
+        """It has refused an append; its connection stands. It is asked for its vote again."""
+        self._detach(Stage.GREETED)
+
+    def _detach(self, stage: Stage) -> None:
+        """Count nothing of it until it attaches again."""
         self.late_ticks, self.grows_lsn, self.ticked_lsn = 0, ZERO_LSN, ZERO_LSN
         if self.attached:
             self.known_lsn = self.flush_lsn
-        self.stage, self.vote, self.comparison = Stage.ABSENT, None, None
-        self.forget()
-        self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
-        self.is_late, self.awaits_witness, self.feedback = True, False, NO_FEEDBACK
+        self.stage, self.vote, self.comparison = stage, None, None
+        self.flush_lsn, self.attached, self.awaits_witness = ZERO_LSN, False, False
+        self.feedback = NO_FEEDBACK
         self.donated.clear()
 
     def refuse_reads(self) -> None:
@@ -166,7 +185,7 @@ class Member:
         """Begin at the divergence point that ProposerElected carried."""
         assert self.vote is not None, f"{self.link=}"
         self.stage, self.attached, self.comparison = Stage.STREAMING, False, None
-        self.awaits_witness = False
+        self.is_late = self.awaits_witness = False
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
         self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
@@ -191,6 +210,12 @@ def ticked(members: Iterable[Member], receiving: Set[int]) -> Iterator[Member]:
         if member.stage is not Stage.ABSENT and member.stage is not Stage.CONNECTED:
             member.tick(receiving)
             yield member
+
+
+def repeat_reads(members: Iterable[Member]) -> None:
+    """Let all reads be asked for again, elsewhere if a donor is gone or refuses."""
+    for member in members:
+        member.forget_reads()
 
 
 def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:

@@ -431,8 +431,7 @@ class Proposer:
     def on_link_lost(self, member: Member) -> list[Effect]:
         effects = self.leader.on_lost(member) if self.leader is not None else []
         member.lose()
-        for other in self.members:
-            other.forget_reads()  # repeat the requests to the lost one elsewhere
+        progress.repeat_reads(self.members)
         # A candidate gets no vote on a newer connection.
         too_few = self.phase is Phase.CAMPAIGNING and not self._elects(progress.asked(self.members))
         if self.check is not None and self.check.scope.asks(member.link):
@@ -452,9 +451,10 @@ class Proposer:
                 return self._outvoted(reject.ballot)
             case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not checks:
                 member.refuse_reads()
-                for other in self.members:
-                    other.forget_reads()
+                progress.repeat_reads(self.members)
                 return [Note(text)]
+            case code if self.leader is not None and member.lacks_space(code):
+                return self.leader.on_no_space(member, text)
             case _:
                 return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
 

@@ -12,6 +12,8 @@ and stands. A leader without any starts over with a new ballot, and the election
 forgotten. A candidate asks for no votes on a connection that is newer than its ballot. The only
 member of a log needs no witness: no WAL of this ballot can be elsewhere.
 
+A refused append costs no connection (scenarios/full_disks_everywhere_keep_the_leader.txt).
+
 A number in ProposerElected tells less. An image knows the numbers of all older connections.
 """
 
@@ -32,9 +34,17 @@ NO_WITNESS = (
 )
 
 
+def can_answer(member: Member) -> bool:
+    """Return True if its connection belongs to this term, so that its answer shows that it stands.
+
+    A member without space for WAL is asked for its vote again, and answers after that (R16)."""
+    stands = member.stage in (Stage.GREETED, Stage.VOTING) and not member.is_late
+    return stands or member.stage is Stage.STREAMING
+
+
 def witnesses_for(member: Member, members: Sequence[Member]) -> list[Member]:
     """Return the others that may answer. Raises Forgotten if there is none."""
-    able = [m for m in members if m is not member and m.stage is Stage.STREAMING]
+    able = [m for m in members if m is not member and can_answer(m)]
     if not able:
         raise Forgotten(f"safekeeper {member.name} is back, and {NO_WITNESS}")
     return able
@@ -48,4 +58,4 @@ def shown_by(witness: Member, members: Sequence[Member]) -> list[Member]:
 def lacks_witness(members: Sequence[Member]) -> bool:
     """Return True if a late voter waits, and nobody is left who could answer."""
     waits = any(m.awaits_witness for m in members)
-    return waits and not any(m.stage is Stage.STREAMING for m in members)
+    return waits and not any(can_answer(m) for m in members)
