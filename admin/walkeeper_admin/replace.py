@@ -16,47 +16,88 @@ from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.quorum import Configuration
 from walkeeper_common.wire.framing import Message
-from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, replace_member
+from walkeeper_proposer.consensus.headway import Headway
+from walkeeper_proposer.consensus.replacing import (
+    Answers,
+    Batch,
+    Goal,
+    Steps,
+    cancel_replacement,
+    replace_member,
+)
 
 PAUSE_S = 0.5
+ANSWER_S_MIN = 0.5  # for an answer although --timeout is nearly over
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceSettings:
-    """The command's flags. `timeout_s`: without any progress; None: for ever."""
+class Limits:
+    """`timeout_s` is how long the command goes on without progress, or None for no limit."""
 
-    safekeepers: tuple[Address, ...]
-    cluster: str
-    leaving: int
-    joining: int
-    address: Address
-    instead: bool = False
     answer_timeout_s: float = 5.0
     timeout_s: float | None = None
 
 
-async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Configuration:
-    """The members in the end. `tell` gets a line when there is news."""
-    addresses = tuple(dict.fromkeys((*settings.safekeepers, settings.address)))
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """Safekeeper `joining` at `address` is to take the place of member `leaving`.
+
+    `instead`: of another newcomer, which is lost."""
+
+    leaving: int
+    joining: int
+    address: Address
+    instead: bool = False
+
+
+async def replace(
+    safekeepers: Sequence[Address],
+    cluster: str,
+    newcomer: Newcomer,
+    limits: Limits,
+    tell: Callable[[str], None],
+) -> Configuration:
+    """Return the members in the end. `tell` gets a line when there is news. Refused."""
+    addresses = tuple(dict.fromkeys((*safekeepers, newcomer.address)))
     goal = Goal(
-        cluster=settings.cluster,
-        leaving=settings.leaving,
-        joining=settings.joining,
-        address=shown_address(settings.address),
-        at=addresses.index(settings.address),
-        instead=settings.instead,
+        cluster=cluster,
+        leaving=newcomer.leaving,
+        joining=newcomer.joining,
+        address=shown_address(newcomer.address),
+        at=addresses.index(newcomer.address),
+        instead=newcomer.instead,
     )
     steps = replace_member(goal, range(len(addresses)), lambda: os.urandom(16))
-    news = _News(tell, settings.timeout_s)
+    return await _perform(steps, addresses, limits, tell)
+
+
+async def cancel(
+    safekeepers: Sequence[Address],
+    cluster: str,
+    leaving: int | None,
+    limits: Limits,
+    tell: Callable[[str], None],
+) -> Configuration:
+    """Return the old members, which decide alone again. `leaving`: the one to keep. Refused."""
+    places = range(len(safekeepers))
+    steps = cancel_replacement(cluster, leaving, places, lambda: os.urandom(16))
+    return await _perform(steps, tuple(safekeepers), limits, tell)
+
+
+async def _perform(
+    steps: Steps, addresses: tuple[Address, ...], limits: Limits, tell: Callable[[str], None]
+) -> Configuration:
+    news = _News(tell, limits.timeout_s)
     batch = next(steps)
-    silent: list[str] = []
     while True:
         answers: Answers = {}
         if batch.requests:
-            answers, silent = await _ask_all(addresses, batch.requests, settings.answer_timeout_s)
+            answer_s = news.answer_s(limits.answer_timeout_s)
+            answers, news.silent = await _ask_all(addresses, batch.requests, answer_s)
         else:
-            news.waits(batch, silent)
+            news.waits(batch)
             await asyncio.sleep(PAUSE_S)
+        news.give_up_if_late()
         try:
             batch = steps.send(answers)
         except StopIteration as done:
@@ -68,7 +109,7 @@ async def replace(settings: ReplaceSettings, tell: Callable[[str], None]) -> Con
 async def _ask_all(
     addresses: tuple[Address, ...], requests: Mapping[int, Message], timeout_s: float
 ) -> tuple[dict[int, Message], list[str]]:
-    """Of those that answer in time; nothing is assumed of the others, but why they do not."""
+    """Return the answers that came in time, and why the others do not answer."""
 
     async def one(place: int, question: Message) -> tuple[int, Message | Unreachable]:
         try:
@@ -82,30 +123,43 @@ async def _ask_all(
 
 
 class _News:
-    """Says what is waited for, once, and how far the filling is, every 5 s."""
+    """Tell what the command waits for, once, and how far the filling is, every 5 s."""
 
     EVERY_S = 5.0
 
     def __init__(self, tell: Callable[[str], None], timeout_s: float | None) -> None:
         self._tell, self._timeout_s = tell, timeout_s
-        self._said: tuple[str, int | None] = ("", None)
+        self._waits = Batch(text="the safekeepers do not answer in time")
+        self._headway = Headway()
         self._moved_s = self._told_s = asyncio.get_running_loop().time()
+        self.silent: list[str] = []  # the reasons of those without an answer to the last request
 
-    def waits(self, batch: Batch, silent: Sequence[str]) -> None:
-        """Refused when nothing has moved for too long. `silent`: why who was asked last does not
-        answer."""
+    def answer_s(self, most_s: float) -> float:
+        """Return how long to wait for an answer, so that --timeout holds."""
+        if self._timeout_s is None:
+            return most_s
+        left_s = self._moved_s + self._timeout_s - asyncio.get_running_loop().time()
+        return min(most_s, max(left_s, ANSWER_S_MIN))
+
+    def waits(self, batch: Batch) -> None:
+        """Record what the command waits for, and tell it if that is news."""
         now_s = asyncio.get_running_loop().time()
-        is_new = batch.text != self._said[0]
-        if (batch.text, batch.to_go) != self._said:
+        is_new = batch.text != self._waits.text
+        if self._headway.is_in(batch):
             self._moved_s = now_s
         if is_new or (batch.to_go is not None and now_s - self._told_s >= self.EVERY_S):
             to_go = "" if batch.to_go is None else f": {batch.to_go:,} bytes to go"
             self._tell(batch.text + to_go)
             self._told_s = now_s
-        self._said = (batch.text, batch.to_go)
-        if self._timeout_s is not None and now_s - self._moved_s > self._timeout_s:
-            why = f" ({'; '.join(silent)})" if silent else ""
-            raise Refused(
-                f"no progress for {self._timeout_s:g} s: {batch.text}{why}; the same command "
-                "resumes the replacement"
-            )
+        self._waits = batch
+
+    def give_up_if_late(self) -> None:
+        """Raise Refused, with what stands and how to go on, if nothing moves for too long."""
+        now_s = asyncio.get_running_loop().time()
+        if self._timeout_s is None or now_s - self._moved_s <= self._timeout_s:
+            return
+        why = f" ({'; '.join(self.silent)})" if self.silent else ""
+        raise Refused(
+            f"no progress for {self._timeout_s:g} s: {self._waits.text}{why}; "
+            f"{self._headway.ways_on()}"
+        )

@@ -74,7 +74,7 @@ def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any
 
 
 def _replaced(answer: dict[str, Any], facts: dict[str, Any] | None) -> str | None:
-    """Of one that came back with its old disk, and whom nobody has told."""
+    """Return the text for one that came back with its old disk and does not know it, or None."""
     if facts is None or "cluster" not in answer or _member(answer) in _everyone(facts):
         return None
     known, newest = answer["cluster"]["generation"], facts["generation"]
@@ -83,8 +83,8 @@ def _replaced(answer: dict[str, Any], facts: dict[str, Any] | None) -> str | Non
     members = ", ".join(str(member_id(member)) for member in facts["members"])
     return (
         f"safekeeper {_member(answer)} was replaced: it has the configuration of generation "
-        f"{known}, and those of generation {newest} are {members}. Stop it and remove its "
-        "directory; standbys that it feeds get no new WAL"
+        f"{known}, and those of generation {newest} are {members}. Once they are well, stop it "
+        "and remove its directory; standbys that it feeds get no new WAL"
     )
 
 
@@ -168,7 +168,7 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
     if not cluster["quorum"]:
         return NO_QUORUM, _no_quorum(cluster, lines, down)
     if cluster["proposer"] is None:
-        under_way = f"; {_shown_replacing(cluster['replacing'])}" if cluster["replacing"] else ""
+        under_way = f"; {_shown_replacing(cluster, lines)}" if cluster["replacing"] else ""
         return NO_QUORUM, f"no proposer leads: commits of an attached primary hang{under_way}"
     deaf = [f"safekeeper {number}" for number in cluster["not_hearing"]]
     if not cluster["heard_by_quorum"]:
@@ -176,7 +176,7 @@ def verdict(document: dict[str, Any]) -> tuple[int, str]:
         return NO_QUORUM, _no_quorum(cluster, lines, [*down, *unheard])
     missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
     if cluster["replacing"]:
-        return DEGRADED, f"degraded: {_shown_replacing(cluster['replacing'])}, commits go on"
+        return DEGRADED, f"degraded: {_shown_replacing(cluster, lines)}, commits go on"
     if down:
         return DEGRADED, f"degraded: {', '.join(down)} down, commits go on"
     if deaf:
@@ -205,13 +205,27 @@ def _no_quorum(
     if not_asked > 0:
         others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
         return f"no quorum among those asked; {others}: name all with --safekeepers"
-    return f"no quorum: commits hang; blocked by {', '.join(blocking)}"
+    if not cluster["replacing"]:
+        return f"no quorum: commits hang; blocked by {', '.join(blocking)}"
+    joining = f"safekeeper {cluster['replacing']['joining']}"
+    is_missing = cluster["replacing"]["joining"] not in heard
+    named = [*blocking, joining] if is_missing and joining not in blocking else blocking
+    return (
+        f"no quorum: commits hang; blocked by {', '.join(named)}; "
+        f"{_shown_replacing(cluster, lines)}; `walkeeper replace --cancel` takes that back"
+    )
 
 
-def _shown_replacing(change: dict[str, Any]) -> str:
-    to_go = change["bytes_to_go"]
-    left = "which has not joined yet" if to_go is None else f"{to_go:,} bytes to go"
-    return f"safekeeper {change['leaving']} is being replaced by {change['joining']}, {left}"
+def _shown_replacing(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
+    change = cluster["replacing"]
+    to_go, joining = change["bytes_to_go"], change["joining"]
+    if to_go is not None:
+        left = f"{to_go:,} bytes to go"
+    elif any(line["id"] == joining and line["reachable"] for line in lines):
+        left = "which has not joined yet"
+    else:
+        left = "which does not answer (--safekeepers has to name it)"
+    return f"safekeeper {change['leaving']} is being replaced by {joining}, {left}"
 
 
 def _ids(cluster: dict[str, Any]) -> set[int]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
+from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
@@ -93,6 +94,7 @@ class HostedLog:
             first_lsn=opened.store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
+            flaw_of_wal=page_flaw if opened.durable.is_physical else None,
         )
         self.driver = Driver(
             acceptor,

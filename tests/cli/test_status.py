@@ -64,7 +64,7 @@ def test_without_a_quorum_commits_hang_if_all_were_asked(
 
 def test_a_replacement_is_told_of_whether_a_proposer_leads_or_not() -> None:
     found = document(line(1), line(2), DOWN)
-    change = {"leaving": 3, "joining": 4, "bytes_to_go": 7_000}
+    change: dict[str, int | None] = {"leaving": 3, "joining": 4, "bytes_to_go": 7_000}
     found["cluster"] |= {"quorum": True, "replacing": change}
     under_way = "safekeeper 3 is being replaced by 4, 7,000 bytes to go"
     assert verdict(found) == (
@@ -73,6 +73,25 @@ def test_a_replacement_is_told_of_whether_a_proposer_leads_or_not() -> None:
     )
     found["cluster"]["proposer"] = {"name": "walkeeper"}
     assert verdict(found) == (DEGRADED, f"degraded: {under_way}, commits go on")
+    change |= {"bytes_to_go": None}
+    unheard = "which does not answer (--safekeepers has to name it)"
+    said = f"degraded: safekeeper 3 is being replaced by 4, {unheard}, commits go on"
+    assert verdict(found) == (DEGRADED, said)
+    found["safekeepers"].append(line(4))
+    said = said.replace(unheard, "which has not joined yet")
+    assert verdict(found) == (DEGRADED, said)
+
+
+def test_a_newcomer_that_blocks_commits_is_named() -> None:
+    """With 2 of 2 it blocked them alone, and the line named nobody."""
+    found = document(line(1), line(2), members=MEMBERS[:2])
+    found["cluster"]["replacing"] = {"leaving": 2, "joining": 9, "bytes_to_go": None}
+    assert verdict(found) == (
+        NO_QUORUM,
+        "no quorum: commits hang; blocked by safekeeper 9; safekeeper 2 is being replaced by 9, "
+        "which does not answer (--safekeepers has to name it); `walkeeper replace --cancel` "
+        "takes that back",
+    )
 
 
 LEADER = {"id": "aa", "address": "p", "application_name": "walkeeper"}

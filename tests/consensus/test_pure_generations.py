@@ -25,6 +25,8 @@ from walkeeper_common.wire.member_change import (
     JoinLog,
     MembersQuery,
     MembersState,
+    cancelled,
+    replaced_text,
 )
 from walkeeper_common.wire.messages import (
     AcceptorGreeting,
@@ -141,6 +143,16 @@ def test_a_member_that_was_replaced_is_told_by_whom() -> None:
     assert f"was replaced by {NEWCOMER} (generation 3)" in answer.message.text
 
 
+def test_a_newcomer_that_was_given_up_is_told_so() -> None:
+    """It holds WAL and is in no history; the directory goes only when the members are well."""
+    text = replaced_text(NEWCOMER, cancelled(BOTH), (CREATION,))
+    assert text is not None
+    assert "was to become a member, and was given up (generation 3)" in text
+    assert "Once `walkeeper status` shows the members well, stop it and remove" in text
+    assert replaced_text(NEWCOMER, BOTH, (CREATION,)) is None
+    assert replaced_text(NEWCOMER, OLD, (CREATION,)) is None, "nobody was replaced yet"
+
+
 def test_a_newcomer_whose_first_join_was_cut_off_may_begin_elsewhere() -> None:
     """A crash behind its first segment, and the members remove WAL meanwhile."""
     disk = FaultyDisk(Random(1))
@@ -233,7 +245,7 @@ def test_a_proposer_that_was_started_without_the_newcomer_asks_for_its_link() ->
 
 def test_neither_commits_nor_restart_lsn_move_with_one_of_the_two_sets() -> None:
     members = [Member(link) for link in range(4)]
-    campaign = Campaign("main", b"p" * 16, 4, Purpose.ATTACH)
+    campaign = Campaign("main", b"p" * 16, 4, Purpose.ATTACH)  # a settle moves no restart_lsn
     leader = Leader(BOTH, C, vote(BOTH, C), members, campaign)
     names = (*OLD.members, NEWCOMER)
     for member, name in zip(members, names, strict=True):

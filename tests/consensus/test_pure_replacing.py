@@ -33,6 +33,7 @@ from walkeeper_common.wire.member_change import (
     MembersQuery,
     MembersState,
     PromiseMembers,
+    cancelled,
     final,
     joint,
 )
@@ -122,7 +123,7 @@ def changes(seed: int) -> list[Configuration]:
     for number in range(10, 10 + random.randrange(2, 12)):
         newest = line[-1]
         if newest.joining and random.random() < 0.7:
-            line.append(final(newest))
+            line.append(random.choice((final, final, cancelled))(newest))
             continue
         leaving = newest.leaving or random.choice(newest.members)
         named = {"joining": member_name(number, bytes(16)), "address": f"h{number}:1"}
@@ -256,6 +257,10 @@ class Few:
             if answer is not None and (lost is None or lost.random() > 0.15):
                 found[number] = answer
         return found
+
+    def newest(self) -> Configuration:
+        held = [d.configuration for d in self.held.values() if d is not None and d.configuration]
+        return max(held, key=lambda configuration: configuration.generation)
 
     def generations(self) -> list[int]:
         held = [self.held[n] for n in self.held]

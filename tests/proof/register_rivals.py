@@ -1,4 +1,4 @@
-"""Two `replace` commands rival for the register of members, and safekeepers crash meanwhile.
+"""Two `replace` commands and a cancel rival for the register of members, and safekeepers crash.
 
     python -m tests.proof.register_rivals --seeds 1000           a search
     python -m tests.proof.register_rivals --from 7 --seeds 1     one story
@@ -42,7 +42,13 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.replacing import Batch, Goal, Steps, replace_member
+from walkeeper_proposer.consensus.replacing import (
+    Batch,
+    Goal,
+    Steps,
+    cancel_replacement,
+    replace_member,
+)
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import Persist, Received, Send
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
@@ -52,6 +58,7 @@ from walkeeper_safekeeper.consensus.member_register import joined
 CLUSTER = "main"
 QUORUMS = ((3, 2), (4, 3), (5, 3), (5, 4), (5, 2), (2, 2))  # a seed's members and ack quorum
 NEWCOMERS = (8, 9)  # one of each command
+CANCEL = len(NEWCOMERS)  # the third command
 STEPS = 200
 STEPS_TO_END = 60  # of one command that nothing disturbs
 COMMITTED_LSN = CREATION_LSN + 1000
@@ -196,7 +203,7 @@ class Keeper:
 
 
 class Story:
-    """Two commands, each step of which may come next."""
+    """Three commands, each step of which may come next."""
 
     def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
         self._random, self._show = Random(seed), show
@@ -218,14 +225,20 @@ class Story:
         ]
         self._rounds = count(1)
         self._running: dict[int, tuple[Steps, Batch]] = {}
-        self._cut_off = [set[int]() for _ in self._goals]
+        self._cut_off = [set[int]() for _ in (*self._goals, CANCEL)]
 
     def run(self) -> None:
         for _ in range(STEPS):
-            self._step(self._random.randrange(len(self._goals)))
+            self._step(self._random.randrange(len(self._cut_off)))
             self._trouble()
         self._demand_progress()
-        self.facts["generations"] += len(self.successor.decided)
+        decided = self.successor.decided
+        self.facts["generations"] += len(decided)
+        self.facts["cancels"] += sum(
+            bool(c.joining) and g + 1 in decided and decided[g + 1].members == c.members
+            and not decided[g + 1].joining
+            for g, c in decided.items()
+        )  # fmt: skip
 
     def _demand_progress(self) -> None:
         self._chances = Chances(loss=0.0, kill=0.0, crash=0.0, partition=0.0)
@@ -236,11 +249,12 @@ class Story:
                 if which in self._running:
                     self._step(which)
             if which in self._running:
-                raise NoProgress(f"{self._goals[which]}: {self._running[which][1].text}")
+                raise NoProgress(f"command {which}: {self._running[which][1].text}")
 
     def _step(self, which: int) -> None:
         if which not in self._running or self._happens(self._chances.kill):
-            self._start(which, [*self._old, self._goals[which].at])
+            newcomer = [] if which == CANCEL else [self._goals[which].at]
+            self._start(which, [*self._old, *newcomer])
         steps, batch = self._running.pop(which)
         try:
             self._running[which] = (steps, steps.send(self._answers(which, batch.requests)))
@@ -250,7 +264,10 @@ class Story:
             self.facts["commands refused"] += 1
 
     def _start(self, which: int, places: list[int]) -> None:
-        steps = replace_member(self._goals[which], places, self._draw)
+        if which == CANCEL:
+            steps = cancel_replacement(CLUSTER, None, places, self._draw)
+        else:
+            steps = replace_member(self._goals[which], places, self._draw)
         self._running[which] = (steps, next(steps))
         self.facts["commands started"] += 1
 

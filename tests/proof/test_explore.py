@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from random import Random
 
@@ -14,6 +15,7 @@ from tests.proof.explore.search import explore
 from tests.proof.explore.tiny_wal import FIRST, LAST, OVERWRITE, Mixture, byte, record_end
 from tests.proof.explore.world import NOBODY, Draft, State, World
 from tests.proof.sim.oracle import Violation
+from walkeeper_common.quorum import Configuration
 
 TINY = Bounds(terms=2, campaigns=2, proposers=1, records=1, crashes=1, breaks=0, votes_at_once=True)
 
@@ -84,6 +86,30 @@ def test_an_acceptor_that_forgets_a_written_record_is_found(
     assert result.violation is not None
     assert result.story[-1][0] in ("crash", "start")
     assert len(result.story) < 12
+
+
+def test_two_configurations_of_one_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vote quorum of one of two decides, so the new members and the cancel are both decided."""
+    replacing = "walkeeper_proposer.consensus.replacing"
+    monkeypatch.setattr(f"{replacing}._filling", lambda *_: (True, 0))
+    world = replace(SMALL["members"], commands=("replace", "cancel"), terms=0, campaigns=0)
+    assert explore(world).violation is None
+    monkeypatch.setattr(Configuration, "commits", Configuration.elects)
+    result = explore(world)
+    assert result.violation is not None and result.violation.startswith("Successor: ")
+    assert [action[0] for action in result.story].count("command") > 5
+
+
+@pytest.mark.soak
+def test_new_members_that_lack_what_the_old_ones_committed_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No leader with the joint members has committed before the new ones are final."""
+    replacing = "walkeeper_proposer.consensus.replacing"
+    monkeypatch.setattr(f"{replacing}._filling", lambda *_: (True, 0))
+    world = replace(SMALL["members"], terms=2, campaigns=2)
+    result = explore(world, states_max=400_000)
+    assert result.violation is not None and result.violation.startswith("Acknowledged: ")
 
 
 def test_a_core_that_breaks_is_told_and_does_not_end_the_search(

@@ -27,6 +27,7 @@ def test_rivals_and_crashes_never_make_two_configurations_of_one_generation(plac
     assert facts["generations"] > 2 * STORIES, "members were replaced"
     assert facts["commands finished"] > 10 * STORIES and facts["commands refused"] > 10 * STORIES
     assert facts["crashes"] > 10 * STORIES
+    assert facts["cancels"] > STORIES / 2
 
 
 def test_the_same_seed_tells_the_same_story_twice() -> None:

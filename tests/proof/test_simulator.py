@@ -18,7 +18,15 @@ from tests.support.folders import ROOT
 
 KEPT = ROOT / "tests/proof/sim/kept_seeds.txt"
 # How many seeds of each world, from 0 on.
-WORLDS = {"": 20, "--archive": 12, "--switch": 8, "--replace": 8, "--busy": 8, "--bulk": 6}
+WORLDS = {
+    "": 20,
+    "--archive": 12,
+    "--switch": 8,
+    "--replace": 8,
+    "--replace --cancel": 4,
+    "--busy": 8,
+    "--bulk": 6,
+}
 
 
 def kept_seeds() -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from walkeeper_common.errors import StorageError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.pace import Pace
+from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind, member_name
 from walkeeper_common.wire.framing import Message, crc_of
 from walkeeper_common.wire.messages import (
@@ -106,11 +107,13 @@ class Bench:
             1, incarnation, b"u" * 16, configuration, history=(creation,), commit_lsn=START
         )
         self.folder_disk = FaultyDisk(Random(2))
-        folder = LogFolder("log", self.folder_disk, self.disk, FaultyShelf(FaultyDisk(Random(3))))
+        self.shelf = FaultyShelf(FaultyDisk(Random(3)))
+        folder = LogFolder("log", self.folder_disk, self.disk, self.shelf)
         folder.create_wal(durable)
         folder.save_control(durable)
         opened = folder.open_wal()
-        acceptor = Acceptor(opened.durable, first_lsn=START, flush_lsn=START, record_lsn=START)
+        ends = {"first_lsn": START, "flush_lsn": START, "record_lsn": START}
+        acceptor = Acceptor(opened.durable, **ends, flaw_of_wal=page_flaw)
         self.others = HandWorker()
         self.driver = Driver(
             acceptor,

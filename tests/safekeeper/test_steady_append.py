@@ -48,12 +48,14 @@ def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> Appe
     )
     if random.random() < 0.9:
         return append
+    garbage = random.randbytes(size if size >= WAL_PAGE_BYTES else 0) or payload  # no WAL
     wrong = (
         {"generation": 2},
         {"ballot": Ballot(1, b"q" * 16)},
         {"ballot": Ballot(0, BALLOT.proposer_id)},
         {"timeline": 2},
         {"crc": append.crc ^ 1},
+        {"payload": garbage, "crc": crc_of(garbage)},
         {"begin_lsn": begin + 8, "end_lsn": append.end_lsn + 8},
         {"begin_lsn": Lsn(begin - 8), "end_lsn": Lsn(append.end_lsn - 8)},
     )

@@ -37,7 +37,13 @@ from tests.support.scenario_words import (
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind, member_name
 from walkeeper_common.wire.framing import Message, crc_of
-from walkeeper_common.wire.member_change import InstallMembers, MembersQuery, final, joint
+from walkeeper_common.wire.member_change import (
+    InstallMembers,
+    MembersQuery,
+    cancelled,
+    final,
+    joint,
+)
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     AppendRequest,
@@ -175,7 +181,9 @@ class AcceptorStage:
         leaving = self.configuration.members[int(named.get("leaving", "3")) - 1]
         newcomer = member_name(4, incarnation_of(4))
         both = joint(self.configuration, leaving=leaving, joining=newcomer, address="h4:5454")
-        return InstallMembers("main", both if named["generation"] == "2" else final(both))
+        if named["generation"] == "2":
+            return InstallMembers("main", both)
+        return InstallMembers("main", cancelled(both) if "cancel" in named else final(both))
 
     def _show(self, effect: Effect) -> str:
         match effect:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster import WALKEEPER, Cluster, Daemon
 from tests.support.journal import Journal
-from tests.support.postgres_server import server_environment
+from tests.support.postgres_server import PostgresServer, server_environment
 from tests.support.waiting import LIMIT_S, wait_until
 from tests.with_postgres.conftest import Figure
 from walkeeper_lab.local.ports import free_port
@@ -187,3 +187,46 @@ def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> No
         assert replacing.returncode == 0 and "members are 1, 2, 4" in out, out
     cluster.primary.start()
     assert not journal.lost_in(cluster.primary)
+
+
+def test_a_replacement_whose_newcomer_dies_is_taken_back(primary: PostgresServer) -> None:
+    """2 of 2: commits hang until then, for both sets have to have them. No command spins."""
+    cluster = Cluster(primary)
+    cluster.ports, cluster.safekeepers = cluster.ports[:2], cluster.safekeepers[:2]
+    cluster.proposers.clear()
+    cluster.proposer = cluster.new_proposer("proposer")
+    try:
+        cluster.start_safekeepers()
+        cluster.make_log()
+        cluster.proposer.start()
+        cluster.attach()
+        primary.sql("CREATE TABLE kept (i int)", "INSERT INTO kept VALUES (1)")
+        newcomer, port = add_safekeeper(cluster, 9)
+        arguments = replace_arguments(cluster, 2, f"9@127.0.0.1:{port}")
+        replacing = subprocess.Popen([*WALKEEPER, *arguments], env=server_environment(),
+                                     stdout=subprocess.DEVNULL)  # fmt: skip
+        wait_until(lambda: cluster.status()["cluster"]["generation"] == 2)
+        newcomer.kill()
+        replacing.kill()
+        replacing.wait()
+        waiting = primary.psql("-c", "INSERT INTO kept VALUES (2)")
+        started_s = time.monotonic()
+        stuck = cluster.try_command("replace", "--member", "2", "--with",
+                                    f"9@127.0.0.1:{port}", "--timeout", "2s")  # fmt: skip
+        assert stuck.returncode == 1 and time.monotonic() - started_s < 2 * LIMIT_S
+        assert "safekeeper 9 at 127.0.0.1" in stuck.stderr and "--cancel" in stuck.stderr, stuck
+        back = ("replace", "--member", "2", "--with", f"2@127.0.0.1:{cluster.ports[1]}")
+        refused = cluster.try_command(*back, "--instead", "--timeout", "2s")
+        assert refused.returncode == 1 and "is a member still" in refused.stderr, refused
+        assert "blocked by safekeeper 9" in cluster.command("status"), "nobody else does"
+        assert waiting.poll() is None
+        said = cluster.command("replace", "--cancel", "--timeout", f"{LIMIT_S}s")
+        assert "members are 1, 2 (generation 3)" in said
+        waiting.communicate(timeout=LIMIT_S)
+        assert waiting.returncode == 0, "the commit that hung"
+        shutil.rmtree(cluster.data_dir(9))  # it may have joined before it died
+        newcomer.start()
+        done = cluster.try_command(*arguments[:1], *arguments[3:])
+        assert "members are 1, 9 (generation 5)" in done.stdout, done
+    finally:
+        cluster.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.shell.command_output import Audience
+
+if TYPE_CHECKING:
+    from walkeeper_admin.replace import Limits
 
 
 class Newcomer(ParamType):
@@ -40,15 +43,13 @@ class Newcomer(ParamType):
 @option(
     "--member",
     type=click.IntRange(0),
-    required=True,
     metavar="ID",
-    help="The id of the member to replace.",
+    help="The id of the member to replace; with --cancel, of the member to keep.",
 )
 @option(
     "--with",
     "newcomer",
     type=Newcomer(),
-    required=True,
     metavar="ID@H:P",
     envvar="WALKEEPER_WITH",
     help="The newcomer: a running safekeeper without this log, under a new id, or the same one on "
@@ -62,6 +63,12 @@ class Newcomer(ParamType):
     "one instead.",
 )
 @option(
+    "--cancel",
+    is_flag=True,
+    help="Take back a replacement that is under way: the old members decide alone again. Possible "
+    "until the newcomer is a member.",
+)
+@option(
     "--timeout",
     type=Timeout(),
     help="Give up after this long without progress.  [default: wait]",
@@ -69,10 +76,11 @@ class Newcomer(ParamType):
 @config_option
 def command(
     safekeepers: tuple[Address, ...],
-    member: int,
-    newcomer: tuple[int, Address],
+    member: int | None,
+    newcomer: tuple[int, Address] | None,
     cluster: str,
     instead: bool,
+    cancel: bool,
     timeout: float | None,
 ) -> None:
     """Replace one member of a log, because its disk or its machine is lost or has to go.
@@ -85,6 +93,9 @@ def command(
     \b
     The same machine with a new disk (start it on the empty directory first):
       walkeeper replace --safekeepers … --member 3 --with 3@10.0.0.3:5454
+    \b
+    The newcomer is lost as well, or was the wrong one; keep the old members:
+      walkeeper replace --safekeepers … --cancel
 
     Commits go on meanwhile. The proposer needs no restart; it is elected anew twice, which takes
     about a second each. The proposer sends the log to the newcomer, and the old member counts
@@ -92,29 +103,54 @@ def command(
     time. Afterwards put the newcomer's address into --safekeepers everywhere (docs/failover.md,
     "A dead disk").
     """
+    from walkeeper_admin.replace import Limits
+
+    limits = Limits(timeout_s=timeout)
+    if cancel:
+        if newcomer is not None or instead:
+            raise click.UsageError("--cancel takes neither --with nor --instead")
+        _cancel(safekeepers, cluster, member, limits)
+        return
+    if member is None or newcomer is None:
+        raise click.UsageError("name --member ID and --with ID@HOST:PORT, or --cancel")
+    _replace(safekeepers, cluster, member, newcomer, instead, limits)
+
+
+def _cancel(
+    safekeepers: tuple[Address, ...], cluster: str, member: int | None, limits: Limits
+) -> None:
+    from walkeeper_admin.replace import cancel
+    from walkeeper_proposer.consensus.replacing import standing
+
+    say = Audience(sys.stderr).say
+    made = asyncio.run(cancel(safekeepers, cluster, member, limits, say))
+    click.echo(f"no replacement is under way in cluster {cluster}: {standing(made)}")
+
+
+def _replace(
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    member: int,
+    newcomer: tuple[int, Address],
+    instead: bool,
+    limits: Limits,
+) -> None:
     from walkeeper_admin.archive_status import needed_for_the_archive
-    from walkeeper_admin.replace import ReplaceSettings, replace
+    from walkeeper_admin.replace import Newcomer as Joining
+    from walkeeper_admin.replace import replace
     from walkeeper_admin.status import gather
-    from walkeeper_common.quorum import member_id
+    from walkeeper_proposer.consensus.replacing import standing
 
     joining, address = newcomer
-    settings = ReplaceSettings(
-        safekeepers=safekeepers,
-        cluster=cluster,
-        leaving=member,
-        joining=joining,
-        address=address,
-        instead=instead,
-        timeout_s=timeout,
-    )
-    made = asyncio.run(replace(settings, Audience(sys.stderr).say))
-    members = ", ".join(str(member_id(name)) for name in made.members)
+    coming = Joining(member, joining, address, instead)
+    say = Audience(sys.stderr).say
+    made = asyncio.run(replace(safekeepers, cluster, coming, limits, say))
     click.echo(
         f"safekeeper {joining} at {shown_address(address)} is a member of cluster {cluster}: "
-        f"members are {members} (generation {made.generation})"
+        f"{standing(made)}"
     )
     everybody = tuple(dict.fromkeys((*safekeepers, address)))
-    document = asyncio.run(gather(everybody, cluster, settings.answer_timeout_s))
+    document = asyncio.run(gather(everybody, cluster, limits.answer_timeout_s))
     needed = needed_for_the_archive(document["safekeepers"], joining)
     if needed is not None:
         click.echo(f"walkeeper: warning: {needed}", err=True)

@@ -2,9 +2,10 @@
 
 A member is replaced in two steps, each a configuration with the next generation: *joint*, in which
 every election and commit needs a quorum of the old and of the new members, and *final*, in which
-the new ones are the members. Which configuration follows generation g is decided once, by single
-decree Paxos among the members of g (PromiseMembers, AcceptMembers; quorums as in an election and a
-commit); only what was decided is installed (InstallMembers). docs/steps.md, "Members change".
+the new ones are the members. A cancel makes the old ones final again. The members of generation g
+decide once what follows it, by single decree Paxos (PromiseMembers, AcceptMembers; quorums as in an
+election and a commit). Only a decided configuration is installed (InstallMembers).
+docs/steps.md, "Members change".
 
 Pure. The messages share the port, the framing and the rules of `messages.py`.
 """
@@ -46,12 +47,21 @@ def final(current: Configuration) -> Configuration:
     )
 
 
+def cancelled(current: Configuration) -> Configuration:
+    """Return the configuration behind a joint one that makes the old members final again."""
+    assert current.joining, f"{current=}"
+    return replace(current, generation=current.generation + 1, leaving="", joining="", address="")
+
+
 def is_successor(current: Configuration, following: Configuration) -> bool:
-    """Whether `following` may come behind `current`: one member changes, nothing else."""
+    """Return True if `following` may be the next after `current`.
+
+    One member changes and nothing else, or a change that is under way ends: with the new members
+    or with the old ones."""
     wanted = [joint(current, leaving=following.leaving, joining=following.joining,
                     address=following.address)]  # fmt: skip
     if current.joining:
-        wanted.append(final(current))
+        wanted += [final(current), cancelled(current)]
     return following in wanted
 
 
@@ -83,19 +93,22 @@ def may_follow(current: Configuration, later: Configuration) -> bool:
 
 
 def replaced_text(name: str, configuration: Configuration, history: History) -> str | None:
-    """What a member that is none any more is told, or None if it never was one.
+    """Return what a safekeeper that is no member any more has to know, or None for another one.
 
-    Its own history says of whom it was one when it last followed a leader
-    (scenarios/replaced_member_is_told_by_whom.txt).
+    Its own history names it a member if it has followed a leader as one
+    (scenarios/replaced_member_is_told_by_whom.txt); a newcomer that was given up is in none. The
+    text deletes nothing before the members are well: a configuration may be forged (R25).
     """
     with_it = [fragment.members for fragment in history if name in fragment.members]
-    if name in configuration.everyone or not with_it:
+    if name in configuration.everyone or (not with_it and configuration.generation == 1):
         return None
-    newcomers = [m for m in configuration.members if m not in with_it[-1]]
+    newcomers = [m for m in configuration.members if with_it and m not in with_it[-1]]
     by = f" by {' and '.join(newcomers)}" if newcomers else ""
+    was = f"was replaced{by}" if with_it else "was to become a member, and was given up"
     return (
-        f"safekeeper {name} was replaced{by} (generation {configuration.generation}): it votes no "
-        "more. Stop it and remove its directory; `walkeeper replace` can make it a new member"
+        f"safekeeper {name} {was} (generation {configuration.generation}): it votes no more. Once "
+        "`walkeeper status` shows the members well, stop it and remove its directory; `walkeeper "
+        "replace` can make it a new member"
     )
 
 

@@ -44,6 +44,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     DropLink,
     Effect,
     NonceWritten,
+    Note,
     PauseStreaming,
     PrimaryIdentity,
     Report,
@@ -55,6 +56,7 @@ from walkeeper_proposer.consensus.proposer_events import (
 )
 from walkeeper_proposer.consensus.telling import Telling
 from walkeeper_proposer.consensus.wal_window import WalWindow
+from walkeeper_proposer.consensus.witness import NO_WITNESS, lacks_witness, witnesses_for
 
 Counted: TypeAlias = Sequence[Sequence[Member]]
 
@@ -150,6 +152,16 @@ class Leader:
             "or replace it: `walkeeper replace --member ID --with ID@HOST:PORT`"
         )
 
+    def on_late_vote(self, member: Member) -> list[Effect]:
+        """Ask the others for a sign of life before telling a voter on a new connection (R24).
+
+        Raises Forgotten if there is nobody to ask: we may be an older copy of ourselves."""
+        if not member.is_late or len(self.configuration.everyone) == 1:
+            return self.elect(member)
+        others = witnesses_for(member, self.members)
+        member.awaits_witness = True
+        return [self.feeder.heartbeat(other) for other in others if other.attached]
+
     def elect(self, member: Member) -> list[Effect]:
         """Tell one voter where its log parts from ours; its acks count from its answer on.
 
@@ -160,6 +172,7 @@ class Leader:
         acknowledged to us is compared first (own_wal.py).
         """
         assert member.vote is not None, f"{member.link=}"
+        member.awaits_witness = False
         sent_lsn = max(max(m.sent_lsn, m.next_lsn) for m in self.members)
         if member.vote.history[-1].ballot == self.ballot and member.vote.flush_lsn > sent_lsn:
             raise Forgotten(
@@ -242,8 +255,9 @@ class Leader:
         return self.feeder.feed_all(self.members)
 
     def on_tick(self) -> list[Effect]:
-        """Send what waits, ask another donor for one that is gone, and let go of WAL."""
-        effects = self.feed_all()
+        """Send what waits, ask who had no space and another donor for one that is gone, and let go
+        of WAL."""
+        effects = self.feed_all() + self._ask_refusing()
         for comparison in [m.comparison for m in self.members if m.comparison is not None]:
             effects += comparison.ask_donor(self.members, self.ballot, self.held_wal)
         return effects + self._retain()
@@ -258,7 +272,10 @@ class Leader:
         has vanished with it; it gets time to come back
         (scenarios/vanished_donor_needs_an_election.txt). A new term starts lower (R5).
         A voter that is being compared has not attached, and may be behind the window as well.
+        Or all connections are lost that show that we are no older copy of ourselves (witness.py).
         """
+        if lacks_witness(self.members):
+            return NO_WITNESS
         here = [m for m in self.members if m.attached or m.comparison is not None]
         ends = [m.flush_lsn if m.comparison is None else m.comparison.at_lsn for m in here]
         enough = self.configuration.elects([m.name for m in here])
@@ -324,6 +341,21 @@ class Leader:
         news = member.feedback != NO_FEEDBACK
         member.lose()
         return self.report() if news else []
+
+    def on_no_space(self, member: Member, text: str) -> list[Effect]:
+        """Wait for space at a member that refused an append (R16), and keep its connection.
+
+        A connection that was dropped would be no witness any more (witness.py)."""
+        if member.stage is not Stage.STREAMING:
+            return []  # an append behind the refused one
+        news = member.feedback != NO_FEEDBACK
+        member.wait_for_space()
+        return [Note(text), *(self.report() if news else [])]
+
+    def _ask_refusing(self) -> list[Effect]:
+        """Ask those that had no space for their votes, which tell where their logs end."""
+        refusing = [m for m in self.members if m.stage is Stage.GREETED]
+        return [Send(m.link, m.ask(self.configuration, self.ballot)) for m in refusing]
 
     def counted(self) -> Counted:
         """Return the members whose acks count, for each set of members that needs a quorum."""

@@ -1,6 +1,7 @@
 """The proposer's knowledge of each safekeeper, and the next WAL for it. Pure.
 
     ABSENT -> CONNECTED -> GREETING -> GREETED -> VOTING -> STREAMING;  a lost link -> ABSENT
+                                          ^---- no space for WAL ----'
 
 etcd/raft's tracker with its Probe and Replicate; there is no probing here, because the vote says
 exactly where the logs part. A member counts towards commit only once it has answered the
@@ -9,17 +10,20 @@ heartbeat behind ProposerElected on this very connection (docs/protocol.md R10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from walkeeper_common.history import Ballot
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
     Feedback,
+    RejectCode,
+    VoteRequest,
     VoteResponse,
 )
 
@@ -67,6 +71,8 @@ class Member:
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
+    is_late: bool = False  # its connection is newer than our ballot, and no witness has answered
+    awaits_witness: bool = False  # is_late, and we may be an older copy of ourselves (witness.py)
     silent_ticks: int = 0
     append_bytes: int = APPEND_BYTES_MAX  # the longest append that it is sent
     grows_lsn: Lsn = ZERO_LSN  # once this is acknowledged, a lowered append_bytes is doubled
@@ -90,6 +96,13 @@ class Member:
         """Forget its greeting; it has to greet again."""
         self.greeting = self.name = None
 
+    def ask(self, configuration: Configuration, ballot: Ballot) -> VoteRequest:
+        """Return the request for its vote."""
+        assert self.name is not None, f"{self=}"
+        self.stage, self.vote, self.comparison = Stage.VOTING, None, None
+        self.awaits_witness = False
+        return VoteRequest(configuration.generation, ballot, configuration.log_uuid, self.name)
+
     @property
     def in_flight_bytes(self) -> int:
         return int(self.next_lsn) - self.flush_lsn if self.attached else 0
@@ -103,12 +116,29 @@ class Member:
         """
         if self.late_ticks >= LATE_TICKS:
             self.append_bytes = max(self.append_bytes // 2, APPEND_BYTES_MIN)
+        self._detach(Stage.ABSENT)
+        self.forget()
+        self.is_late, self.silent_ticks = True, 0
+
+    def lacks_space(self, code: RejectCode) -> bool:
+        """Return True if this refuses an append for want of space, or one on its way behind that.
+
+        The acceptor lets go of the term with the first, so it refuses the others as NOT_ELECTED."""
+        if self.stage is Stage.STREAMING:
+            return code is RejectCode.NO_SPACE
+        return code is RejectCode.NOT_ELECTED and self.stage in (Stage.GREETED, Stage.VOTING)
+
+    def wait_for_space(self) -> None:
+        """Keep the connection after a refused append, so that the leader asks for a vote again."""
+        self._detach(Stage.GREETED)
+
+    def _detach(self, stage: Stage) -> None:
+        """Count nothing of it until it attaches again."""
         self.late_ticks, self.grows_lsn, self.ticked_lsn = 0, ZERO_LSN, ZERO_LSN
         if self.attached:
             self.known_lsn = self.flush_lsn
-        self.stage, self.vote, self.comparison = Stage.ABSENT, None, None
-        self.forget()
-        self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0
+        self.stage, self.vote, self.comparison = stage, None, None
+        self.flush_lsn, self.attached, self.awaits_witness = ZERO_LSN, False, False
         self.feedback = NO_FEEDBACK
         self.donated.clear()
 
@@ -155,12 +185,37 @@ class Member:
         """Begin at the divergence point that ProposerElected carried."""
         assert self.vote is not None, f"{self.link=}"
         self.stage, self.attached, self.comparison = Stage.STREAMING, False, None
+        self.is_late = self.awaits_witness = False
         self.sent_lsn = max(self.sent_lsn, self.next_lsn)
         self.next_lsn = self.asked_lsn = self.known_lsn = start_lsn
         self.flush_lsn, self.first_lsn = ZERO_LSN, self.vote.first_lsn
         self.donates_lsn, self.refused_ticks = self.first_lsn, 0
         self.durable_commit_lsn = self.told_commit_lsn = ZERO_LSN
         self.donated.clear()
+
+
+def asked(members: Iterable[Member]) -> list[Member]:
+    """Return the members that have our VoteRequest, on connections that stand."""
+    return [m for m in members if m.stage is Stage.VOTING]
+
+
+def voters(members: Iterable[Member]) -> list[Member]:
+    """Return the members that have granted it."""
+    return [m for m in asked(members) if m.vote is not None]
+
+
+def ticked(members: Iterable[Member], receiving: Set[int]) -> Iterator[Member]:
+    """Count a tick at each member that is here, and yield it."""
+    for member in members:
+        if member.stage is not Stage.ABSENT and member.stage is not Stage.CONNECTED:
+            member.tick(receiving)
+            yield member
+
+
+def repeat_reads(members: Iterable[Member]) -> None:
+    """Repeat all reads, at another donor if one is gone or refuses."""
+    for member in members:
+        member.forget_reads()
 
 
 def donor_for(laggard: Member, members: Iterable[Member]) -> Member | None:

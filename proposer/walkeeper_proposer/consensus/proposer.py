@@ -18,7 +18,7 @@ record end (scenarios/half_a_record_is_cut_at_election.txt).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import assert_never
 
 from walkeeper_common.history import NO_BALLOT, TERM_MAX, Ballot, Corrupt, is_well_formed
@@ -31,11 +31,10 @@ from walkeeper_common.wire.messages import (
     AppendResponse,
     Reject,
     RejectCode,
-    VoteRequest,
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import greetings
+from walkeeper_proposer.consensus import greetings, progress
 from walkeeper_proposer.consensus.admission import LogEnd
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
@@ -73,6 +72,7 @@ from walkeeper_proposer.consensus.proposer_events import (
     Tick,
     WalArrived,
 )
+from walkeeper_proposer.consensus.witness import Steps, shown_by
 
 
 class Proposer:
@@ -175,9 +175,10 @@ class Proposer:
             return self._deposed(greeting.ballot)
         self.configuration = greeting.configuration
         self._refusals.pop(member.link, None)
-        if self.phase in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):
-            return self._ask_vote(member)
-        return self._consider()
+        if self.phase not in (Phase.CAMPAIGNING, Phase.CHECKING_VOTES, Phase.LEADING):
+            return self._consider()
+        waits = self.leader is None and member.is_late  # until we lead, and have a witness (R24)
+        return [] if waits else self._ask_vote(member)
 
     def on_newer_members(self, configuration: Configuration) -> list[Effect]:
         """Begin anew with other members: earlier answers do not count, and all greet again."""
@@ -190,22 +191,20 @@ class Proposer:
 
     def _refused(self, member: Member, text: str) -> list[Effect]:
         """Exclude a safekeeper; stop if that leaves no vote quorum."""
-        known = self._refusals.get(member.link) == text
-        self._refusals[member.link] = text
+        known, self._refusals[member.link] = self._refusals.get(member.link) == text, text
         member.lose()
         enough = self.configuration.vote_quorum if self.configuration else 1
         if self.phase is Phase.GREETING and len(self.members) - len(self._refusals) < enough:
             return self._stop(Outcome.REFUSED, "; ".join(sorted(set(self._refusals.values()))))
-        note: list[Effect] = [] if known else [Note(text)]
-        return [*note, DropLink(member.link, text)]
+        return [*([] if known else [Note(text)]), DropLink(member.link, text)]
 
     def _consider(self) -> list[Effect]:
         """Go on from GREETING when a vote quorum has greeted and nobody else is live."""
         if self.phase is not Phase.GREETING or self.configuration is None:
             return []
         greeted = [m.greeting for m in self.members if m.greeting is not None]
-        too_few = not self.configuration.elects([m.name for m in self.members])
-        if too_few or self.campaign.lingers(len(self.members) - len(greeted), self._phase_ticks):
+        missing = len(self.members) - len(greeted)
+        if not self._elects(self.members) or self.campaign.lingers(missing, self._phase_ticks):
             return []
         text = greetings.kept_out(greeted, self.configuration, self.primary, self._phase_ticks)
         if text is not None and not self.campaign.take_over:  # empty: wait one lease first (R20)
@@ -222,7 +221,7 @@ class Proposer:
     def _check_greetings(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
         greeted = [(m.greeting, m.link) for m in self.members if m.greeting is not None]
-        if not self.configuration.elects([m.name for m in self.members]):
+        if not self._elects(self.members):
             return self.become_backing_off()
         return self._start_check(*scope_of_greetings(self.configuration, greeted))
 
@@ -271,16 +270,14 @@ class Proposer:
         self.phase, self._phase_ticks = Phase.CAMPAIGNING, 0
         self.ballot = Ballot(self.seen_ballot.term + 1, self.campaign.proposer_id)
         self.seen_ballot = max(self.seen_ballot, self.ballot)
-        asked = [ask for m in self.members if m.greeting is not None for ask in self._ask_vote(m)]
-        return [Note("campaigning", (("ballot", self.ballot),)), *asked]
+        for member in self.members:
+            member.is_late = False
+        asks = [ask for m in self.members if m.greeting is not None for ask in self._ask_vote(m)]
+        return [Note("campaigning", (("ballot", self.ballot),)), *asks]
 
     def _ask_vote(self, member: Member) -> list[Effect]:
-        assert self.configuration is not None and member.name is not None, f"{member=}"
-        member.stage, member.vote, member.comparison = Stage.VOTING, None, None
-        ask = VoteRequest(
-            self.configuration.generation, self.ballot, self.configuration.log_uuid, member.name
-        )
-        return [Send(member.link, ask)]
+        assert self.configuration is not None, f"{member=}"
+        return [Send(member.link, member.ask(self.configuration, self.ballot))]
 
     def on_vote(self, member: Member, vote: VoteResponse) -> list[Effect]:
         self.seen_ballot = max(self.seen_ballot, vote.ballot)
@@ -294,28 +291,30 @@ class Proposer:
             return []  # an answer to an older ballot of ours, or not one of a safekeeper
         member.vote = vote
         if self.leader is not None:
-            return self._elect(self.leader, member)
+            return self._elect(self.leader.on_late_vote, member)
         return self._count_votes() if self.phase is Phase.CAMPAIGNING else []
 
     def _count_votes(self) -> list[Effect]:
         assert self.configuration is not None, f"{self.phase=}"
-        voters, asked = self._voters(), sum(m.stage is Stage.VOTING for m in self.members)
-        too_few = not self.configuration.elects([m.name for m in voters])
-        if too_few or self.campaign.lingers(asked - len(voters), self._phase_ticks):
+        have, asked = progress.voters(self.members), progress.asked(self.members)
+        waits = self.campaign.lingers(len(asked) - len(have), self._phase_ticks)
+        if waits or not self._elects(have):
             return []
         self.phase, self._phase_ticks = Phase.CHECKING_VOTES, 0
         if self.campaign.purpose is not Purpose.ATTACH:
             return self._check_votes()
         return [IdentifyPrimary()]  # asked anew, as above; on_primary goes on
 
-    def _voters(self) -> list[Member]:
-        return [m for m in self.members if m.stage is Stage.VOTING and m.vote is not None]
+    def _elects(self, members: Sequence[Member]) -> bool:
+        assert self.configuration is not None, f"{self.phase=}"
+        return self.configuration.elects([m.name for m in members])
 
     def _check_votes(self) -> list[Effect]:
         """Choose the donor (R4) and hold the primary against it; the choice is kept."""
         assert self.configuration is not None, f"{self.phase=}"
-        votes = [(m.vote, m.link) for m in self._voters() if m.vote is not None]
-        if not self.configuration.elects([m.name for m in self._voters()]):
+        have = progress.voters(self.members)
+        votes = [(m.vote, m.link) for m in have if m.vote is not None]
+        if not self._elects(have):
             return self.become_backing_off()
         best = max(votes, key=lambda v: (v[0].history[-1].ballot, v[0].flush_lsn))
         self.donor_vote = best[0]
@@ -331,8 +330,8 @@ class Proposer:
     def become_backing_off(self) -> list[Effect]:
         """Pause before another try of the election, with a new round of greetings."""
         assert self.phase is not Phase.LEADING, f"{self.phase=}"
-        if self.phase is Phase.BACKING_OFF:
-            return []  # one lost try, one pause
+        if self.phase is Phase.BACKING_OFF:  # one lost try, one pause
+            return []
         self.phase, self.check = Phase.BACKING_OFF, None
         self._attempt += 1
         return [BackOff(self._attempt)]
@@ -340,8 +339,8 @@ class Proposer:
     def become_greeting(self) -> list[Effect]:
         self.phase, self._phase_ticks = Phase.GREETING, 0
         there = [member for member in self.members if member.stage is not Stage.ABSENT]
-        for member in there:
-            member.forget()  # scenarios/candidate_that_lost_greets_again.txt
+        for member in there:  # scenarios/candidate_that_lost_greets_again.txt
+            member.forget()
         return [effect for member in there for effect in self._greet(member)]
 
     # Leading
@@ -355,12 +354,14 @@ class Proposer:
         if (text := self.leader.full_history()) is not None:
             return self._stop(Outcome.REFUSED, text)
         facts = (("ballot", self.ballot), ("start", self.leader.start_lsn))
-        elected = [e for member in self._voters() for e in self._elect(self.leader, member)]
-        return [Note("elected", facts), *elected, *self._stream()]
+        voted, elect = progress.voters(self.members), self.leader.elect
+        elected = [e for member in voted for e in self._elect(elect, member)]
+        late = [e for m in self.members if m.stage is Stage.GREETED for e in self._ask_vote(m)]
+        return [Note("elected", facts), *elected, *late, *self._stream()]
 
-    def _elect(self, leader: Leader, member: Member, *read: ReadResponse) -> list[Effect]:
+    def _elect(self, step: Steps, member: Member, *read: ReadResponse) -> list[Effect]:
         try:
-            return leader.on_read_response(member, *read) if read else leader.elect(member)
+            return step(member, *read)
         except Forgotten as error:
             return self._stop(Outcome.NEW_ELECTION, str(error))
         except Corrupt as error:
@@ -375,7 +376,10 @@ class Proposer:
         leader = self.leader
         if leader is None or member.stage is not Stage.STREAMING or response.ballot != self.ballot:
             return []
-        return leader.on_append_response(member, response) + self._settled(leader.settled())
+        effects = leader.on_append_response(member, response)
+        for late in shown_by(member, self.members):
+            effects += self._elect(leader.elect, late)
+        return effects + self._settled(leader.settled())
 
     def _settled(self, settled: Settled | None) -> list[Effect]:
         if settled is None:
@@ -387,7 +391,7 @@ class Proposer:
         if check is not None and check.is_answered_by(member.link, response):
             return self._checking(lambda check: check.on_log_read(response))
         leader = self.leader if response.ballot == self.ballot else None
-        return [] if leader is None else self._elect(leader, member, response)
+        return [] if leader is None else self._elect(leader.on_read_response, member, response)
 
     # The primary and the links come and go
 
@@ -411,8 +415,8 @@ class Proposer:
         leader = self.leader
         assert leader is not None, f"{self.phase=}"
         log = leader.readable_log()
-        if log is None:
-            return []  # no member can be read yet; on_tick tries again
+        if log is None:  # no member can be read yet; on_tick tries again
+            return []
         if self.primary is not None and not leader.is_for(self.primary):
             return self._stop(Outcome.NEW_ELECTION, f"{leader.history[-1]}: another timeline now")
         return self._start_check(*log)
@@ -427,13 +431,12 @@ class Proposer:
     def on_link_lost(self, member: Member) -> list[Effect]:
         effects = self.leader.on_lost(member) if self.leader is not None else []
         member.lose()
-        for other in self.members:
-            other.forget_reads()  # repeat the requests to the lost one elsewhere
+        progress.repeat_reads(self.members)
+        # A candidate gets no vote on a newer connection.
+        too_few = self.phase is Phase.CAMPAIGNING and not self._elects(progress.asked(self.members))
         if self.check is not None and self.check.scope.asks(member.link):
-            self.check = None
-            if self.phase is not Phase.LEADING:
-                return self.become_backing_off()
-        return effects
+            self.check, too_few = None, self.phase is not Phase.LEADING
+        return self.become_backing_off() if too_few else effects
 
     def on_reject(self, member: Member, reject: Reject) -> list[Effect]:
         if reject.code in OF_NO_MEMBER:
@@ -442,15 +445,16 @@ class Proposer:
         if reject.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(reject.ballot)
         text = f"safekeeper at link {member.link}: {reject.text}"
-        asked = self.check is not None and self.check.scope.donor == member.link
+        checks = self.check is not None and self.check.scope.donor == member.link
         match reject.code:
             case RejectCode.STALE_BALLOT:
                 return self._outvoted(reject.ballot)
-            case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not asked:
+            case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not checks:
                 member.refuse_reads()
-                for other in self.members:
-                    other.forget_reads()
+                progress.repeat_reads(self.members)
                 return [Note(text)]
+            case code if self.leader is not None and member.lacks_space(code):
+                return self.leader.on_no_space(member, text)
             case _:
                 return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
 
@@ -466,10 +470,7 @@ class Proposer:
     def on_tick(self, receiving: Set[int]) -> list[Effect]:
         self._phase_ticks += 1
         effects: list[Effect] = []
-        for member in self.members:
-            if member.stage is Stage.ABSENT or member.stage is Stage.CONNECTED:
-                continue
-            member.tick(receiving)
+        for member in progress.ticked(self.members, receiving):
             if member.silent_ticks > SILENT_TICKS_MAX:
                 effects.append(DropLink(member.link, f"silent for {SILENT_TICKS_MAX} heartbeats"))
             elif member.attached and self.leader is not None:
@@ -491,8 +492,7 @@ class Proposer:
 
     def _on_leading_tick(self) -> list[Effect]:
         assert self.leader is not None, f"{self.phase=}"
-        lost = self.leader.lost_by_all()
-        if lost is not None:
+        if (lost := self.leader.lost_by_all()) is not None:
             return self._stop(Outcome.NEW_ELECTION, lost)
         effects = self.leader.on_tick() + self._settled(self.leader.linger())
         if self.primary is not None and not self.leader.is_streaming and self.check is None:

@@ -140,4 +140,6 @@ def steady_state(proposer: Proposer) -> Steady | None:
     leader = proposer.leader
     if leader is None or leader.purpose is not Purpose.ATTACH:
         return None
+    if any(m.awaits_witness for m in proposer.members):
+        return None  # the next ack is more than an ack
     return Steady(leader) if proposer.phase is Phase.LEADING else None

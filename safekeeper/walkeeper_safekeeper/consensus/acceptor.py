@@ -31,7 +31,7 @@ from walkeeper_common.history import (
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import member_name
 from walkeeper_common.timelines import Timelines
-from walkeeper_common.wire.framing import Message, crc_of
+from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
@@ -79,9 +79,15 @@ class Acceptor:
     """One log's consensus state; built anew at every start from what the disk says."""
 
     def __init__(
-        self, durable: Durable, *, first_lsn: Lsn, flush_lsn: Lsn, record_lsn: Lsn
+        self,
+        durable: Durable,
+        *,
+        first_lsn: Lsn,
+        flush_lsn: Lsn,
+        record_lsn: Lsn,
+        flaw_of_wal: answers.FlawOfWal | None = None,
     ) -> None:
-        self.durable, self.first_lsn = durable, first_lsn
+        self.durable, self.first_lsn, self.flaw_of_wal = durable, first_lsn, flaw_of_wal
         self.member = member_name(durable.acceptor_id, durable.incarnation)  # signs its promises
         self.write_lsn = self.flush_lsn = flush_lsn
         self.commit_lsn = min(durable.commit_lsn, flush_lsn)
@@ -120,7 +126,9 @@ class Acceptor:
                 return self.on_connection_lost(connection)
             case WriteRefused(flush_lsn, text):
                 return self.on_write_refused(flush_lsn, text)
-            case RecordEndCorrupt(_, text) | StorageFailed(text):
+            case RecordEndCorrupt(_, text):
+                return self.on_storage_failed(answers.corrupt_text(text))
+            case StorageFailed(text):
                 return self.on_storage_failed(text)
             case StandbysReported(feedback):
                 return self.on_standbys_reported(feedback)
@@ -342,9 +350,8 @@ class Acceptor:
         wrong = self.timelines.flaw(append.timeline, append.begin_lsn, append.end_lsn)
         if wrong is not None:
             return [self._reject(connection, RejectCode.REFUSED, wrong)]
-        if append.payload and crc_of(append.payload) != append.crc:
-            text = f"the payload at {append.begin_lsn} was damaged on its way"
-            return [self._reject(connection, RejectCode.BAD_PAYLOAD, text)]
+        if (flaw := answers.payload_flaw(append, self.flaw_of_wal)) is not None:
+            return [self._reject(connection, RejectCode.BAD_PAYLOAD, flaw)]
         self.silent_ticks = 0
         self.heard_commit_lsn = append.commit_lsn
         self.told_commit_lsn = max(self.told_commit_lsn, append.commit_lsn)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from walkeeper_common.history import NO_BALLOT, TERM_JUMP_MAX, Ballot, cut, is_forged
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.wire.framing import crc_of
 from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_common.wire.messages import (
     NO_FEEDBACK,
     AcceptorGreeting,
+    AppendRequest,
     AppendResponse,
+    Buffer,
     Feedback,
     Reject,
     RejectCode,
@@ -21,6 +25,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 
 # For a proposer whose message is still arriving: no ballot, so it acknowledges nothing (R26).
 SIGN_OF_LIFE = AppendResponse(0, NO_BALLOT, ZERO_LSN, ZERO_LSN, NO_FEEDBACK)
+FlawOfWal: TypeAlias = Callable[[int, Buffer], str | None]  # why bytes at an LSN are no WAL
 LEASE_TICKS = 3  # a proposer that sent something less heartbeats ago is live (R20)
 
 
@@ -119,4 +124,29 @@ def ack_of(acceptor: Speaker) -> AppendResponse:
         flush_lsn=acceptor.flush_lsn,
         durable_commit_lsn=durable.commit_lsn,
         feedback=acceptor.feedback,
+    )
+
+
+def payload_flaw(append: AppendRequest, flaw_of_wal: FlawOfWal | None) -> str | None:
+    """Return why not a byte of this append may be written, or None.
+
+    A leader that sends what is no WAL would spoil every log (R25)."""
+    payload = append.payload
+    if payload and crc_of(payload) != append.crc:
+        return f"the payload at {append.begin_lsn} was damaged on its way"
+    flaw = None if flaw_of_wal is None else flaw_of_wal(append.begin_lsn, payload)
+    return flaw and (
+        f"what the proposer sends is no WAL: {flaw}; nothing of it was written. Look for what "
+        "connects here as a proposer, and for damage in the primary's pg_wal"
+    )
+
+
+def corrupt_text(flaw: str) -> str:
+    """Return the text for bytes that are no record, above what is known to be committed perhaps.
+
+    It names no directory to remove: all copies may have got the same bytes (R25)."""
+    return (
+        f"{flaw}. The disk is damaged, or what a proposer has sent: restart this safekeeper, which "
+        "truncates what no record covers and is not committed. If it is refused again, keep the "
+        "directory, and see docs/failover.md#wal-that-is-no-wal"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from walkeeper_common.history import NO_BALLOT, Ballot, History
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
-from walkeeper_common.quorum import Configuration
+from walkeeper_common.quorum import Configuration, LogKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,11 @@ class Durable:
         """Where the log begins here."""
         assert self.configuration is not None, f"{self.acceptor_id=}"
         return max(self.configuration.creation_lsn, self.base_lsn)
+
+    @property
+    def is_physical(self) -> bool:
+        """Return True if the log holds WAL, not decoded changes."""
+        return self.configuration is not None and self.configuration.kind is LogKind.PHYSICAL
 
     @property
     def has_change(self) -> bool:

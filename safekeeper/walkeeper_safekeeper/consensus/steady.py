@@ -81,6 +81,7 @@ class Steady:
         Return their number of bytes. Return 0, with no effect, if the acceptor has to decide.
         Raise WalkeeperError if the write of the first `taken` bytes failed."""
         acceptor, at = self._acceptor, 0
+        check = acceptor.flaw_of_wal
         end_lsn, told_lsn, restart_lsn = self._end_lsn, acceptor.told_commit_lsn, 0
         begin_lsn, pieces, view = end_lsn, list[memoryview](), memoryview(memory)
         while size - at >= APPEND_FRAME_BYTES:
@@ -100,6 +101,9 @@ class Steady:
             if end > begin:
                 piece = view[begins_at:at]
                 if crc_of(piece) != crc:
+                    return 0
+                # A page starts in it. The acceptor says what is wrong.
+                if check is not None and begin - 1 >> 13 != end - 1 >> 13 and check(begin, piece):
                     return 0
                 pieces.append(piece)
             end_lsn, told_lsn = end, commit

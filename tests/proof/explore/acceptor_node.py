@@ -87,8 +87,9 @@ class Outcome:
 class AcceptorNode:
     """Process and disk. `wal` is synced, `written` is not yet."""
 
-    def __init__(self, durable: Durable, *, slow_disk: bool) -> None:
-        self.durable, self.slow_disk = durable, slow_disk
+    def __init__(self, durable: Durable, *, slow_disk: bool, keeps_leaders: bool = False) -> None:
+        """Start on an empty disk. With `keeps_leaders` a dead leader's commits stay known."""
+        self.durable, self.slow_disk, self.keeps_leaders = durable, slow_disk, keeps_leaders
         self.wal = self.written = b""
         self.core = self._started()
 
@@ -106,6 +107,7 @@ class AcceptorNode:
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
             core.commit_lsn, core.told_commit_lsn, core.appender, core.elected, core.voted_lsn,
             core.acked_lsn, tuple(core.waiting), core.unreached_lsn, core.term_start_lsn,
+            core.heard_commit_lsn,
         )  # fmt: skip
 
     def _fold(self) -> None:
@@ -114,7 +116,8 @@ class AcceptorNode:
         core = self.core
         core._ticks = core.silent_ticks = core.truncations = 0
         core._record_end = None
-        core.heard_commit_lsn = ZERO_LSN  # for replacements of members, which are not explored
+        if not self.keeps_leaders:
+            core.heard_commit_lsn = ZERO_LSN
         core.restart_lsn = CREATION
         core.durable = replace(core.durable, restart_lsn=CREATION)
         self.durable = replace(self.durable, restart_lsn=CREATION)

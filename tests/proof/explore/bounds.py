@@ -23,6 +23,9 @@ class Bounds:
     slow_disks    whether other messages arrive between a write and its fdatasync
     shows_commits whether safekeepers are told of commit_lsn, and so show it to readers
     lazy_marks    whether commit_lsn is written to the control file at any time, or when it must
+    newcomers     how many of the acceptors are no members yet (member_world.py)
+    commands      that change members, each of which may begin at any time: replace, cancel
+    rounds        the register's rounds in one generation; a command that needs more stands still
     """
 
     acceptors: int = 3
@@ -41,10 +44,22 @@ class Bounds:
     slow_disks: bool = False
     shows_commits: bool = True
     lazy_marks: bool = False
+    newcomers: int = 0
+    commands: tuple[str, ...] = ()
+    rounds: int = 1
+
+    @property
+    def members(self) -> int:
+        return self.acceptors - self.newcomers
 
     @property
     def vote_quorum(self) -> int:
-        return self.acceptors - self.ack_quorum + 1
+        return self.members - self.ack_quorum + 1
 
     def __str__(self) -> str:
-        return " ".join(f"{f.name}={int(getattr(self, f.name))}" for f in fields(self))
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return " ".join(f"{name}={_shown(value)}" for name, value in values)
+
+
+def _shown(value: int | tuple[str, ...]) -> str:
+    return ",".join(value) or "none" if isinstance(value, tuple) else str(int(value))

@@ -24,6 +24,7 @@ from tests.proof.explore.tiny_wal import CREATION_LSN, LAST, WRITERS_MAX, byte, 
 from tests.proof.sim.oracle import Violation
 from walkeeper_common.history import NO_BALLOT, Ballot, Fragment
 from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import InstallMembers
 from walkeeper_common.wire.messages import AcceptorGreeting, ProposerGreeting, VoteRequest
 from walkeeper_common.wire.requests import ReadRequest
 from walkeeper_proposer.consensus.campaign import Phase
@@ -103,6 +104,9 @@ class NodeTable:
             self.promised.append(self._ballots.number(node.core.durable.ballot))
             self.unsynced.append(len(node.written))
         return number
+
+    def number_of_acceptor(self, node: AcceptorNode) -> int:
+        return self._acceptor(node)
 
     def acceptor(self, number: int) -> AcceptorNode:
         return self._acceptors[number]
@@ -294,7 +298,7 @@ class NodeTable:
     def is_asked_at_once(self, number: int, message: int) -> bool:
         """A greeting, a read, a leader's request for one more vote: nothing waits for these."""
         value, core = self.messages.values[message], self._proposers[number].core
-        return isinstance(value, ProposerGreeting | ReadRequest) or (
+        return isinstance(value, ProposerGreeting | ReadRequest | InstallMembers) or (
             core.leader is not None and isinstance(value, VoteRequest)
         )
 

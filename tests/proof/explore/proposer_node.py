@@ -75,7 +75,7 @@ def configuration(bounds: Bounds) -> Configuration:
         kind=LogKind.PHYSICAL,
         creation_lsn=CREATION_LSN,
         timeline=1,
-        members=tuple(member_name(a + 1, incarnation(a)) for a in range(bounds.acceptors)),
+        members=tuple(member_name(a + 1, incarnation(a)) for a in range(bounds.members)),
         ack_quorum=bounds.ack_quorum,
     )
 
@@ -164,6 +164,7 @@ class ProposerNode:
             (
                 m.stage, m.greeting, m.vote, m.next_lsn, m.asked_lsn, m.flush_lsn,
                 m.donates_lsn, m.attached, m.known_lsn, m.comparison and astuple(m.comparison),
+                m.is_late, m.awaits_witness,
                 tuple((lsn, wal and bytes(wal)) for lsn, wal in m.donated.items()),
             )
             for m in core.members
@@ -188,9 +189,11 @@ class ProposerNode:
             member.durable_commit_lsn = member.told_commit_lsn = ZERO_LSN
             member.feedback = NO_FEEDBACK
             if member.greeting is not None:
-                member.greeting = self.greetings[member.link]
+                member.greeting = self._plain(member.link, member.greeting)
             if member.stage is not Stage.VOTING:
                 member.vote = None
+            if member.stage in (Stage.ABSENT, Stage.STREAMING):
+                member.is_late = True  # it is, as soon as it is connected again
             if member.stage is not Stage.STREAMING:
                 member.next_lsn = member.asked_lsn = member.donates_lsn = ZERO_LSN
             member.first_lsn = CREATION_LSN
@@ -201,6 +204,11 @@ class ProposerNode:
             self.votes.clear()
             if not self.bounds.trims:
                 self._keep_all(core.leader)
+
+    def _plain(self, link: int, greeting: AcceptorGreeting) -> AcceptorGreeting:
+        """Return what counts of a greeting later: its sender and the members."""
+        plain, members = self.greetings[link], greeting.configuration
+        return plain if plain.configuration == members else replace(plain, configuration=members)
 
     def _keep_all(self, leader: Leader) -> None:
         window = leader.window
@@ -271,7 +279,9 @@ class ProposerNode:
     def _perform(self, effect: Effect, events: deque[Event], outcome: Outcome) -> None:
         match effect:
             case Send(link, message):
-                if isinstance(message, VoteRequest):  # every acceptor runs as member 1
+                is_named = isinstance(message, VoteRequest) and not self.bounds.newcomers
+                if is_named:  # every acceptor runs as member 1
+                    assert isinstance(message, VoteRequest)
                     message = replace(message, member=member_name(1, incarnation(0)))
                 outcome.sent.append((link, message))
             case DropLink(link):

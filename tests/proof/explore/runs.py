@@ -44,6 +44,11 @@ SMALL = {
         acceptors=5, ack_quorum=3, proposers=1, terms=2, campaigns=2, records=1, crashes=0,
         breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
+    "members": Bounds(
+        acceptors=3, newcomers=1, commands=("replace",), proposers=1, terms=1, campaigns=1,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
 }  # fmt: skip
 
 # Together under an hour on two cores; the longest first.
@@ -99,6 +104,26 @@ LARGE = {
     "five-acceptors-ack-4": Bounds(
         acceptors=5, ack_quorum=4, proposers=2, terms=2, campaigns=2, records=1, crashes=0,
         breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "members-cancel": Bounds(
+        acceptors=3, newcomers=1, commands=("replace", "cancel"), proposers=1, terms=1,
+        campaigns=1, records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-crashes": Bounds(
+        acceptors=3, newcomers=1, commands=("replace",), proposers=1, terms=1, campaigns=1,
+        records=1, crashes=1, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-two-terms": Bounds(
+        acceptors=3, newcomers=1, commands=("replace",), proposers=1, terms=2, campaigns=2,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
+    ),
+    "members-three": Bounds(
+        acceptors=4, newcomers=1, commands=("replace",), proposers=1, terms=1, campaigns=1,
+        records=1, crashes=0, breaks=0, votes_at_once=True, takes_halves=False,
+        shows_commits=False,
     ),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.member_world import MemberWorld
 from tests.proof.explore.world import Action, State, World
 from tests.proof.sim.oracle import Violation
 
@@ -43,7 +44,7 @@ def explore(
     seconds_max: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    world = World(bounds)
+    world = MemberWorld(bounds) if bounds.newcomers else World(bounds)
     result = Result(bounds)
     started = time.monotonic()
     before: dict[int, int] = {hash(world.initial): 0}

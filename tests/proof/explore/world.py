@@ -14,7 +14,7 @@ outcome: an answer that arrives late says what would have been said earlier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise, permutations, product
 from typing import Any, TypeAlias
@@ -55,15 +55,14 @@ class World:
         self.table = NodeTable(bounds, self.queues.messages)
         self._in_place = tuple(range(bounds.acceptors))
         self._limits = (bounds.crashes, bounds.breaks, bounds.lates)
-        fresh = self.table.fresh_acceptor()
         start = Draft(
-            acceptors=[fresh] * bounds.acceptors,
+            acceptors=self._first_acceptors(),
             proposers=[NOBODY] * bounds.proposers,
             queues=[[NOBODY] * bounds.acceptors for _ in range(bounds.proposers)],
             late_at=NOBODY,
             late=EMPTY,
             chain=self.chains.empty,
-            used=[0, 0, 0, 0],
+            used=self._first_used(),
         )
         self.initial = self._state(start)
         self._doers: dict[str, Callable[..., bool]] = {
@@ -81,6 +80,12 @@ class World:
             "deliver late": self._deliver_late,
             "late connection ends": self._end_late,
         }
+
+    def _first_acceptors(self) -> list[int]:
+        return [self.table.fresh_acceptor()] * self.bounds.acceptors
+
+    def _first_used(self) -> list[int]:
+        return [0, 0, 0, 0]
 
     # States
 
@@ -156,15 +161,19 @@ class World:
                 for wal in table.writes(proposer):
                     yield "write", slot, wal
             if draft.used[3] < bounds.campaigns:
-                for chosen in combinations(range(bounds.acceptors), bounds.vote_quorum):
+                for chosen in self._voters():
                     yield "start", slot, chosen
         yield from self._acceptor_actions(draft)
+
+    def _voters(self) -> Iterator[tuple[int, ...]]:
+        """Yield the sets of acceptors that a candidate may reach."""
+        yield from combinations(range(self.bounds.acceptors), self.bounds.vote_quorum)
 
     def _connection_actions(
         self, draft: Draft, slot: int, acceptor: int, queue: int
     ) -> Iterator[Action]:
         bounds = self.bounds
-        crashes, breaks, lates, _ = draft.used
+        crashes, breaks, lates = draft.used[:3]
         if queue != EMPTY:
             yield "deliver", slot, acceptor
             if breaks < bounds.breaks:
@@ -325,9 +334,12 @@ class World:
         for acceptor in chosen:
             self._connect(draft, slot, acceptor)
         if self.bounds.votes_at_once:
-            for acceptor in chosen:
-                self._deliver(draft, slot, acceptor)
+            self._vote_now(draft, slot, chosen)
         return self.table.has_campaigned(draft.proposers[slot])
+
+    def _vote_now(self, draft: Draft, slot: int, chosen: Iterable[int]) -> None:
+        for acceptor in chosen:
+            self._deliver(draft, slot, acceptor)
 
     def _kill(self, draft: Draft, slot: int) -> None:
         draft.proposers[slot] = NOBODY

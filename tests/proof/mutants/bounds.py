@@ -62,4 +62,22 @@ BOUNDS = (
         "test_members_that_nobody_can_have_decided_are_not_installed",
         why_named=NO_FORGERY,
     ),
+    Mutant(
+        "anything-is-wal",
+        "R25",
+        "an append is refused if a page in it begins with bytes that begin no WAL page",
+        (Edit("payload_flaw", "flaw_of_wal is None", "True"),),
+        turns_red="tests/safekeeper/test_no_wal.py::"
+        "test_nothing_is_written_of_an_append_that_is_no_wal[False]",
+        why_named=NO_FORGERY,
+    ),
+    Mutant(
+        "anything-is-wal-on-the-fast-path",
+        "R25",
+        "the fast path of an append refuses what the slow path does",
+        (Edit("Steady.take", "check is not None", "False"),),
+        turns_red="tests/safekeeper/test_no_wal.py::"
+        "test_nothing_is_written_of_an_append_that_is_no_wal[True]",
+        why_named=NO_FORGERY,
+    ),
 )

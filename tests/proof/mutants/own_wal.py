@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.proof.mutants.mutant import Edit, Mutant
 
-IMAGE = "tests/proposer/test_memory_image.py::test_a_leader_from_an_older_image_is_not_followed"
-BYTES = (
-    "tests/consensus/test_scenarios.py::test_scenario[leader_from_a_memory_image_compares_bytes]"
-)
+IMAGE = "tests/proposer/test_memory_image.py::test_"
+SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
+BYTES = f"{SCENARIO}[leader_from_a_memory_image_compares_bytes]"
+FULL = f"{SCENARIO}[full_disks_everywhere_keep_the_leader]"
 NO_IMAGE = "no simulated machine goes back to an image of its memory"
 
 OWN_WAL = (
@@ -31,7 +31,7 @@ OWN_WAL = (
                 "True",
             ),
         ),
-        turns_red=IMAGE + "[1-XY]",
+        turns_red=BYTES,
         why_named=NO_IMAGE,
     ),
     Mutant(
@@ -39,7 +39,7 @@ OWN_WAL = (
         "R24",
         "a leader whose bytes are not what a voter has starts anew",
         (Edit("Comparison.take", "bytes(self.theirs[:size]) != bytes(ours[:size])", "False"),),
-        turns_red=IMAGE + "[1-XY]",
+        turns_red=BYTES,
         why_named=NO_IMAGE,
     ),
     Mutant(
@@ -47,7 +47,7 @@ OWN_WAL = (
         "R24",
         "only what was acknowledged to us is known to be ours",
         (Edit("Member.lose", "self.flush_lsn", "self.next_lsn"),),
-        turns_red=IMAGE + "[1-XY]",
+        turns_red=BYTES,
         why_named=NO_IMAGE,
     ),
     Mutant(
@@ -62,6 +62,72 @@ OWN_WAL = (
             ),
         ),
         turns_red=BYTES,
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "late-voters-need-no-witness",
+        "R24",
+        "a voter on a connection newer than the ballot waits for a sign of life of another member",
+        (
+            Edit(
+                "Leader.on_late_vote",
+                "not member.is_late or len(self.configuration.everyone) == 1",
+                "True",
+            ),
+        ),
+        turns_red=IMAGE + "a_safekeeper_that_was_away_takes_nothing_from_an_older_image[1-XYZ]",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "leader-without-connections-goes-on",
+        "R24",
+        "a leader that has no connection of its term left starts over with a new ballot",
+        (Edit("Leader.lost_by_all", "lacks_witness(self.members)", "False"),),
+        turns_red=IMAGE + "a_leader_without_a_connection_of_its_term_starts_over",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "candidate-asks-newer-connections",
+        "R24",
+        "a candidate asks for no vote on a connection that is newer than its ballot",
+        (Edit("Proposer.on_greeting", "self.leader is None and member.is_late", "False"),),
+        turns_red=IMAGE + "a_candidate_asks_for_no_vote_on_a_connection_newer_than_its_ballot",
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "no-space-drops-the-connection",
+        "R16, R24",
+        "a refused append is no lost connection: all connections of the term stand",
+        (Edit("Member.lacks_space", "code is RejectCode.NO_SPACE", "False"),),
+        turns_red=FULL,
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "full-disks-are-no-witness",
+        "R24",
+        "a member without space for WAL is a witness, if its connection belongs to this term",
+        (
+            Edit(
+                "can_answer",
+                "stands or member.stage is Stage.STREAMING",
+                "member.stage is Stage.STREAMING",
+            ),
+        ),
+        turns_red=FULL,
+        why_named=NO_IMAGE,
+    ),
+    Mutant(
+        "taken-late-is-no-witness",
+        "R24",
+        "a connection that a witness has answered for belongs to this term",
+        (
+            Edit(
+                "Member.start_streaming",
+                "self.is_late = self.awaits_witness = False",
+                "self.awaits_witness = False",
+            ),
+        ),
+        turns_red=FULL,
         why_named=NO_IMAGE,
     ),
 )

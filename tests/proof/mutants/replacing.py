@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.proof.mutants.mutant import REPLACE, RIVALS, SEARCHED, Edit, Mutant
 
 REPLACE_TEST = "tests/consensus/test_pure_replacing.py::test_"
+CANCEL_TEST = "tests/consensus/test_pure_cancelling.py::test_"
 GENERATIONS = "tests/consensus/test_pure_generations.py::test_"
 
 SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
@@ -113,13 +114,7 @@ REPLACEMENTS = (
         "decided-by-one",
         "members change",
         "only what a quorum has accepted is installed",
-        (
-            Edit(
-                "_decide",
-                "following if old.commits([state.member for state in accepted]) else None",
-                "following",
-            ),
-        ),
+        (Edit("_decide", "old.commits([state.member for state in accepted])", "True"),),
         searched_by=(RIVALS,),
     ),
     Mutant(
@@ -299,5 +294,70 @@ REPLACEMENTS = (
         turns_red=GENERATIONS + "what_an_older_leader_committed_is_no_proof_for_newer_members",
         searched_by=(REPLACE,),
         why_named=SEARCHED,
+    ),
+    Mutant(
+        "cancel-is-not-decided",
+        "members change",
+        "the register of the joint members holds the cancel or the new members, never both",
+        (
+            Edit(
+                "cancel_replacement",
+                "yield from _decide(cluster, current, wanted, places, states, draw)",
+                "wanted",
+            ),
+        ),
+        searched_by=(RIVALS,),
+    ),
+    Mutant(
+        "cancel-is-refused",
+        "members change",
+        "a replacement can be taken back as long as the newcomer is no member",
+        (
+            Edit(
+                "is_successor",
+                "[final(current), cancelled(current)]",
+                "[final(current)]",
+            ),
+        ),
+        turns_red=CANCEL_TEST + "a_replacement_whose_newcomer_is_lost_is_taken_back",
+        searched_by=(RIVALS,),
+        why_named="a cancel that gets nowhere is no harm: the replacements end",
+    ),
+    Mutant(
+        "cancelled-is-begun-again",
+        "members change",
+        "a command that runs does not begin again what was taken back meanwhile",
+        (Edit("_is_taken_back", "begun.leaving in current.members", "False"),),
+        turns_red=CANCEL_TEST + "a_command_that_runs_does_not_begin_again_what_was_taken_back",
+        why_named="no oracle knows what an operator wants",
+    ),
+    Mutant(
+        "refused-rounds-spin",
+        "R25",
+        "a round that is refused is followed by a pause, and not by a durable promise at once",
+        (
+            Edit(
+                "_decide",
+                "yield Batch(text=_undecided(old, current, round_, answers), current=current)",
+            ),
+        ),
+        turns_red=CANCEL_TEST + "a_round_that_is_refused_is_followed_by_a_pause_and_the_reason",
+        why_named="a loop without a pause costs time and no byte of a log, so no oracle sees it",
+    ),
+    Mutant(
+        "impossible-members-are-proposed",
+        "R25",
+        "a member is not proposed as the newcomer that replaces it",
+        (Edit("_following", "name in current.members", "False"),),
+        turns_red=CANCEL_TEST + "an_old_member_is_no_newcomer_of_the_change_that_replaces_it",
+        why_named="the register refuses such members, so no oracle sees it",
+    ),
+    Mutant(
+        "any-news-is-progress",
+        "R25",
+        "two waits by turns are no progress, so that --timeout holds",
+        (Edit("Headway.is_in", "return is_new", "return True"),),
+        turns_red=CANCEL_TEST + "two_waits_by_turns_are_no_headway",
+        why_named="the simulated operators have no time limit",
     ),
 )

@@ -25,6 +25,7 @@ class AskedOptions(TypedDict, total=False):
     """The options that are asked for, not drawn."""
 
     replaces: bool  # members are replaced (replacing.py)
+    cancels: bool  # half of the replacements are taken back, or it is tried
     is_busy: bool  # what arrives meanwhile is received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
     is_bulk: bool  # transactions are long, and WAL goes as slots move
@@ -75,6 +76,7 @@ class Options:
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
     replaces: bool = False  # see AskedOptions
+    cancels: bool = False  # see AskedOptions
     is_busy: bool = False  # see AskedOptions
     terms_max: int = 1000  # more of them in a history are folded
     switches: bool = False  # see AskedOptions

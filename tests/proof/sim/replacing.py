@@ -1,7 +1,8 @@
 """Members are replaced while everything else goes wrong (`python -m tests.proof.sim --replace`).
 
 An operator runs the shipping `replace_member`, is killed, and runs it again; questions and answers
-are lost on their way; two operators may want two things at once. A newcomer is a new node: its
+are lost on their way; two operators may want two things at once. With --cancel, half
+of them change their mind. A newcomer is a new node: its
 process answers for an empty disk until it has joined.
 """
 
@@ -22,7 +23,14 @@ from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_common.wire.requests import LogQuery, PrepareLog
-from walkeeper_proposer.consensus.replacing import Answers, Batch, Goal, Steps, replace_member
+from walkeeper_proposer.consensus.replacing import (
+    Answers,
+    Batch,
+    Goal,
+    Steps,
+    cancel_replacement,
+    replace_member,
+)
 from walkeeper_safekeeper.consensus.creation import prepared, state_of
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.consensus.member_register import joined
@@ -32,10 +40,12 @@ if TYPE_CHECKING:
 
 NEWCOMER = -1
 ANSWER_MS = 1500
+CANCEL_MS_MAX = 8000
 PAUSE_MS = 400
 WAITS_MAX = 40  # then the operator starts the command again: others have replaced members, too
 GOALS_A_MINUTE = 6
 KILLED, LOST = 0.06, 0.06
+CANCELS = 0.5  # the share of operators that change their mind, with --cancel
 
 
 def newest(story: Story) -> Configuration:
@@ -86,7 +96,7 @@ class Operator:
     def __init__(self, story: Story, goal: Goal, newcomer: Newcomer) -> None:
         self.story, self.world = story, story.world
         self.goal, self.newcomer = goal, newcomer
-        self.is_over = False
+        self.is_over = self.cancels = False
         self._serial = self._waits = 0
         self._steps: Steps
         self.world.trouble("replacements", "op", f"replace {goal.leaving} by {goal.joining}")
@@ -97,8 +107,20 @@ class Operator:
         self._serial += 1
         self._waits = 0
         places = [NEWCOMER, *(p for p, n in enumerate(self._nodes()) if n is not None)]
-        self._steps = replace_member(self.goal, places, lambda: self.world.random.randbytes(16))
+        draw, leaving = (lambda: self.world.random.randbytes(16)), self.goal.leaving
+        if self.cancels:
+            self._steps = cancel_replacement(self.goal.cluster, leaving, places, draw)
+        else:
+            self._steps = replace_member(self.goal, places, draw)
         self._step(None)
+
+    def cancel(self) -> None:
+        """Change the mind: take the replacement back with a new command."""
+        if not self.is_over and not self.cancels and newest(self.story).joining:
+            self.cancels = True
+            self.world.trouble("cancels", "op", f"cancel the replacement of {self.goal.leaving}")
+            self._serial += 1
+            self._run()
 
     def _nodes(self) -> list[SafekeeperNode | None]:
         mine = self.newcomer.node
@@ -114,8 +136,9 @@ class Operator:
             batch = next(self._steps) if answers is None else self._steps.send(answers)
         except StopIteration as done:
             self.is_over = True
-            self.world.facts["members replaced"] += 1
-            self.world.say("op", f"replaced {self.goal.leaving}: {done.value.members}")
+            what = "replacements cancelled" if self.cancels else "members replaced"
+            self.world.facts[what] += 1
+            self.world.say("op", f"{what}, {self.goal.leaving}: {done.value.members}")
             return
         except Refused as error:
             self.is_over = True
@@ -220,6 +243,9 @@ def schedule(story: Story) -> None:
         joining = member_id(leaving) if same else number
         goal = Goal("main", member_id(leaving), joining, f"n{number}:1", NEWCOMER,
                     instead=random.random() < 0.3)  # fmt: skip
-        story.operators.append(Operator(story, goal, Newcomer(story, joining)))
+        operator = Operator(story, goal, Newcomer(story, joining))
+        story.operators.append(operator)
+        if world.options.cancels and random.random() < CANCELS:
+            world.later(random.uniform(0, CANCEL_MS_MAX), operator.cancel)
 
     world.every(GOALS_A_MINUTE, want)

@@ -20,6 +20,7 @@ from tests.support.frames import taken_at_once
 from walkeeper_common.errors import CorruptWal, StorageError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT, Ballot, cut
 from walkeeper_common.lsn import ZERO_LSN, Lsn
+from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, member_name
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
@@ -45,8 +46,7 @@ from walkeeper_safekeeper.driver import Driver
 from walkeeper_safekeeper.storage.log_folder import LogFolder, OpenedWal
 from walkeeper_safekeeper.storage.wal_store import WalStore
 
-RESTART_MS = (200, 4000)
-TICK_MS = (900, 1100)
+RESTART_MS, TICK_MS = (200, 4000), (900, 1100)
 
 
 class SafekeeperNode:
@@ -77,8 +77,7 @@ class SafekeeperNode:
         self._pinned: list[PinnedReader] = []
         self._votes: dict[Ballot, Lsn] = {}
         self._vouched_lsn = self._judged_lsn = self._committed_lsn = self._first_lsn = Lsn(0)
-        self._clock = Clock(world, self.name)
-        self._rank = (NO_BALLOT, Lsn(0))
+        self._clock, self._rank = Clock(world, self.name), (NO_BALLOT, Lsn(0))
         self.start()
 
     @property
@@ -141,6 +140,7 @@ class SafekeeperNode:
             first_lsn=store.first_lsn,
             flush_lsn=opened.flush_lsn,
             record_lsn=opened.record_lsn,
+            flaw_of_wal=page_flaw if durable.is_physical else None,
         )
         self.disks.timelines = store.timelines
         self._workers = [Worker(self.world) for _ in range(3)]

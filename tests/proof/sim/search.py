@@ -37,6 +37,7 @@ class Asked(NamedTuple):
 ASKED = {
     "--archive": Asked("has_archive", "WAL goes to an archive and comes back"),
     "--replace": Asked("replaces", "members are replaced"),
+    "--cancel": Asked("cancels", "with --replace: replacements are taken back"),
     "--switch": Asked("switches", "the primary switches segments, and dies while it does"),
     "--bulk": Asked("is_bulk", "transactions are long, and servers recycle WAL as slots let them"),
     "--busy": Asked("is_busy", "processes are busy, so input arrives in large pieces"),

@@ -1,0 +1,269 @@
+"""Members change in the explored world: register, elections and acks together.
+
+The last acceptor is a newcomer with an empty disk. Commands are the shipping generators of
+`walkeeper replace` and its cancel. A question that changes nothing is answered at once by all that
+are up. Any other request reaches any set of safekeepers: promises, acceptances, installations and
+joins. A command may stand still for ever before each. So a killed command needs no action.
+
+A generator cannot be copied, so it is given the answers of its last two rounds again. Two commands
+are one if they ask the same and remember the same. The memory is the commit_lsn of the round before
+and the joint members that they have seen.
+
+    Successor   one configuration follows each generation
+
+Acceptors differ by their names, so no states are folded by symmetry. An acceptor keeps what it
+knows of a dead leader, because that tells whether the joint members have committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from tests.proof.explore.acceptor_node import AcceptorNode
+from tests.proof.explore.bounds import Bounds
+from tests.proof.explore.interned import Interned
+from tests.proof.explore.proposer_node import configuration, incarnation
+from tests.proof.explore.queues import EMPTY
+from tests.proof.explore.tiny_wal import CREATION_LSN
+from tests.proof.explore.world import NOBODY, Action, Draft, State, World
+from tests.proof.sim.oracle import Violation
+from walkeeper_common.errors import Refused
+from walkeeper_common.history import NO_BALLOT, Fragment
+from walkeeper_common.lsn import ZERO_LSN
+from walkeeper_common.quorum import Configuration
+from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.member_change import (
+    AcceptMembers,
+    InstallMembers,
+    JoinLog,
+    MembersQuery,
+    MembersState,
+    PromiseMembers,
+)
+from walkeeper_common.wire.requests import LogQuery, PrepareLog
+from walkeeper_proposer.consensus.replacing import (
+    Batch,
+    Goal,
+    Steps,
+    cancel_replacement,
+    replace_member,
+)
+from walkeeper_safekeeper.consensus.creation import state_of
+from walkeeper_safekeeper.consensus.durable import Durable
+from walkeeper_safekeeper.consensus.member_register import joined
+
+CLUSTER = "main"
+COMMAND = 8  # the connection of every command
+OVER, NOT_STARTED = 0, 1  # numbers of commands
+
+Answers: TypeAlias = tuple[tuple[int, Message], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A command that has had these answers. An idle one waits, and looks again at any time."""
+
+    which: int
+    answers: tuple[Answers, ...]
+    is_idle: bool
+
+
+class MemberWorld(World):
+    """All within `bounds`, which name the commands."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._told: list[Told | None] = [None, None]  # by number; the first two have none
+        self._numbers: dict[object, int] = {}
+        self._decided: Interned[tuple[Configuration, ...]] = Interned()
+        self._pending: dict[int, Batch] = {}
+        super().__init__(bounds)
+        self._doers |= {"command": self._go_on, "look again": self._look_again}
+
+    def _first_acceptors(self) -> list[int]:
+        bounds, config = self.bounds, configuration(self.bounds)
+        entry = Fragment(NO_BALLOT, CREATION_LSN, 1, False, config.members, config.ack_quorum)
+        found = []
+        for acceptor in range(bounds.acceptors):
+            is_member = acceptor < bounds.members
+            durable = Durable(
+                acceptor_id=acceptor + 1,
+                incarnation=incarnation(acceptor),
+                log_uuid=config.log_uuid,
+                configuration=config if is_member else None,
+                history=(entry,),
+                commit_lsn=CREATION_LSN,
+                restart_lsn=CREATION_LSN,
+                reached_lsn=CREATION_LSN,
+            )
+            found.append(self._booted(durable))
+        return found
+
+    def _booted(self, durable: Durable) -> int:
+        node = AcceptorNode(durable, slow_disk=self.bounds.slow_disks, keeps_leaders=True)
+        return self.table.number_of_acceptor(node)
+
+    def _first_used(self) -> list[int]:
+        decided = self._decided.number((configuration(self.bounds),))
+        return [0, 0, 0, 0, *[NOT_STARTED] * len(self.bounds.commands), decided]
+
+    def _state(self, draft: Draft) -> State:
+        rows = [number for row in draft.queues for number in row]
+        late = (draft.late_at, draft.late, draft.chain)
+        return (*draft.acceptors, *draft.proposers, *rows, *late, *draft.used)
+
+    # What can happen
+
+    def _voters(self) -> Iterator[tuple[int, ...]]:
+        for size in range(self.bounds.vote_quorum, self.bounds.acceptors + 1):
+            yield from combinations(range(self.bounds.acceptors), size)
+
+    def _actions(self, draft: Draft) -> Iterator[Action]:
+        yield from super()._actions(draft)
+        everybody = range(self.bounds.acceptors)
+        for which, number in enumerate(draft.used[4:-1]):
+            if number == OVER:
+                continue
+            told = self._told[number]
+            if told is None or told.is_idle:
+                yield "look again", which
+                continue
+            requests = self._pending[number].requests
+            asked = [a for a in everybody if a in requests and self._counts(a, requests[a])]
+            for size in range(1, len(asked) + 1):
+                for chosen in combinations(asked, size):
+                    yield "command", which, chosen
+
+    def _counts(self, acceptor: int, ask: Message) -> bool:
+        """Return False for a newcomer that promises or accepts: the old members decide."""
+        decides = isinstance(ask, PromiseMembers | AcceptMembers)
+        return acceptor < self.bounds.members or not decides
+
+    # Commands
+
+    def _steps(self, which: int) -> Steps:
+        places, newcomer = range(self.bounds.acceptors), self.bounds.members
+        if self.bounds.commands[which] == "cancel":
+            return cancel_replacement(CLUSTER, None, places, lambda: bytes((which,)) * 16)
+        goal = Goal(CLUSTER, newcomer, newcomer + 1, "new:1", newcomer, instead=True)
+        return replace_member(goal, places, lambda: bytes((which,)) * 16)
+
+    def _look_again(self, draft: Draft, which: int) -> bool:
+        told = self._told[draft.used[4 + which]]
+        return self._ask(draft, which, () if told is None else told.answers, None)
+
+    def _go_on(self, draft: Draft, which: int, chosen: tuple[int, ...]) -> bool:
+        """Deliver the pending requests to these safekeepers, and their answers to the command."""
+        number = draft.used[4 + which]
+        told, requests = self._told[number], self._pending[number].requests
+        assert told is not None, f"{number=}"
+        answers = self._answers(draft, {place: requests[place] for place in chosen})
+        return self._ask(draft, which, told.answers, answers)
+
+    def _ask(
+        self, draft: Draft, which: int, before: tuple[Answers, ...], answers: Answers | None
+    ) -> bool:
+        """Run the command from `before` until it needs luck, waits or ends."""
+        steps, history = self._steps(which), list[Answers]()
+        starts = list[int]()  # where its last rounds begin in the history
+        try:
+            batch = next(steps)
+            for said in [*before, *([answers] if answers is not None else [])]:
+                starts += [len(history)] * _begins(batch)
+                history.append(said)
+                batch = steps.send(dict(said))
+            if answers is None and before:
+                history.append(())
+                batch = steps.send({})  # it has waited
+            while batch.requests and all(map(_changes_nothing, batch.requests.values())):
+                starts += [len(history)] * _begins(batch)
+                history.append(self._answers(draft, batch.requests))
+                batch = steps.send(dict(history[-1]))
+        except (StopIteration, Refused):
+            draft.used[4 + which] = OVER
+            return True
+        rounds = [m.round.term for m in batch.requests.values() if isinstance(m, PromiseMembers)]
+        if rounds and rounds[0] > self.bounds.rounds:
+            draft.used[4 + which] = OVER  # it stands still
+            return True
+        is_idle = not batch.requests
+        kept = starts[-1] if is_idle else starts[-2] if len(starts) > 1 else 0
+        number = self._number(Told(which, tuple(history[kept:]), is_idle), batch)
+        is_new = draft.used[4 + which] != number
+        draft.used[4 + which] = number
+        return is_new
+
+    def _number(self, told: Told, batch: Batch) -> int:
+        """Return the number of a command with these answers and these pending requests."""
+        states = [m for said in told.answers for _, m in said if isinstance(m, MembersState)]
+        known_lsn = max((state.commit_lsn for state in states), default=ZERO_LSN)
+        seen = max(
+            (s.configuration.generation for s in states if s.configuration.joining), default=0
+        )
+        key = (told.which, told.is_idle, tuple(batch.requests.items()), known_lsn, seen)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._told)
+            self._told.append(told)
+            self._pending[number] = batch
+        return number
+
+    def _answers(self, draft: Draft, requests: Mapping[int, Message]) -> Answers:
+        asked = ((place, self._answer(draft, place, ask)) for place, ask in requests.items())
+        return tuple((place, answer) for place, answer in asked if answer is not None)
+
+    def _answer(self, draft: Draft, acceptor: int, ask: Message) -> Message | None:
+        node = self.table.acceptor(draft.acceptors[acceptor])
+        durable = node.core.durable
+        match ask:
+            case LogQuery() | PrepareLog():
+                return state_of(durable.acceptor_id, durable)
+            case JoinLog():
+                made = joined(durable, ask)
+                if isinstance(made, str):
+                    raise Violation("Joining", f"a newcomer cannot join: {made}")
+                if made is not durable:
+                    draft.acceptors[acceptor] = self._booted(made)
+                return state_of(durable.acceptor_id, made)
+        if durable.configuration is None:
+            return None
+        if isinstance(ask, InstallMembers):
+            self._decide(draft, ask.configuration)
+        message = self.queues.messages.number(ask)
+        step = self.table.deliver(draft.acceptors[acceptor], COMMAND, message)
+        self._accepted(draft, acceptor, step, deaf=COMMAND)
+        said = [m for connection, m in step.sent if connection == COMMAND]
+        return self.queues.messages.values[said[0]] if said else None
+
+    def _decide(self, draft: Draft, configuration: Configuration) -> None:
+        known = self._decided.values[draft.used[-1]]
+        same = [c for c in known if c.generation == configuration.generation]
+        if any(c != configuration for c in same):
+            text = f"generation {configuration.generation} is {same[0]} and {configuration}"
+            raise Violation("Successor", text)
+        if not same:
+            draft.used[-1] = self._decided.number((*known, configuration))
+
+    # Elections
+
+    def _vote_now(self, draft: Draft, slot: int, chosen: Iterable[int]) -> None:
+        for acceptor in chosen:
+            if draft.queues[slot][acceptor] > EMPTY:
+                self._deliver(draft, slot, acceptor)
+
+    def _forget_the_dead(self, draft: Draft) -> None:
+        """Keep it all: see above."""
+
+
+def _begins(batch: Batch) -> bool:
+    """Return True if a round of the command begins with this batch."""
+    return any(isinstance(ask, MembersQuery) for ask in batch.requests.values())
+
+
+def _changes_nothing(ask: Message) -> bool:
+    return isinstance(ask, MembersQuery | LogQuery | PrepareLog)
+
+
+assert NOBODY < EMPTY < OVER + 1
