@@ -273,9 +273,10 @@ def test_tables_are_written_by_executors(
     assert frame.count() == core_rows(archive, "xacts").num_rows
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)],
+    [signal.SIGINT, signal.SIGTERM],
     ids=lambda n: n.name,
 )
 def test_who_interrupts_while_java_starts_leaves_no_java(

@@ -45,6 +45,7 @@ def _ends(found: CommitTimes, segment: int) -> list[tuple[int, int]]:
     return list(zip(lsns.tolist(), times.tolist(), strict=True))
 
 
+@pytest.mark.soak
 @pytest.mark.postgres
 def test_a_seed_is_compared_with_recoveries(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "4", "--postgres", "15"]) == 0

@@ -19,13 +19,13 @@ from tests.support.folders import ROOT
 KEPT = ROOT / "tests/proof/sim/kept_seeds.txt"
 # How many seeds of each world, from 0 on.
 WORLDS = {
-    "": 20,
-    "--archive": 12,
-    "--switch": 8,
-    "--replace": 8,
+    "": 16,
+    "--archive": 10,
+    "--switch": 6,
+    "--replace": 6,
     "--replace --cancel": 4,
-    "--busy": 8,
-    "--bulk": 6,
+    "--busy": 6,
+    "--bulk": 4,
 }
 
 

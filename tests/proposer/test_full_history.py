@@ -74,7 +74,9 @@ def test_a_leader_for_a_primary_is_refused_while_there_is_room() -> None:
     assert "`walkeeper replace --member ID --with ID@HOST:PORT`" in text
 
 
-@pytest.mark.parametrize("size", [FULL + 1, HISTORY_ENTRIES_MAX])
+@pytest.mark.parametrize(
+    "size", [FULL + 1, pytest.param(HISTORY_ENTRIES_MAX, marks=pytest.mark.soak)]
+)
 def test_what_makes_it_short_again_still_works(size: int) -> None:
     two = OLD.members[:2]
     for purpose in (Purpose.SETTLE, Purpose.SEAL):

@@ -23,7 +23,7 @@ SHORT = {
 }
 
 
-LONG = ("failover", "archive")
+LONG = ("commit", "failover", "archive")
 
 
 @pytest.mark.parametrize(

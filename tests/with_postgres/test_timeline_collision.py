@@ -247,7 +247,7 @@ def test_a_deposed_primary_is_told_that_pg_rewind_is_right(
     "options",
     [
         pytest.param((), id="with WAL", marks=pytest.mark.soak),
-        pytest.param(("-X", "none"), id="no WAL"),
+        pytest.param(("-X", "none"), id="no WAL", marks=pytest.mark.soak),
     ],
 )
 def test_a_base_backup_is_of_its_servers_branch(
