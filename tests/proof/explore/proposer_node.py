@@ -192,7 +192,7 @@ class ProposerNode:
                 member.greeting = self._plain(member.link, member.greeting)
             if member.stage is not Stage.VOTING:
                 member.vote = None
-            if member.stage in (Stage.ABSENT, Stage.STREAMING):
+            if member.stage is Stage.ABSENT:
                 member.is_late = True  # it is, as soon as it is connected again
             if member.stage is not Stage.STREAMING:
                 member.next_lsn = member.asked_lsn = member.donates_lsn = ZERO_LSN

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tests.proof.explore.bounds import Bounds
 
-# Each within some seconds.
+# Each within some seconds, together within a minute.
 SMALL = {
     "two-proposers": Bounds(
         terms=2, campaigns=2, records=1, crashes=0, breaks=0, takes_halves=False
@@ -23,10 +23,6 @@ SMALL = {
     "three-terms": Bounds(
         proposers=1, terms=3, campaigns=3, records=1, crashes=1, breaks=0,
         votes_at_once=True, takes_halves=False,
-    ),
-    "four-terms": Bounds(
-        proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
-        votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
     "aborted-records": Bounds(
         proposers=1, terms=2, campaigns=2, records=1, crashes=1, breaks=0,
@@ -96,6 +92,10 @@ LARGE = {
     "five-acceptors-ack-3": Bounds(
         acceptors=5, ack_quorum=3, proposers=1, terms=3, campaigns=3, records=1, crashes=0,
         breaks=0, votes_at_once=True, takes_halves=False, shows_commits=False,
+    ),
+    "four-terms": Bounds(
+        proposers=1, terms=4, campaigns=4, records=2, crashes=0, breaks=0,
+        votes_at_once=True, takes_halves=False, shows_commits=False,
     ),
     "five-acceptors-ack-2": Bounds(
         acceptors=5, ack_quorum=2, proposers=1, terms=2, campaigns=2, records=1, crashes=1,

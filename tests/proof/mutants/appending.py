@@ -96,9 +96,9 @@ APPENDING = (
                 "self.first_lsn = self.vote.first_lsn",
             ),
             Edit(
-                "Member.lose",
-                "self.flush_lsn, self.attached, self.silent_ticks = ZERO_LSN, False, 0",
-                "self.attached, self.silent_ticks = False, 0",
+                "Member._detach",
+                "self.flush_lsn, self.attached, self.awaits_witness = ZERO_LSN, False, False",
+                "self.attached, self.awaits_witness = False, False",
             ),
             Edit(
                 "Leader.on_append_response",
@@ -106,6 +106,8 @@ APPENDING = (
                 "member.flush_lsn = max(member.flush_lsn, response.flush_lsn)",
             ),
         ),
+        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
+        why_named=SEARCHED,
     ),
     Mutant(
         "steady-gap",

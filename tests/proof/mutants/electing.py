@@ -39,6 +39,7 @@ ELECTING = (
                 "min(_end(acceptor, common, flush_lsn), flush_lsn)",
             ),
         ),
+        worlds=("four-terms",),
     ),
     Mutant(
         "folded-past-what-all-have",
