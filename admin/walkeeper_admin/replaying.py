@@ -7,17 +7,46 @@ an exit code (Patroni's pre_promote) then does not. It asks, and makes the reten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from walkeeper_admin.promotion_number import prepare_number
+from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_proposer.consensus.proposer_events import Settled
 from walkeeper_proposer.postgres.primary_sql import connected
 from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.standby_retention import reserve
+from walkeeper_restore.standby_check.checking import Where
+from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
 
 POLL_S = 0.1
 SAY_EVERY_S = 10.0
 LOOK = "SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text"
+
+
+def make_promotable(
+    dsn: str,
+    safekeepers: Sequence[Address],
+    cluster: str,
+    end: Settled,
+    *,
+    slot: str,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> tuple[Lsn, int | None]:
+    """Return the LSN that the standby has replayed, and the timeline that its promotion takes.
+
+    Raise Refused if it has not replayed the whole log in time, or if its WAL is another one (R23).
+    """
+    where = Where(tuple(safekeepers), cluster)
+    refuse_another_branch(dsn, where)
+    retain_what_tells(dsn, slot, say=say)
+    replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
+    replayed_lsn = asyncio.run(replaying)
+    vouch(dsn, where, timeout_s=timeout_s, say=say)
+    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
+    return replayed_lsn, number
 
 
 async def wait_replayed(

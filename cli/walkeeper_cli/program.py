@@ -33,6 +33,7 @@ COMMANDS = (
     "detach",
     "status",
     "settle",
+    "switchover",
     "replace",
     "restore",
     "standby-check",

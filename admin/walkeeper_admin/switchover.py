@@ -1,0 +1,237 @@
+"""A planned hand-over: the primary stops, its standby takes over, and no commit is lost. A shell.
+
+    switch_over(settings, say=…) -> Switched
+
+Everything that can be checked is checked while the primary still works: then a refusal costs no
+commit. Commits stop when the command of the operator begins to stop the primary. They go on when
+the log's quorum has the first commit of the standby.
+
+A primary that is stopped cleanly sends all its WAL first, also its shutdown checkpoint. So the
+standby has all of it, and the old primary can come back as a standby without pg_rewind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import asyncpg
+
+from walkeeper_admin.primary.standby_names import PARAMETER, configuration_line, setting_for
+from walkeeper_admin.replaying import make_promotable
+from walkeeper_common.addresses import Address
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+from walkeeper_proposer.postgres.primary_sql import connected
+from walkeeper_proposer.settling import settle
+from walkeeper_restore.standby_check.checking import Where
+from walkeeper_restore.standby_check.vouching import refuse_another_branch
+
+LAG_BYTES_MAX = 64 << 20  # a standby replays this in about a second
+LINGER_S = 1.0
+POLL_S = 0.02
+FOLLOW_SUFFIX = "_follow"
+PRIMARY = """
+SELECT pg_is_in_recovery(),
+    CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_flush_lsn()::text END
+"""
+STANDBY = """
+SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn()::text,
+    current_setting('synchronous_standby_names'),
+    (SELECT string_agg(DISTINCT application_name, ' ') FROM pg_stat_activity
+        WHERE backend_type = 'walsender' AND application_name LIKE '%\\_follow')
+"""
+SYNCHRONOUS = (
+    "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))"
+)
+FIRST_COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'switchover')"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchoverSettings:
+    """The command's flags. `stop` is a command of the shell that stops the primary cleanly."""
+
+    safekeepers: tuple[Address, ...]
+    primary: str
+    standby: str
+    stop: str
+    cluster: str = "main"
+    slot: str = "walkeeper"
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The result: the log's end at the old primary, and how long no commit was possible."""
+
+    end_lsn: Lsn
+    timeline: int | None
+    stopped_s: float
+    without_commits_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """The server that takes over, as it is before."""
+
+    in_recovery: bool
+    replayed_lsn: Lsn
+    standby_names: str
+    followers: tuple[str, ...]
+
+
+def switch_over(settings: SwitchoverSettings, *, say: Callable[[str], None]) -> Switched:
+    """Hand over from the primary to the standby. Block until a commit has returned there.
+
+    Raise Refused before anything has changed, or with the steps that bring the old primary back.
+    """
+    flush_lsn = asyncio.run(_flush_lsn(settings.primary))
+    state = asyncio.run(_standby_state(settings.standby))
+    reason = reason_against(state, flush_lsn)
+    if reason is not None:
+        raise Refused(f"{reason}. The primary works on and no server was changed")
+    refuse_another_branch(settings.standby, Where(settings.safekeepers, settings.cluster))
+    say("the primary writes a checkpoint, so that it stops quickly")
+    asyncio.run(_checkpoint(settings.primary, settings.timeout_s))
+    began_s = time.monotonic()
+    _stop(settings, say)
+    stopped_s = time.monotonic() - began_s
+    try:
+        return _take_over(settings, began_s, stopped_s, say)
+    except Refused as error:
+        raise Refused(
+            f"{error}. The old primary is stopped and commits are not possible. Mend this and run "
+            "`walkeeper settle --seal --replayed-by`, then promote the standby. Or start the old "
+            "primary again, and its proposer with --resume"
+        ) from error
+
+
+def reason_against(state: StandbyState, flush_lsn: Lsn) -> str | None:
+    """Return why this standby cannot take over within a second or so, or None. Pure."""
+    if not state.in_recovery:
+        return "the server that should take over is no standby"
+    lag = flush_lsn - state.replayed_lsn
+    if lag > LAG_BYTES_MAX:
+        return (
+            f"the standby has {lag >> 20} MB to replay, more than {LAG_BYTES_MAX >> 20} MB: wait "
+            "until it has caught up"
+        )
+    if not state.followers:
+        return (
+            "no proposer waits beside the standby: start `walkeeper proposer --follow` with the "
+            "standby's --dsn"
+        )
+    if not state.standby_names:
+        name = state.followers[0].removesuffix(FOLLOW_SUFFIX)
+        return (
+            f"{PARAMETER} is empty on the standby, so it would acknowledge commits alone: set "
+            f"{configuration_line(setting_for(name))} there, and reload"
+        )
+    return None
+
+
+async def _flush_lsn(dsn: str) -> Lsn:
+    async with connected(dsn) as sql:
+        found = await sql.fetchrow(PRIMARY)
+    assert found is not None, PRIMARY
+    if found[0]:
+        raise Refused(
+            "the server that should hand over is in recovery. The primary works on and no server "
+            "was changed"
+        )
+    return Lsn.parse(found[1])
+
+
+async def _standby_state(dsn: str) -> StandbyState:
+    async with connected(dsn) as sql:
+        found = await sql.fetchrow(STANDBY)
+    assert found is not None, STANDBY
+    in_recovery, replayed, names, followers = found
+    replayed_lsn = Lsn(0) if replayed is None else Lsn.parse(replayed)
+    return StandbyState(in_recovery, replayed_lsn, names, tuple((followers or "").split()))
+
+
+async def _checkpoint(dsn: str, timeout_s: float) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute("SET statement_timeout = 0")
+        await sql.execute("CHECKPOINT", timeout=timeout_s)
+
+
+def _stop(settings: SwitchoverSettings, say: Callable[[str], None]) -> None:
+    """Run the operator's command; raise Refused if the primary still answers after it."""
+    say(f"stopping the primary: {settings.stop}")
+    try:
+        done = subprocess.run(
+            settings.stop,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=settings.timeout_s,
+        )
+        code, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired:
+        code, output = -1, f"no end within {settings.timeout_s:g} s"
+    last = " ".join(output.split())[-200:]
+    if asyncio.run(_answers(settings.primary)):
+        raise Refused(
+            f"the primary still accepts connections after --stop, which ended with {code} "
+            f"({last}). No standby was promoted"
+        )
+    if code:
+        say(f"--stop ended with {code}, but the primary is down ({last})")
+
+
+async def _answers(dsn: str) -> bool:
+    try:
+        async with connected(dsn):
+            return True
+    except Refused:
+        return False
+
+
+def _take_over(
+    settings: SwitchoverSettings, began_s: float, stopped_s: float, say: Callable[[str], None]
+) -> Switched:
+    addresses, cluster, timeout_s = settings.safekeepers, settings.cluster, settings.timeout_s
+    end = asyncio.run(settle(addresses, cluster, seal=True, timeout_s=timeout_s, linger_s=LINGER_S))
+    _, timeline = make_promotable(
+        settings.standby,
+        addresses,
+        cluster,
+        end,
+        slot=settings.slot,
+        timeout_s=timeout_s,
+        say=say,
+    )
+    say(f"promoting the standby at {end.consensus_lsn}")
+    asyncio.run(_promote(settings.standby, timeout_s))
+    return Switched(end.consensus_lsn, timeline, stopped_s, time.monotonic() - began_s)
+
+
+async def _promote(dsn: str, timeout_s: float) -> None:
+    """Promote the standby, and return when a quorum has a commit of it."""
+    async with connected(dsn) as sql:
+        await sql.execute("SET statement_timeout = 0")
+        if not await sql.fetchval(f"SELECT pg_promote(true, {max(1, int(timeout_s))})"):
+            raise Refused(f"the standby was not promoted within {timeout_s:g} s: see its log")
+        deadline_s = time.monotonic() + timeout_s
+        while not await sql.fetchval(SYNCHRONOUS):
+            if time.monotonic() > deadline_s:
+                raise Refused(
+                    f"the standby is promoted, and no proposer was synchronous there within "
+                    f"{timeout_s:g} s: see the log of `walkeeper proposer --follow`"
+                )
+            await asyncio.sleep(POLL_S)
+        await sql.execute("SET synchronous_commit = on")
+        try:
+            await sql.execute(FIRST_COMMIT, timeout=timeout_s)
+        except (TimeoutError, asyncpg.PostgresError) as error:
+            raise Refused(
+                f"the standby is promoted, and its first commit did not return: {error}"
+            ) from error
