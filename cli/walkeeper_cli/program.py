@@ -31,6 +31,7 @@ COMMANDS = (
     "proposer",
     "attach",
     "detach",
+    "gate",
     "status",
     "settle",
     "switchover",

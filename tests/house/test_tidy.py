@@ -27,6 +27,7 @@ MAY_BE_UNREPEATABLE = (
     "lab/walkeeper_lab/bench/archive_put.py",
     "lab/walkeeper_lab/bench/disk.py",
     "lab/walkeeper_lab/bench/bench_run.py",
+    "admin/walkeeper_admin/closed_start.py",
     "admin/walkeeper_admin/create.py",
     "lab/walkeeper_lab/demo/stage.py",
     "cli/walkeeper_cli/commands/archive.py",

@@ -1,0 +1,203 @@
+"""Start a primary closed, and open it when a quorum has all WAL that it shows. A shell.
+
+    start_closed(settings, say=…) -> Opened
+
+After a crash a primary shows commits that waited for the quorum and were never acknowledged. A
+failover may lose these. So pg_hba.conf admits a few roles alone until a commit has returned: that
+commit returns when a quorum has it, and all WAL before it.
+
+The open rules are kept beside pg_hba.conf, and come back by one rename. A killed command leaves the
+server closed, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+from walkeeper_admin.primary.hba_rules import narrowed
+from walkeeper_admin.primary.standby_names import PARAMETER
+from walkeeper_common.errors import Refused
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.sync_path import sync_path
+from walkeeper_proposer.postgres.primary_sql import connected
+
+OPEN_SUFFIX = ".walkeeper_open"
+POLL_S = 0.1
+SAY_EVERY_S = 10.0
+STATE = "SELECT pg_is_in_recovery(), current_setting('synchronous_standby_names')"
+COMMIT = "SELECT pg_logical_emit_message(true, 'walkeeper', 'gate')::text"
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """The command's flags. `command` starts the server, and returns when it runs."""
+
+    data_directory: Path
+    dsn: str
+    roles: tuple[str, ...]
+    command: tuple[str, ...]
+    hba_file: Path | None = None
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The result: the LSN that a quorum has, or None for a standby, and how long it was closed."""
+
+    lsn: Lsn | None
+    closed_s: float
+
+
+def start_closed(settings: GateSettings, *, say: Callable[[str], None]) -> Opened:
+    """Start the server, and return when clients are admitted.
+
+    Raise Refused if the server runs already, or if it does not start. Wait without a limit for the
+    quorum: until then the server stays closed.
+    """
+    hba = settings.hba_file or settings.data_directory / "pg_hba.conf"
+    _refuse_running(settings.data_directory)
+    close(hba, settings.roles)
+    say(f"{hba} admits {', '.join(settings.roles)} alone")
+    began_s = time.monotonic()
+    _start(settings.command, settings.timeout_s)
+    asyncio.run(_wait_started(settings.dsn, settings.timeout_s))
+    lsn = asyncio.run(_wait_durable(settings.dsn, say))
+    reopen(hba)
+    asyncio.run(_reload(settings.dsn))
+    return Opened(lsn, time.monotonic() - began_s)
+
+
+def close(hba: Path, roles: Sequence[str]) -> None:
+    """Admit the roles alone, durably. The open rules of an earlier run stay those that are kept."""
+    kept = hba.with_name(hba.name + OPEN_SUFFIX)
+    try:
+        if not kept.exists():
+            _write(kept, hba.read_text(), like=hba)
+        _write(hba, narrowed(kept.read_text(), roles, kept=str(kept)), like=hba)
+    except OSError as error:
+        raise Refused(
+            f"{error.filename or hba}: {error.strerror}: run as the server's user"
+        ) from error
+    except Refused:
+        if hba.read_text() == kept.read_text():
+            kept.unlink()
+        raise
+
+
+def reopen(hba: Path) -> bool:
+    """Put the open rules back, durably; return False if they are there already."""
+    try:
+        os.replace(hba.with_name(hba.name + OPEN_SUFFIX), hba)
+    except FileNotFoundError:
+        return False
+    sync_path(hba.parent)
+    return True
+
+
+def open_by_hand(settings: GateSettings) -> bool:
+    """Admit all clients without a quorum; return False if the server was open already."""
+    was_closed = reopen(settings.hba_file or settings.data_directory / "pg_hba.conf")
+    with suppress(Refused):  # it does not run, and reads the rules when it starts
+        asyncio.run(_reload(settings.dsn))
+    return was_closed
+
+
+def _write(path: Path, text: str, *, like: Path) -> None:
+    """Write a file whole or not at all, with the owner and the mode of another one."""
+    made = path.with_name(f"{path.name}.{os.getpid()}")
+    status = like.stat()
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fchmod(descriptor, status.st_mode & 0o777)
+        with suppress(PermissionError):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fsync(descriptor)
+    os.replace(made, path)
+    sync_path(path.parent)
+
+
+def _refuse_running(data_directory: Path) -> None:
+    try:
+        pid = int((data_directory / "postmaster.pid").read_text().split()[0])
+    except (FileNotFoundError, IndexError, ValueError):
+        return
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}: run as the server's user") from error
+    with suppress(OSError):
+        if os.readlink(f"/proc/{pid}/cwd") == str(data_directory.resolve()):
+            raise Refused(
+                f"the server of {data_directory} runs (pid {pid}), so clients may be connected: "
+                "stop it first"
+            )
+
+
+def _start(command: Sequence[str], timeout_s: float) -> None:
+    try:
+        done = subprocess.run(command, timeout=timeout_s, stdin=subprocess.DEVNULL)
+    except FileNotFoundError as error:
+        raise Refused(f"{command[0]}: {error.strerror}. pg_hba.conf stays closed") from error
+    except subprocess.TimeoutExpired:
+        raise Refused(f"{command[0]} did not end within {timeout_s:g} s: use pg_ctl -w") from None
+    if done.returncode:
+        raise Refused(
+            f"{command[0]} ended with {done.returncode}: see the server's log. pg_hba.conf stays "
+            "closed, and the same command goes on"
+        )
+
+
+async def _wait_started(dsn: str, timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            async with connected(dsn):
+                return
+        except Refused as error:
+            if time.monotonic() > deadline_s:
+                raise Refused(f"{error}. The server stays closed") from error
+        await asyncio.sleep(POLL_S)
+
+
+async def _wait_durable(dsn: str, say: Callable[[str], None]) -> Lsn | None:
+    """Return an LSN when a quorum has all WAL before it, or None for a standby."""
+    async with connected(dsn) as sql:
+        found = await sql.fetchrow(STATE)
+        assert found is not None, STATE
+        in_recovery, names = found
+        if in_recovery:
+            return None
+        if not names:
+            raise Refused(
+                f"{PARAMETER} is empty, so commits wait for no quorum: set the line of `walkeeper "
+                "attach --print`, reload, and run this again. The server stays closed"
+            )
+        await sql.execute("SET synchronous_commit = on; SET statement_timeout = 0")
+        warnings: list[str] = []
+        sql.add_log_listener(lambda _, notice: warnings.append(str(notice)))
+        commit = asyncio.create_task(sql.fetchval(COMMIT, timeout=None))
+        while not (await asyncio.wait([commit], timeout=SAY_EVERY_S))[0]:
+            say("closed: waiting until a quorum has all WAL of this server; see `walkeeper status`")
+        try:
+            lsn = Lsn.parse(commit.result())
+        except asyncpg.PostgresError as error:
+            raise Refused(f"PostgreSQL: {error}. The server stays closed") from error
+        _, names = await sql.fetchrow(STATE) or (False, "")
+    if warnings or not names:  # cancelled, or detached meanwhile: no quorum has confirmed it
+        why = warnings[0] if warnings else f"{PARAMETER} is empty now"
+        raise Refused(f"{why}. The server stays closed; --open admits all without a quorum")
+    return lsn
+
+
+async def _reload(dsn: str) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute("SELECT pg_reload_conf()")
