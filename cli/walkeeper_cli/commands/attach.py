@@ -33,9 +33,19 @@ from walkeeper_common.shell.command_output import Audience
     envvar="WALKEEPER_PRINT",
     help="Change nothing: print the line for postgresql.conf, Patroni, ….",
 )
+@option(
+    "--grants",
+    metavar="ROLE",
+    help="Change nothing: print the SQL that gives ROLE the least privileges that walkeeper needs.",
+)
 @config_option
 def command(
-    dsn: str, application_name: str | None, timeout: float, replace: bool, print_only: bool
+    dsn: str,
+    application_name: str | None,
+    timeout: float,
+    replace: bool,
+    print_only: bool,
+    grants: str | None,
 ) -> None:
     """Make every commit wait until a quorum of safekeepers has it.
 
@@ -43,17 +53,18 @@ def command(
     Examples:
       walkeeper attach --dsn 'host=db1 user=postgres'
       walkeeper attach --dsn service=prod --print        # for whoever owns the configuration
+      walkeeper attach --dsn 'host=db1 user=postgres' --grants walkeeper | psql
 
     Waits until the proposer streams and has caught up, sets synchronous_standby_names, reloads,
     and sees it in force. If that fails the old setting is put back.
 
-    \b
-    A role that is no superuser needs (PostgreSQL 15 and newer):
-      GRANT pg_monitor TO role;
-      GRANT ALTER SYSTEM ON PARAMETER synchronous_standby_names TO role;
-      GRANT ALTER SYSTEM ON PARAMETER walkeeper.replaced_synchronous_standby_names TO role;
-      GRANT EXECUTE ON FUNCTION pg_reload_conf() TO role;
+    A role that is no superuser needs the privileges that --grants prints (PostgreSQL 15 and newer).
     """
+    if grants is not None:
+        from walkeeper_admin.primary.grants import printed_grants
+
+        click.echo(asyncio.run(printed_grants(dsn, grants)))
+        return
     from walkeeper_admin.primary.attach import AttachSettings, attach, printed_line
 
     settings = AttachSettings(dsn, application_name, timeout, replace)
