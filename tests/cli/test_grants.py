@@ -1,4 +1,4 @@
-"""`attach --grants`: the printed privileges are enough, and no more is asked for."""
+"""`attach --grants`: the printed privileges are enough for `attach` and `detach`."""
 
 from __future__ import annotations
 
