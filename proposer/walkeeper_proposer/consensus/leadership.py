@@ -29,6 +29,7 @@ from walkeeper_common.wire.messages import (
     AppendResponse,
     Feedback,
     ProposerElected,
+    RejectCode,
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
@@ -350,7 +351,8 @@ class Leader:
             return []  # an append behind the refused one
         news = member.feedback != NO_FEEDBACK
         member.wait_for_space()
-        return [Note(text), *(self.report() if news else [])]
+        note = Note(text, (("code", RejectCode.NO_SPACE.name),))
+        return [note, *(self.report() if news else [])]
 
     def _ask_refusing(self) -> list[Effect]:
         """Ask those that had no space for their votes, which tell where their logs end."""
