@@ -16,7 +16,7 @@ from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.wire.framing import encode
+from walkeeper_common.wire.framing import encode, first_frame_limit
 from walkeeper_common.wire.messages import Reject, RejectCode
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
@@ -59,7 +59,10 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             refuse_proposer(transport, proposers_max)
             return
         connection = FramedConnection(
-            lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group), sessions)
+            lambda c: ProposerSession(
+                c, catalog, next(numbers), partial(start_in, group), sessions
+            ),
+            limit_of=first_frame_limit,
         )
         connection.take_over(transport, received)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from walkeeper_common.errors import WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
-from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.framing import Message, frame_limit
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -114,6 +114,7 @@ class ProposerSession:
             return None
         self._log = found
         found.sessions[self._number] = self
+        self.connection.limit_frames(frame_limit)
         append = found.driver.append_at_once  # the next WAL of a steady leader
         self.on_frames = partial(append, self._number, self.connection.write)
         return found

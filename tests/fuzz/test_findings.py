@@ -297,8 +297,9 @@ def test_greetings_do_not_fill_the_memory() -> None:
         acceptor=acceptor, is_busy=False, post=lambda *_: None, append_at_once=lambda *_: 0
     )
     log = SimpleNamespace(driver=driver, sessions={}, proposers={})
+    peer = SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None, limit_frames=lambda *_: None)
     session = ProposerSession(
-        cast(FramedConnection, SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None)),
+        cast(FramedConnection, peer),
         cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),
         1,
         no_task,

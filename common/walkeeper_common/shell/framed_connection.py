@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias, cast
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
 logger = logging.getLogger("walkeeper.connection")
@@ -45,12 +45,20 @@ class Owner(Protocol):
 
 
 class FramedConnection(asyncio.BufferedProtocol):
-    """`owner_of` is called once, with this connection, when the socket is there."""
+    """`owner_of` is called once, with this connection, when the socket is there.
 
-    def __init__(self, owner_of: Callable[[FramedConnection], Owner]) -> None:
+    `limit_of` bounds the frames of the peer by their tags, until `limit_frames` replaces it.
+    """
+
+    def __init__(
+        self,
+        owner_of: Callable[[FramedConnection], Owner],
+        *,
+        limit_of: Callable[[int], int] = frame_limit,
+    ) -> None:
         self._owner_of = owner_of
         self._owner: Owner | None = None
-        self._reader = FrameReader()
+        self._reader = FrameReader(limit_of=limit_of)
         self._transport: asyncio.Transport | None = None
         self._descriptor: int | None = None  # the socket's, if it takes bytes as they are (no TLS)
         self._reason = "the peer closed the connection"
@@ -67,6 +75,10 @@ class FramedConnection(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """The number of bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def limit_frames(self, limit_of: Callable[[int], int]) -> None:
+        """Bound the next frames of the peer by `limit_of`, which gets a tag."""
+        self._reader.limit_of = limit_of
 
     def receives_more(self) -> bool:
         """Return whether more of a frame has come since the last call, but not all of it."""
