@@ -32,6 +32,7 @@ from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     PrepareLog,
+    ReadRequest,
     StatusRequest,
 )
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
@@ -39,8 +40,11 @@ from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Recei
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
+from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16
+_READS = "reads"  # why a connection is not read: enough reads wait
+
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
 
@@ -73,6 +77,8 @@ class ProposerSession:
         self._among = among
         among.add(self)
         self.on_frames: TakeFrames = _takes_nothing
+        self._reads = RequestedReads()
+        connection.on_room = self._read_on
 
     def on_message(self, message: Message) -> None:
         match message:
@@ -90,8 +96,20 @@ class ProposerSession:
                 text = f"{type(message).__name__} before a greeting"
                 self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
                 self.connection.close(text)
+            case ReadRequest():
+                self._reads.ask(message)
+                if self._reads.is_long:
+                    self.connection.pause_reading(_READS)
+                self._read_on()
             case _:
                 self._post(message)
+
+    def _read_on(self) -> None:
+        read = self._reads.next(is_full=self.connection.is_full)
+        if not self._reads.is_long:
+            self.connection.resume_reading(_READS)
+        if read is not None:
+            self._post(read)
 
     def _greet(self, greeting: ProposerGreeting) -> None:
         log = self._log_of(greeting.cluster)
@@ -151,6 +169,8 @@ class ProposerSession:
 
     def send(self, message: Message) -> None:
         self.connection.send(message)
+        self._reads.on_sent(message)
+        self._read_on()
 
     def receives_more(self) -> bool:
         return self.connection.receives_more()
