@@ -58,6 +58,14 @@ class LogCatalog(Protocol):
     async def administer(self, ask: AdminRequest) -> Message: ...
 
 
+class Door(Protocol):
+    """The session's port to the places for connections."""
+
+    def heard(self, number: int, /) -> None: ...
+    def may_hold(self, number: int, /, *, is_expected: bool) -> bool: ...
+    def left(self, number: int, /) -> None: ...
+
+
 class ProposerSession:
     """The owner of one FramedConnection; `number` is never used again."""
 
@@ -67,23 +75,23 @@ class ProposerSession:
         catalog: LogCatalog,
         number: int,
         start: Callable[..., asyncio.Task[None]],
-        among: set[ProposerSession],
+        door: Door,
     ) -> None:
-        """Add this session to the open ones in `among`, until it is closed."""
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
         self._pending = 0
-        self._among = among
-        among.add(self)
+        self._door = door
         self.on_frames: TakeFrames = _takes_nothing
         self._reads = RequestedReads()
         connection.on_room = self._read_on
 
     def on_message(self, message: Message) -> None:
+        if isinstance(message, AppendRequest) and self._log is not None:
+            self._post(message)
+            return
+        self._door.heard(self._number)
         match message:
-            case AppendRequest() if self._log is not None:
-                self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
             case ReserveTimeline():
@@ -130,12 +138,24 @@ class ProposerSession:
         if self._log is not None and self._log is not found:
             self.connection.close("one connection speaks of one cluster")
             return None
+        if self._log is None and not self._door.may_hold(
+            self._number, is_expected=self._is_leaders_host(found)
+        ):
+            text = "too many connections of proposers are open already"
+            self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
+            self.connection.close(text)
+            return None
         self._log = found
         found.sessions[self._number] = self
         self.connection.limit_frames(frame_limit)
         append = found.driver.append_at_once  # the next WAL of a steady leader
         self.on_frames = partial(append, self._number, self.connection.write)
         return found
+
+    def _is_leaders_host(self, log: HostedLog) -> bool:
+        """Return whether the newest leader greeted from this host."""
+        known = log.proposers.get(log.driver.acceptor.durable.ballot.proposer_id)
+        return known is not None and _host(known[0]) == _host(self.connection.peer)
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
         """Remember the newest proposers and the leader; greetings must not fill the memory."""
@@ -179,10 +199,14 @@ class ProposerSession:
         self.connection.resume_reading()
 
     def on_closed(self, reason: str) -> None:
-        self._among.discard(self)
+        self._door.left(self._number)
         if self._log is not None:
             self._log.sessions.pop(self._number, None)
             self._log.driver.post(ConnectionLost(self._number))
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def _takes_nothing(memory: bytearray, size: int) -> int:

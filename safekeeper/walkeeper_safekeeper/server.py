@@ -110,7 +110,7 @@ class _Server:
         self.limits = limits
         self._clients_max, self._undecided_max = clients_max, undecided_max
         self._clients: dict[int, asyncio.Task[None]] = {}
-        self.undecided: set[_Undecided] = set()
+        self.undecided: dict[_Undecided, None] = {}  # the oldest first
         self._pids = count(1)
         self._is_stopping = False
 
@@ -141,10 +141,16 @@ class _Server:
         self._clients[pid] = task
         task.add_done_callback(lambda _: self._clients.pop(pid))
 
-    @property
-    def takes_more(self) -> bool:
-        """False while the server stops, or has too many undecided connections."""
-        return not self._is_stopping and len(self.undecided) < self._undecided_max
+    def takes(self, connection: _Undecided) -> bool:
+        """Take a new connection, in the place of the oldest silent one if there are too many."""
+        if self._is_stopping:
+            return False
+        if len(self.undecided) >= self._undecided_max:
+            oldest = next(iter(self.undecided))
+            logger.info("closed %s: too many connections say nothing", oldest)
+            oldest.close()
+        self.undecided[connection] = None
+        return True
 
     def close_undecided(self) -> None:
         """Close undecided connections of a stopping server, which have no promise yet."""
@@ -162,19 +168,18 @@ class _Undecided(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def __str__(self) -> str:
+        return peer_name(self._transport)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time limit for the first bytes."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
-        if not self._server.takes_more:
-            logger.warning(
-                "refused %s: stopping, or too many connections that say nothing",
-                peer_name(transport),
-            )
+        if not self._server.takes(self):
+            logger.warning("refused %s: the safekeeper stops", peer_name(transport))
             transport.abort()
             return
         _set_socket_options(transport)
-        self._server.undecided.add(self)
         timeout_s = self._server.limits.authentication_timeout_s
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_silence)
 
@@ -229,7 +234,7 @@ class _Undecided(asyncio.Protocol):
         self.close()
 
     def _leave(self) -> None:
-        self._server.undecided.discard(self)
+        self._server.undecided.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

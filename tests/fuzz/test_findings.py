@@ -17,6 +17,7 @@ import pytest
 from tests.acceptor_stage import AcceptorStage
 from tests.fuzz.framed import frame_of
 from tests.proposer_stage import ProposerStage
+from tests.safekeeper.test_proposer_session import OpenDoor
 from tests.safekeeper.test_wal_store import ONE_TIMELINE
 from tests.scenario_words import CREATION_LSN, LOG_UUID, configuration_of, incarnation_of
 from tests.waiting import until
@@ -303,7 +304,7 @@ def test_greetings_do_not_fill_the_memory() -> None:
         cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),
         1,
         no_task,
-        set(),
+        OpenDoor(),
     )
     ids = [BALLOT.proposer_id, *(number.to_bytes(16, "big") for number in range(1000))]
     for proposer_id in ids:
