@@ -1,7 +1,8 @@
 """One proposer's connection, or an operator's: frames to events, effects to frames.
 
 It never decides. The first greeting of a connection fixes its log, and the core handles all that
-follows. The catalogue answers requests for creation and status.
+follows. The catalogue answers requests for creation and status. `permissions` says what the peer's
+role may send. The session checks that at the head of a frame, before the body arrives.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
-from walkeeper_common.wire.framing import Message, frame_limit
+from walkeeper_common.wire.framing import Message, first_frame_limit, frame_limit
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -40,6 +42,7 @@ from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Recei
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
+from walkeeper_safekeeper.permissions import kind_name, may_reach, may_read, tags_of
 from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16
@@ -76,12 +79,15 @@ class ProposerSession:
         number: int,
         start: Callable[..., asyncio.Task[None]],
         door: Door,
+        identity: Identity = ANYBODY,
     ) -> None:
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
         self._pending = 0
         self._door = door
+        self._identity, self._tags = identity, tags_of(identity)
+        connection.limit_frames(self._limit_of)
         self.on_frames: TakeFrames = _takes_nothing
         self._reads = RequestedReads()
         connection.on_room = self._read_on
@@ -101,9 +107,9 @@ class ProposerSession:
             case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
                 self._change_members(message)
             case _ if self._log is None:
-                text = f"{type(message).__name__} before a greeting"
-                self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
-                self.connection.close(text)
+                self._refuse(f"{type(message).__name__} before a greeting")
+            case ReadRequest() if not may_read(self._identity, message):
+                self._refuse(f"{self._identity.name} may read committed WAL only")
             case ReadRequest():
                 self._reads.ask(message)
                 if self._reads.is_long:
@@ -111,6 +117,24 @@ class ProposerSession:
                 self._read_on()
             case _:
                 self._post(message)
+
+    def _limit_of(self, tag: int) -> int:
+        """Return the most bytes of a frame; raise RemoteProtocolError if the role forbids it."""
+        if tag not in self._tags:
+            roles = ", ".join(sorted(self._identity.roles))
+            raise RemoteProtocolError(f"the role {roles} may not send {kind_name(tag)}")
+        return first_frame_limit(tag) if self._log is None else frame_limit(tag)
+
+    def _reaches(self, cluster: str) -> bool:
+        """Return whether the peer may name this cluster; refuse it and close if not."""
+        if may_reach(self._identity, cluster):
+            return True
+        self._refuse(f"{self._identity.name} may not reach cluster {cluster!r}")
+        return False
+
+    def _refuse(self, text: str) -> None:
+        self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
+        self.connection.close(text)
 
     def _read_on(self) -> None:
         read = self._reads.next(is_full=self.connection.is_full)
@@ -131,6 +155,8 @@ class ProposerSession:
 
     def _log_of(self, cluster: str) -> HostedLog | None:
         """Fix and return the log of this connection, or refuse the peer and return None."""
+        if not self._reaches(cluster):
+            return None
         found = self._catalog.hosted(cluster)
         if isinstance(found, Reject):
             self.send(found)
@@ -141,15 +167,13 @@ class ProposerSession:
         if self._log is None and not self._door.may_hold(
             self._number, is_expected=self._is_leaders_host(found)
         ):
-            text = "too many connections of proposers are open already"
-            self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
-            self.connection.close(text)
+            self._refuse("too many connections of proposers are open already")
             return None
         self._log = found
         found.sessions[self._number] = self
-        self.connection.limit_frames(frame_limit)
-        append = found.driver.append_at_once  # the next WAL of a steady leader
-        self.on_frames = partial(append, self._number, self.connection.write)
+        if AppendRequest.TAG in self._tags:
+            append = found.driver.append_at_once  # the next WAL of a steady leader
+            self.on_frames = partial(append, self._number, self.connection.write)
         return found
 
     def _is_leaders_host(self, log: HostedLog) -> bool:
@@ -173,6 +197,8 @@ class ProposerSession:
             self._log.paused.append(self)
 
     def _administer(self, ask: AdminRequest) -> None:
+        if not self._reaches(ask.cluster):
+            return
         if self._pending >= ADMIN_REQUESTS_MAX:
             self.connection.close("too many requests at once")
             return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
 from walkeeper_common.shell.framed_connection import FramedConnection
@@ -28,10 +30,14 @@ class Peer:
     is_full: bool = False
     pauses: set[str] = field(default_factory=set)
     sent: list[Message] = field(default_factory=list)
+    limit_of: Callable[[int], int] | None = None
     closed: list[str] = field(default_factory=list)
 
     def write(self, *_: object) -> None: ...
-    def limit_frames(self, _: object) -> None: ...
+
+    def limit_frames(self, limit_of: Callable[[int], int]) -> None:
+        self.limit_of = limit_of
+
     def close(self, reason: str) -> None:
         self.closed.append(reason)
 
@@ -54,8 +60,10 @@ class OpenDoor:
         return True
 
 
-def session_of(peer: Peer) -> tuple[ProposerSession, list[Message]]:
-    """Return a session that has greeted, and the list of what reaches its log from then on."""
+def session_of(
+    peer: Peer, identity: Identity = ANYBODY, *, greet: bool = True
+) -> tuple[ProposerSession, list[Message]]:
+    """Return a session, and the list of the messages that reach its log after the greeting."""
     posted = list[Message]()
 
     def post(event: Received) -> None:
@@ -75,8 +83,10 @@ def session_of(peer: Peer) -> tuple[ProposerSession, list[Message]]:
         1,
         lambda *_, **__: None,  # type: ignore[arg-type]  # no request starts a task
         OpenDoor(),
+        identity,
     )
-    session.on_message(GREETING)
+    if greet:
+        session.on_message(GREETING)
     posted.clear()
     return session, posted
 

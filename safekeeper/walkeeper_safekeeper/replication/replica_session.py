@@ -27,6 +27,7 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
+from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.postgres.client_encoding import (
     SQL_ASCII,
     ClientEncoding,
@@ -63,6 +64,7 @@ from walkeeper_common.postgres.replication_commands import (
     is_empty,
     parse_command,
 )
+from walkeeper_safekeeper.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers as answers
 from walkeeper_safekeeper.replication.client_connection import (
     ClientConnection,
@@ -98,8 +100,9 @@ class ReplicaSession:
         pid: int,
         limits: StreamLimits,
         now: Callable[[], float],
+        identity: Identity = ANYBODY,
     ) -> None:
-        self._client, self._catalog = client, catalog
+        self._client, self._catalog, self._identity = client, catalog, identity
         self._pid, self._limits, self._now = pid, limits, now
         self._log: ServedLog | None = None
         self._skip_until_sync = False
@@ -141,6 +144,9 @@ class ReplicaSession:
             return
         catalog = self._catalog
         login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_databases())
+        if not may_reach(self._identity, login.cluster):
+            text = f'{self._identity.name} may not reach cluster "{login.cluster}"'
+            raise SqlRefused("42501", text)
         try:
             self._log = self._catalog.open_log(login.cluster)
         except Refused as error:
@@ -150,7 +156,9 @@ class ReplicaSession:
                 raise no_logical_log()
             self._client.encoding = await encoding_of(login, self._log.logical)
         self._greet(startup, login, self._log)
-        await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
+        pid, limits = self._pid, self._limits
+        commands = _Commands(self._log, self._client, login, pid, limits, self._now, self._identity)
+        await commands.run()
 
     async def _startup(self) -> Startup | None:
         """The login, after the client has asked for encryption in vain; None for a cancel."""
@@ -221,8 +229,10 @@ class _Commands:
         pid: int,
         limits: StreamLimits,
         now: Callable[[], float],
+        identity: Identity,
     ) -> None:
         self._log, self._client, self._login, self._pid = log, client, login, pid
+        self._identity = identity
         self._limits, self._now = limits, now
 
     async def run(self) -> NoReturn:
@@ -281,6 +291,8 @@ class _Commands:
         command = parse_command(text)
         if not login.replication and not isinstance(command, Show):
             command = SqlCommand(text.strip())
+        if not may_perform(self._identity, command):
+            raise SqlRefused("42501", f"{self._identity.name} may not run {text.split()[0]} here")
         if log.logical is not None and not (login.entries and _is_for_entries(command)):
             session = LogicalSession(
                 log.logical, self._client, login, self._pid, self._limits, self._now
