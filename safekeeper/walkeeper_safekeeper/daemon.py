@@ -11,6 +11,7 @@ from functools import partial
 from walkeeper_archive.opening import open_store
 from walkeeper_common.addresses import is_loopback, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
 from walkeeper_safekeeper.connection_limits import Limits
@@ -47,7 +48,8 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     if settings.archive is not None:
         open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
-    door = ProposerDoor(proposer_limits(), catalog, partial(start_in, group))
+    audit = Audit(as_json=settings.audit_json)
+    door = ProposerDoor(proposer_limits(), catalog, partial(start_in, group), audit)
 
     def on_ready(host: str, port: int) -> None:
         announce_ready(f"safekeeper {settings.acceptor_id} on {shown_address((host, port))}")
@@ -57,7 +59,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         group.create_task(door.run(), name="silent connections")
         if settings.http is not None:
             listening = asyncio.Event()
-            serving = _serve_http(settings, catalog, lambda *_: listening.set())
+            serving = _serve_http(settings, catalog, audit, lambda *_: listening.set())
             group.create_task(serving, name="http")
             await listening.wait()  # ready is both
         await serve(
@@ -67,6 +69,7 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
             proposer_handler=door,
             now=time.time,
             on_ready=on_ready,
+            audit=audit,
             clients_max=connections_allowed(CLIENTS_MAX),
             undecided_max=connections_allowed(UNDECIDED_MAX),
         )
@@ -96,13 +99,16 @@ def start_in(
 
 
 async def _serve_http(
-    settings: SafekeeperSettings, catalog: LogCatalog, on_listening: Callable[[str, int], None]
+    settings: SafekeeperSettings,
+    catalog: LogCatalog,
+    audit: Audit,
+    on_listening: Callable[[str, int], None],
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None
-    shown = endpoints(catalog, settings.acceptor_id)
+    shown = endpoints(catalog, settings.acceptor_id, audit)
     await serve_http(settings.http, shown, on_listening=on_listening)
 
 

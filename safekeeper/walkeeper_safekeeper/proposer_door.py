@@ -13,6 +13,8 @@ from typing import Protocol
 
 from walkeeper_common.addresses import is_loopback
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import ANYBODY
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import encode, first_frame_limit
 from walkeeper_common.wire.messages import Reject, RejectCode
@@ -36,8 +38,13 @@ class ProposerDoor:
     """Call it with a proposer's transport and its first bytes."""
 
     def __init__(
-        self, limits: Limits, catalog: Catalog, start: Callable[..., asyncio.Task[None]]
+        self,
+        limits: Limits,
+        catalog: Catalog,
+        start: Callable[..., asyncio.Task[None]],
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self._limits, self._catalog, self._start = ConnectionLimits(limits), catalog, start
         self._connections: dict[int, FramedConnection] = {}
         self._numbers = itertools.count(1)
@@ -53,12 +60,15 @@ class ProposerDoor:
             leaders={leader for leader in leaders if leader is not None},
         )
         if entry.refusal is not None:
+            self._audit.refusal("places", ANYBODY, peer_name(transport), text=entry.refusal)
             refuse_proposer(transport, entry.refusal)
             return
         if entry.evicted is not None:
             self._evict(entry.evicted, "silent for longest when the connections ran short")
         connection = FramedConnection(
-            lambda c: ProposerSession(c, self._catalog, number, self._start, self),
+            lambda c: ProposerSession(
+                c, self._catalog, number, self._start, self, ANYBODY, self._audit
+            ),
             limit_of=first_frame_limit,
         )
         self._connections[number] = connection

@@ -15,6 +15,7 @@ from typing import Protocol
 from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.identity import ANYBODY, Identity
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
 from walkeeper_common.wire.framing import Message, first_frame_limit, frame_limit
 from walkeeper_common.wire.member_change import (
@@ -26,6 +27,7 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import (
     AppendRequest,
+    ProposerElected,
     ProposerGreeting,
     Reject,
     RejectCode,
@@ -47,6 +49,13 @@ from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16
 _READS = "reads"  # why a connection is not read: enough reads wait
+
+_ACTS = {  # the requests that change the disk, by their words in the audit
+    PrepareLog: "prepare",
+    ConfigureLog: "create",
+    JoinLog: "join",
+    ReserveTimeline: "reserve-timeline",
+}
 
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
@@ -80,12 +89,14 @@ class ProposerSession:
         start: Callable[..., asyncio.Task[None]],
         door: Door,
         identity: Identity = ANYBODY,
+        audit: Audit | None = None,
     ) -> None:
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
         self._pending = 0
         self._door = door
+        self._audit = audit or Audit()
         self._identity, self._tags = identity, tags_of(identity)
         connection.limit_frames(self._limit_of)
         self.on_frames: TakeFrames = _takes_nothing
@@ -107,14 +118,17 @@ class ProposerSession:
             case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
                 self._change_members(message)
             case _ if self._log is None:
-                self._refuse(f"{type(message).__name__} before a greeting")
+                self._refuse("greeting", f"{type(message).__name__} before a greeting")
             case ReadRequest() if not may_read(self._identity, message):
-                self._refuse(f"{self._identity.name} may read committed WAL only")
+                self._refuse("role", f"{self._identity.name} may read committed WAL only")
             case ReadRequest():
                 self._reads.ask(message)
                 if self._reads.is_long:
                     self.connection.pause_reading(_READS)
                 self._read_on()
+            case ProposerElected():
+                self._note_change("elect", cluster=self._log.cluster, ballot=message.ballot)
+                self._post(message)
             case _:
                 self._post(message)
 
@@ -122,6 +136,7 @@ class ProposerSession:
         """Return the most bytes of a frame; raise RemoteProtocolError if the role forbids it."""
         if tag not in self._tags:
             roles = ", ".join(sorted(self._identity.roles))
+            self._note_refusal("role", message=kind_name(tag))
             raise RemoteProtocolError(f"the role {roles} may not send {kind_name(tag)}")
         return first_frame_limit(tag) if self._log is None else frame_limit(tag)
 
@@ -129,10 +144,17 @@ class ProposerSession:
         """Return whether the peer may name this cluster; refuse it and close if not."""
         if may_reach(self._identity, cluster):
             return True
-        self._refuse(f"{self._identity.name} may not reach cluster {cluster!r}")
+        self._refuse("cluster", f"{self._identity.name} may not reach cluster {cluster!r}")
         return False
 
-    def _refuse(self, text: str) -> None:
+    def _note_refusal(self, reason: str, **facts: object) -> None:
+        self._audit.refusal(reason, self._identity, self.connection.peer, **facts)
+
+    def _note_change(self, act: str, **facts: object) -> None:
+        self._audit.change(act, self._identity, self.connection.peer, **facts)
+
+    def _refuse(self, reason: str, text: str) -> None:
+        self._note_refusal(reason, text=text)
         self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
         self.connection.close(text)
 
@@ -146,11 +168,19 @@ class ProposerSession:
     def _greet(self, greeting: ProposerGreeting) -> None:
         log = self._log_of(greeting.cluster)
         if log is not None:
+            facts = {"cluster": greeting.cluster, "application": greeting.application_name}
+            self._audit.login(self._identity, self.connection.peer, **facts)
             self._remember(log, greeting)
             self._post(greeting)
 
     def _change_members(self, ask: MembersRequest) -> None:
         if self._log_of(ask.cluster) is not None:
+            if isinstance(ask, InstallMembers):
+                generation = ask.configuration.generation
+                self._note_change("install", cluster=ask.cluster, generation=generation)
+            elif isinstance(ask, AcceptMembers):
+                generation = ask.following.generation
+                self._note_change("accept-members", cluster=ask.cluster, generation=generation)
             self._post(ask)
 
     def _log_of(self, cluster: str) -> HostedLog | None:
@@ -159,6 +189,7 @@ class ProposerSession:
             return None
         found = self._catalog.hosted(cluster)
         if isinstance(found, Reject):
+            self._note_refusal("log", cluster=cluster)
             self.send(found)
             return None
         if self._log is not None and self._log is not found:
@@ -167,7 +198,7 @@ class ProposerSession:
         if self._log is None and not self._door.may_hold(
             self._number, is_expected=self._is_leaders_host(found)
         ):
-            self._refuse("too many connections of proposers are open already")
+            self._refuse("places", "too many connections of proposers are open already")
             return None
         self._log = found
         found.sessions[self._number] = self
@@ -208,7 +239,11 @@ class ProposerSession:
     async def _answer(self, ask: AdminRequest) -> None:
         try:
             answer = await self._catalog.administer(ask)
+            act = _ACTS.get(type(ask))
+            if act is not None and not isinstance(answer, Reject):
+                self._note_change(act, cluster=ask.cluster)
         except WalkeeperError as error:
+            self._note_refusal("request", request=type(ask).__name__, text=error)
             answer = Reject(RejectCode.REFUSED, str(error), NO_BALLOT)
         self._pending -= 1
         self.send(answer)

@@ -25,7 +25,9 @@ from typing import TypeAlias, cast
 
 from walkeeper_common.addresses import in_use, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
+from walkeeper_common.identity import ANYBODY
 from walkeeper_common.postgres.pgwire import SqlRefused, error_response
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
@@ -55,12 +57,14 @@ async def serve(
     limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
     clients_max: int = CLIENTS_MAX,
     undecided_max: int = UNDECIDED_MAX,
+    audit: Audit | None = None,
 ) -> None:
     """Serve until cancelled; call `on_ready` with the address and the real port.
 
     `now` is Unix time in seconds.
     """
-    server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max)
+    audit = audit or Audit()
+    server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max, audit)
     listener = await _bind(server, host, port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -103,7 +107,9 @@ class _Server:
         limits: StreamLimits,
         clients_max: int,
         undecided_max: int,
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.proposer_handler = proposer_handler
@@ -118,7 +124,7 @@ class _Server:
         """Hand the transport to a session of its own."""
         assert self.group is not None
         if len(self._clients) >= self._clients_max:
-            logger.warning("refused client %s: too many clients", peer_name(transport))
+            self._audit.refusal("places", ANYBODY, peer_name(transport), text="too many clients")
             refuse(transport, "53300", "sorry, too many clients already")
             return
         loop = asyncio.get_running_loop()
@@ -136,6 +142,7 @@ class _Server:
             pid=pid,
             limits=self.limits,
             now=self._now,
+            audit=self._audit,
         )
         task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
         self._clients[pid] = task

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
-from walkeeper_common.history import NO_BALLOT
+import pytest
+
+from tests.common.test_pure import CHANGED
+from walkeeper_common.errors import RemoteProtocolError
+from walkeeper_common.history import NO_BALLOT, Ballot
 from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import LogKind
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection
 from walkeeper_common.wire.framing import Message
-from walkeeper_common.wire.messages import ProposerGreeting
+from walkeeper_common.wire.member_change import InstallMembers, final
+from walkeeper_common.wire.messages import ProposerElected, ProposerGreeting
 from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 from walkeeper_safekeeper.consensus.acceptor_events import Received
 from walkeeper_safekeeper.proposer_session import LogCatalog, ProposerSession
@@ -61,7 +67,7 @@ class OpenDoor:
 
 
 def session_of(
-    peer: Peer, identity: Identity = ANYBODY, *, greet: bool = True
+    peer: Peer, identity: Identity = ANYBODY, *, greet: bool = True, audit: Audit | None = None
 ) -> tuple[ProposerSession, list[Message]]:
     """Return a session, and the list of the messages that reach its log after the greeting."""
     posted = list[Message]()
@@ -76,7 +82,7 @@ def session_of(
         post=post,
         append_at_once=lambda *_: 0,
     )
-    log = SimpleNamespace(driver=driver, sessions={}, proposers={}, paused=[])
+    log = SimpleNamespace(cluster="main", driver=driver, sessions={}, proposers={}, paused=[])
     session = ProposerSession(
         cast(FramedConnection, peer),
         cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),
@@ -84,6 +90,7 @@ def session_of(
         lambda *_, **__: None,  # type: ignore[arg-type]  # no request starts a task
         OpenDoor(),
         identity,
+        audit,
     )
     if greet:
         session.on_message(GREETING)
@@ -115,3 +122,24 @@ def test_a_peer_that_does_not_read_gets_no_more_reads() -> None:
     peer.is_full = False
     session._read_on()
     assert len(posted) == 1
+
+
+def test_a_login_an_election_and_a_refusal_leave_a_line_each() -> None:
+    """A safekeeper's log did not say which peer changed its members before."""
+    lines = list[str]()
+    audit = Audit(write=lines.append)
+    session, _ = session_of(Peer(), audit=audit)
+    session.on_message(ProposerElected(1, Ballot(7, b"p" * 16), Lsn(0), ()))
+    session.on_message(InstallMembers("main", final(CHANGED)))
+    with pytest.raises(RemoteProtocolError):
+        session._limit_of(ReadResponse.TAG)
+    words = [(line.split()[1], line.split()[2]) for line in lines]
+    assert [event for event, _ in words] == [
+        "event=login",
+        "event=change",
+        "event=change",
+        "event=refusal",
+    ]
+    assert [word for _, word in words][1:] == ["act=elect", "act=install", "reason=role"]
+    assert all("identity=anybody how=none address=127.0.0.1:9" in line for line in lines)
+    assert audit.refusals == {"role": 1}
