@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -12,22 +11,21 @@ from functools import partial
 from walkeeper_archive.open_store import open_store
 from walkeeper_common.addresses import is_loopback, shown_address
 from walkeeper_common.errors import Refused, RemoteProtocolError
-from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
-from walkeeper_common.shell.framed_connection import FramedConnection
-from walkeeper_common.wire.framing import encode
-from walkeeper_common.wire.messages import Reject, RejectCode
+from walkeeper_safekeeper.connection_limits import Limits
 from walkeeper_safekeeper.disk.real_disk import claim_data_directory
 from walkeeper_safekeeper.log_catalog import LogCatalog
-from walkeeper_safekeeper.proposer_session import ProposerSession
-from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, peer_name, serve
+from walkeeper_safekeeper.proposer_door import ProposerDoor
+from walkeeper_safekeeper.server import CLIENTS_MAX, UNDECIDED_MAX, serve
 from walkeeper_safekeeper.settings import SafekeeperSettings
 
 logger = logging.getLogger("walkeeper.safekeeper")
 
 # With clients, those of --http and connections that say nothing below 1,000: descriptors.py.
 PROPOSERS_MAX = 400
+RESERVED_SHARE = 10  # one place of so many is left to commands and to the leader
 
 
 def run(settings: SafekeeperSettings) -> int:
@@ -50,36 +48,28 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
     if settings.archive is not None:
         open_store(settings.archive.url)  # raises Refused before a port is open
     catalog = LogCatalog(settings, group, end_on_defect)
-    numbers = itertools.count(1)
-    proposers_max = connections_allowed(PROPOSERS_MAX)
-    sessions: set[ProposerSession] = set()
-
-    def handle_proposer(transport: asyncio.Transport, received: bytes) -> None:
-        if len(sessions) >= proposers_max:
-            refuse_proposer(transport, proposers_max)
-            return
-        connection = FramedConnection(
-            lambda c: ProposerSession(c, catalog, next(numbers), partial(start_in, group), sessions)
-        )
-        connection.take_over(transport, received)
+    audit = Audit(as_json=settings.audit_json)
+    door = ProposerDoor(proposer_limits(), catalog, partial(start_in, group), audit)
 
     def on_ready(host: str, port: int) -> None:
         announce_ready(f"safekeeper {settings.acceptor_id} on {shown_address((host, port))}")
 
     try:
         await catalog.open_all()
+        group.create_task(door.run(), name="silent connections")
         if settings.http is not None:
             listening = asyncio.Event()
-            serving = _serve_http(settings, catalog, lambda *_: listening.set())
+            serving = _serve_http(settings, catalog, audit, lambda *_: listening.set())
             group.create_task(serving, name="http")
             await listening.wait()  # ready is both
         await serve(
             settings.listen[0],
             settings.listen[1],
             catalog=catalog,
-            proposer_handler=handle_proposer,
+            proposer_handler=door,
             now=time.time,
             on_ready=on_ready,
+            audit=audit,
             clients_max=connections_allowed(CLIENTS_MAX),
             undecided_max=connections_allowed(UNDECIDED_MAX),
         )
@@ -87,12 +77,11 @@ async def _serve(settings: SafekeeperSettings, group: asyncio.TaskGroup) -> None
         await catalog.close()
 
 
-def refuse_proposer(transport: asyncio.Transport, proposers_max: int) -> None:
-    """Refuse a connection; a retry, as proposers and commands make, may succeed."""
-    text = f"{proposers_max} connections of proposers and commands are open already"
-    logger.warning("refused %s: %s", peer_name(transport), text)
-    transport.writelines(encode(Reject(RejectCode.REFUSED, text, NO_BALLOT)))
-    transport.close()
+def proposer_limits() -> Limits:
+    """Return the bounds on connections of proposers and commands in this process."""
+    places_max = connections_allowed(PROPOSERS_MAX)
+    reserved = max(1, places_max // RESERVED_SHARE)
+    return Limits(places_max, reserved=reserved, address_max=max(1, places_max // 2))
 
 
 def start_in(
@@ -110,13 +99,16 @@ def start_in(
 
 
 async def _serve_http(
-    settings: SafekeeperSettings, catalog: LogCatalog, on_listening: Callable[[str, int], None]
+    settings: SafekeeperSettings,
+    catalog: LogCatalog,
+    audit: Audit,
+    on_listening: Callable[[str, int], None],
 ) -> None:
     from walkeeper_common.shell.http_endpoints import serve_http
     from walkeeper_safekeeper.monitoring import endpoints
 
     assert settings.http is not None
-    shown = endpoints(catalog, settings.acceptor_id)
+    shown = endpoints(catalog, settings.acceptor_id, audit)
     await serve_http(settings.http, shown, on_listening=on_listening)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.http_endpoints import Endpoints, Gauge
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import LogCatalog
 from walkeeper_safekeeper.log_status import log_status
 
 
-def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
+def endpoints(catalog: LogCatalog, acceptor_id: int, audit: Audit) -> Endpoints:
     """Return the endpoints for `serve_http`."""
 
     def not_ready() -> str | None:
@@ -24,9 +25,16 @@ def endpoints(catalog: LogCatalog, acceptor_id: int) -> Endpoints:
 
     def gauges() -> Sequence[Gauge]:
         opened = [gauge for log in catalog.logs() for gauge in _gauges(log, acceptor_id)]
-        return [*opened, *_unopened(catalog, acceptor_id)]
+        return [*opened, *_unopened(catalog, acceptor_id), *_refusals(audit, acceptor_id)]
 
     return Endpoints(not_ready, status, gauges)
+
+
+def _refusals(audit: Audit, acceptor_id: int) -> Iterator[Gauge]:
+    for reason, count in audit.refusals.items():
+        labels = {"reason": reason, "safekeeper": str(acceptor_id)}
+        text = "Peers and requests refused since the start; see the audit lines."
+        yield Gauge("walkeeper_safekeeper_refusals", text, count, labels)
 
 
 def _unopened(catalog: LogCatalog, acceptor_id: int) -> Iterator[Gauge]:

@@ -1,7 +1,8 @@
 """One proposer's connection, or an operator's: frames to events, effects to frames.
 
 It never decides. The first greeting of a connection fixes its log, and the core handles all that
-follows. The catalogue answers requests for creation and status.
+follows. The catalogue answers requests for creation and status. `permissions` says what the peer's
+role may send. The session checks that at the head of a frame, before the body arrives.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from walkeeper_common.errors import WalkeeperError
+from walkeeper_common.errors import RemoteProtocolError, WalkeeperError
 from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import ANYBODY, Identity
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.framed_connection import FramedConnection, TakeFrames
-from walkeeper_common.wire.framing import Message
+from walkeeper_common.wire.framing import Message, first_frame_limit, frame_limit
 from walkeeper_common.wire.member_change import (
     AcceptMembers,
     InstallMembers,
@@ -24,6 +27,7 @@ from walkeeper_common.wire.member_change import (
 )
 from walkeeper_common.wire.messages import (
     AppendRequest,
+    ProposerElected,
     ProposerGreeting,
     Reject,
     RejectCode,
@@ -32,6 +36,7 @@ from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
     PrepareLog,
+    ReadRequest,
     StatusRequest,
 )
 from walkeeper_common.wire.timeline_reservation import ReserveTimeline
@@ -39,8 +44,19 @@ from walkeeper_safekeeper.consensus.acceptor_events import ConnectionLost, Recei
 from walkeeper_safekeeper.consensus.member_register import MembersRequest
 from walkeeper_safekeeper.hosted_log import HostedLog
 from walkeeper_safekeeper.log_catalog import AdminRequest
+from walkeeper_safekeeper.permissions import kind_name, may_reach, may_read, tags_of
+from walkeeper_safekeeper.requested_reads import RequestedReads
 
 ADMIN_REQUESTS_MAX = 16
+_READS = "reads"  # why a connection is not read: enough reads wait
+
+_ACTS = {  # the requests that change the disk, by their words in the audit
+    PrepareLog: "prepare",
+    ConfigureLog: "create",
+    JoinLog: "join",
+    ReserveTimeline: "reserve-timeline",
+}
+
 PROPOSERS_KNOWN_MAX = 100  # for `status`; each try of a proposer greets under a fresh id
 
 
@@ -54,6 +70,14 @@ class LogCatalog(Protocol):
     async def administer(self, ask: AdminRequest) -> Message: ...
 
 
+class Door(Protocol):
+    """The session's port to the places for connections."""
+
+    def heard(self, number: int, /) -> None: ...
+    def may_hold(self, number: int, /, *, is_expected: bool) -> bool: ...
+    def left(self, number: int, /) -> None: ...
+
+
 class ProposerSession:
     """The owner of one FramedConnection; `number` is never used again."""
 
@@ -63,21 +87,28 @@ class ProposerSession:
         catalog: LogCatalog,
         number: int,
         start: Callable[..., asyncio.Task[None]],
-        among: set[ProposerSession],
+        door: Door,
+        identity: Identity = ANYBODY,
+        audit: Audit | None = None,
     ) -> None:
-        """Add this session to the open ones in `among`, until it is closed."""
         self.connection, self._catalog, self._number = connection, catalog, number
         self._start = start
         self._log: HostedLog | None = None
         self._pending = 0
-        self._among = among
-        among.add(self)
+        self._door = door
+        self._audit = audit or Audit()
+        self._identity, self._tags = identity, tags_of(identity)
+        connection.limit_frames(self._limit_of)
         self.on_frames: TakeFrames = _takes_nothing
+        self._reads = RequestedReads()
+        connection.on_room = self._read_on
 
     def on_message(self, message: Message) -> None:
+        if isinstance(message, AppendRequest) and self._log is not None:
+            self._post(message)
+            return
+        self._door.heard(self._number)
         match message:
-            case AppendRequest() if self._log is not None:
-                self._post(message)
             case LogQuery() | PrepareLog() | ConfigureLog() | StatusRequest() | JoinLog():
                 self._administer(message)
             case ReserveTimeline():
@@ -87,36 +118,99 @@ class ProposerSession:
             case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
                 self._change_members(message)
             case _ if self._log is None:
-                text = f"{type(message).__name__} before a greeting"
-                self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
-                self.connection.close(text)
+                self._refuse("greeting", f"{type(message).__name__} before a greeting")
+            case ReadRequest() if not may_read(self._identity, message):
+                self._refuse("role", f"{self._identity.name} may read committed WAL only")
+            case ReadRequest():
+                self._reads.ask(message)
+                if self._reads.is_long:
+                    self.connection.pause_reading(_READS)
+                self._read_on()
+            case ProposerElected():
+                self._note_change("elect", cluster=self._log.cluster, ballot=message.ballot)
+                self._post(message)
             case _:
                 self._post(message)
+
+    def _limit_of(self, tag: int) -> int:
+        """Return the most bytes of a frame; raise RemoteProtocolError if the role forbids it."""
+        if tag not in self._tags:
+            roles = ", ".join(sorted(self._identity.roles))
+            self._note_refusal("role", message=kind_name(tag))
+            raise RemoteProtocolError(f"the role {roles} may not send {kind_name(tag)}")
+        return first_frame_limit(tag) if self._log is None else frame_limit(tag)
+
+    def _reaches(self, cluster: str) -> bool:
+        """Return whether the peer may name this cluster; refuse it and close if not."""
+        if may_reach(self._identity, cluster):
+            return True
+        self._refuse("cluster", f"{self._identity.name} may not reach cluster {cluster!r}")
+        return False
+
+    def _note_refusal(self, reason: str, **facts: object) -> None:
+        self._audit.refusal(reason, self._identity, self.connection.peer, **facts)
+
+    def _note_change(self, act: str, **facts: object) -> None:
+        self._audit.change(act, self._identity, self.connection.peer, **facts)
+
+    def _refuse(self, reason: str, text: str) -> None:
+        self._note_refusal(reason, text=text)
+        self.send(Reject(RejectCode.REFUSED, text, NO_BALLOT))
+        self.connection.close(text)
+
+    def _read_on(self) -> None:
+        read = self._reads.next(is_full=self.connection.is_full)
+        if not self._reads.is_long:
+            self.connection.resume_reading(_READS)
+        if read is not None:
+            self._post(read)
 
     def _greet(self, greeting: ProposerGreeting) -> None:
         log = self._log_of(greeting.cluster)
         if log is not None:
+            facts = {"cluster": greeting.cluster, "application": greeting.application_name}
+            self._audit.login(self._identity, self.connection.peer, **facts)
             self._remember(log, greeting)
             self._post(greeting)
 
     def _change_members(self, ask: MembersRequest) -> None:
         if self._log_of(ask.cluster) is not None:
+            if isinstance(ask, InstallMembers):
+                generation = ask.configuration.generation
+                self._note_change("install", cluster=ask.cluster, generation=generation)
+            elif isinstance(ask, AcceptMembers):
+                generation = ask.following.generation
+                self._note_change("accept-members", cluster=ask.cluster, generation=generation)
             self._post(ask)
 
     def _log_of(self, cluster: str) -> HostedLog | None:
         """Fix and return the log of this connection, or refuse the peer and return None."""
+        if not self._reaches(cluster):
+            return None
         found = self._catalog.hosted(cluster)
         if isinstance(found, Reject):
+            self._note_refusal("log", cluster=cluster)
             self.send(found)
             return None
         if self._log is not None and self._log is not found:
             self.connection.close("one connection speaks of one cluster")
             return None
+        if self._log is None and not self._door.may_hold(
+            self._number, is_expected=self._is_leaders_host(found)
+        ):
+            self._refuse("places", "too many connections of proposers are open already")
+            return None
         self._log = found
         found.sessions[self._number] = self
-        append = found.driver.append_at_once  # the next WAL of a steady leader
-        self.on_frames = partial(append, self._number, self.connection.write)
+        if AppendRequest.TAG in self._tags:
+            append = found.driver.append_at_once  # the next WAL of a steady leader
+            self.on_frames = partial(append, self._number, self.connection.write)
         return found
+
+    def _is_leaders_host(self, log: HostedLog) -> bool:
+        """Return whether the newest leader greeted from this host."""
+        known = log.proposers.get(log.driver.acceptor.durable.ballot.proposer_id)
+        return known is not None and _host(known[0]) == _host(self.connection.peer)
 
     def _remember(self, log: HostedLog, greeting: ProposerGreeting) -> None:
         """Remember the newest proposers and the leader; greetings must not fill the memory."""
@@ -134,6 +228,8 @@ class ProposerSession:
             self._log.paused.append(self)
 
     def _administer(self, ask: AdminRequest) -> None:
+        if not self._reaches(ask.cluster):
+            return
         if self._pending >= ADMIN_REQUESTS_MAX:
             self.connection.close("too many requests at once")
             return
@@ -143,13 +239,19 @@ class ProposerSession:
     async def _answer(self, ask: AdminRequest) -> None:
         try:
             answer = await self._catalog.administer(ask)
+            act = _ACTS.get(type(ask))
+            if act is not None and not isinstance(answer, Reject):
+                self._note_change(act, cluster=ask.cluster)
         except WalkeeperError as error:
+            self._note_refusal("request", request=type(ask).__name__, text=error)
             answer = Reject(RejectCode.REFUSED, str(error), NO_BALLOT)
         self._pending -= 1
         self.send(answer)
 
     def send(self, message: Message) -> None:
         self.connection.send(message)
+        self._reads.on_sent(message)
+        self._read_on()
 
     def receives_more(self) -> bool:
         return self.connection.receives_more()
@@ -158,10 +260,14 @@ class ProposerSession:
         self.connection.resume_reading()
 
     def on_closed(self, reason: str) -> None:
-        self._among.discard(self)
+        self._door.left(self._number)
         if self._log is not None:
             self._log.sessions.pop(self._number, None)
             self._log.driver.post(ConnectionLost(self._number))
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def _takes_nothing(memory: bytearray, size: int) -> int:

@@ -25,7 +25,9 @@ from typing import TypeAlias, cast
 
 from walkeeper_common.addresses import in_use, shown_address, where_it_listens
 from walkeeper_common.errors import Refused
+from walkeeper_common.identity import ANYBODY
 from walkeeper_common.postgres.pgwire import SqlRefused, error_response
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.wire.framing import PREFACE
 from walkeeper_safekeeper.replication.client_connection import ClientConnection
 from walkeeper_safekeeper.replication.replica_session import ReplicaSession
@@ -55,12 +57,14 @@ async def serve(
     limits: StreamLimits = StreamLimits(),  # noqa: B008  (frozen)
     clients_max: int = CLIENTS_MAX,
     undecided_max: int = UNDECIDED_MAX,
+    audit: Audit | None = None,
 ) -> None:
     """Serve until cancelled; call `on_ready` with the address and the real port.
 
     `now` is Unix time in seconds.
     """
-    server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max)
+    audit = audit or Audit()
+    server = _Server(catalog, proposer_handler, now, limits, clients_max, undecided_max, audit)
     listener = await _bind(server, host, port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -103,14 +107,16 @@ class _Server:
         limits: StreamLimits,
         clients_max: int,
         undecided_max: int,
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self.group: asyncio.TaskGroup | None = None
         self._catalog, self._now = catalog, now
         self.proposer_handler = proposer_handler
         self.limits = limits
         self._clients_max, self._undecided_max = clients_max, undecided_max
         self._clients: dict[int, asyncio.Task[None]] = {}
-        self.undecided: set[_Undecided] = set()
+        self.undecided: dict[_Undecided, None] = {}  # the oldest first
         self._pids = count(1)
         self._is_stopping = False
 
@@ -118,7 +124,7 @@ class _Server:
         """Hand the transport to a session of its own."""
         assert self.group is not None
         if len(self._clients) >= self._clients_max:
-            logger.warning("refused client %s: too many clients", peer_name(transport))
+            self._audit.refusal("places", ANYBODY, peer_name(transport), text="too many clients")
             refuse(transport, "53300", "sorry, too many clients already")
             return
         loop = asyncio.get_running_loop()
@@ -136,15 +142,22 @@ class _Server:
             pid=pid,
             limits=self.limits,
             now=self._now,
+            audit=self._audit,
         )
         task = self.group.create_task(session.run(), name=f"client {pid} {peer_name(transport)}")
         self._clients[pid] = task
         task.add_done_callback(lambda _: self._clients.pop(pid))
 
-    @property
-    def takes_more(self) -> bool:
-        """False while the server stops, or has too many undecided connections."""
-        return not self._is_stopping and len(self.undecided) < self._undecided_max
+    def takes(self, connection: _Undecided) -> bool:
+        """Take a new connection, in the place of the oldest silent one if there are too many."""
+        if self._is_stopping:
+            return False
+        if len(self.undecided) >= self._undecided_max:
+            oldest = next(iter(self.undecided))
+            logger.info("closed %s: too many connections say nothing", oldest)
+            oldest.close()
+        self.undecided[connection] = None
+        return True
 
     def close_undecided(self) -> None:
         """Close undecided connections of a stopping server, which have no promise yet."""
@@ -162,19 +175,18 @@ class _Undecided(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def __str__(self) -> str:
+        return peer_name(self._transport)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time limit for the first bytes."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
         self._transport = transport
-        if not self._server.takes_more:
-            logger.warning(
-                "refused %s: stopping, or too many connections that say nothing",
-                peer_name(transport),
-            )
+        if not self._server.takes(self):
+            logger.warning("refused %s: the safekeeper stops", peer_name(transport))
             transport.abort()
             return
         _set_socket_options(transport)
-        self._server.undecided.add(self)
         timeout_s = self._server.limits.authentication_timeout_s
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._on_silence)
 
@@ -229,7 +241,7 @@ class _Undecided(asyncio.Protocol):
         self.close()
 
     def _leave(self) -> None:
-        self._server.undecided.discard(self)
+        self._server.undecided.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

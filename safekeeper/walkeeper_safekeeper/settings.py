@@ -29,4 +29,5 @@ class SafekeeperSettings:
     wal_bytes_max: int | None = None
     archive: ArchiveSettings | None = None
     allow_unauthenticated: bool = False
+    audit_json: bool = False
     log_level: str = "INFO"

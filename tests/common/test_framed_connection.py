@@ -18,7 +18,7 @@ from walkeeper_common.history import NO_BALLOT
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.shell import framed_connection
 from walkeeper_common.shell.framed_connection import FramedConnection, Owner
-from walkeeper_common.wire.framing import FRAME_HEAD, Message, decode, encode
+from walkeeper_common.wire.framing import FRAME_HEAD, PREFACE, Message, decode, encode
 from walkeeper_common.wire.messages import AppendRequest
 from walkeeper_common.wire.requests import ReadRequest
 
@@ -193,3 +193,49 @@ def test_a_part_of_a_frame_is_seen_until_the_frame_is_whole(runner: object, size
         return held_bytes in ((end, end - 4) if end < len(frame) else (0,))
 
     assert runner(story()) == [True, False, True, False, False]  # type: ignore[operator]
+
+
+class Answers(Silent):
+    """It answers each message with 100 KB."""
+
+    def __init__(self) -> None:
+        self.connection: FramedConnection | None = None
+        self.asked = 0
+
+    def on_message(self, message: Message) -> None:
+        assert self.connection is not None
+        self.asked += 1
+        self.connection.write([b"x" * 100_000], 100_000)
+
+
+@pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
+def test_a_peer_that_reads_no_answers_is_not_read(runner: Runner) -> None:
+    """A peer had up to 64 MiB unsent before it was cut off; now it has 1 MiB and one answer."""
+    ask = b"".join(bytes(buffer) for buffer in encode(ReadRequest(NO_BALLOT, Lsn(8), 1)))
+    owner = Answers()
+
+    async def story() -> bytes:
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        there.setblocking(False)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
+        connection = FramedConnection(lambda _: owner)
+        owner.connection = connection
+        connection.take_over(transport, PREFACE)
+        for _ in range(40):
+            await loop.sock_sendall(there, ask)
+            await asyncio.sleep(0.002)
+        assert connection.is_full and not connection.is_closed
+        assert connection.unsent_bytes <= framed_connection.UNREAD_BYTES_MAX + 100_000
+        assert owner.asked < 40
+        received = 0
+        while received < 40 * 100_000:
+            received += len(await loop.sock_recv(there, 1 << 20))
+        assert not connection.is_full and owner.asked == 40
+        there.close()
+        transport.abort()
+        await asyncio.sleep(0.01)
+        return b""
+
+    runner(story())

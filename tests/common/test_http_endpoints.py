@@ -20,6 +20,7 @@ from aiohttp import web
 from tests.support.quiet_clock import run_quietly
 from tests.support.waiting import LIMIT_S, until, wait_until
 from walkeeper_common.errors import Refused
+from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.descriptors import DESCRIPTORS, DESCRIPTORS_MIN, connections_allowed
 from walkeeper_common.shell.http_endpoints import CONNECTIONS_MAX, Endpoints, serve_http
 from walkeeper_common.wire.framing import PREFACE
@@ -254,6 +255,6 @@ def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
 def test_a_log_that_cannot_be_opened_has_a_figure() -> None:
     """An alert on those of its others would never be given: it has none."""
     catalog = cast(LogCatalog, SimpleNamespace(logs=list, broken=lambda: {"main": "damaged"}))
-    (gauge,) = endpoints(catalog, 3).gauges()
+    (gauge,) = endpoints(catalog, 3, Audit()).gauges()
     assert (gauge.name, gauge.value) == ("walkeeper_safekeeper_broken", 1.0)
     assert gauge.labels == {"cluster": "main", "safekeeper": "3"}

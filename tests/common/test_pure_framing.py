@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -11,7 +12,17 @@ from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import HISTORY_ENTRIES_MAX, NO_BALLOT, Ballot, Fragment
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import LogKind
-from walkeeper_common.wire.framing import FRAME_BYTES_MAX, FRAME_HEAD, FrameReader, crc_of, encode
+from walkeeper_common.wire.framing import (
+    FIRST_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    FRAME_HEAD,
+    WAL_FRAME_BYTES_MAX,
+    FrameReader,
+    crc_of,
+    encode,
+    first_frame_limit,
+)
+from walkeeper_common.wire.member_change import JoinLog
 from walkeeper_common.wire.messages import (
     PROTOCOL_VERSION,
     WAL_PAYLOAD_BYTES_MAX,
@@ -19,7 +30,7 @@ from walkeeper_common.wire.messages import (
     ProposerElected,
     ProposerGreeting,
 )
-from walkeeper_common.wire.requests import ReadRequest
+from walkeeper_common.wire.requests import ReadRequest, ReadResponse
 
 GARBAGE_STREAMS = 20_000
 
@@ -65,11 +76,50 @@ def test_the_largest_payload_and_one_byte_more() -> None:
         fed(FrameReader(), wire(append_of(WAL_PAYLOAD_BYTES_MAX + 1)), 1 << 20)
 
 
-def test_a_length_alone_reserves_no_more_than_a_frame_may_have() -> None:
+def test_a_length_that_no_frame_may_have_is_refused_at_once() -> None:
     for length in (0, FRAME_BYTES_MAX + 1, 2**32 - 1):
         with pytest.raises(RemoteProtocolError):
-            fed(FrameReader(), FRAME_HEAD.pack(length, ord("a")), 1)
-    assert fed(FrameReader(), FRAME_HEAD.pack(FRAME_BYTES_MAX, ord("a")), 1) == []
+            fed(FrameReader(), FRAME_HEAD.pack(length, ProposerElected.TAG), 1)
+
+
+def test_a_claimed_length_reserves_nothing() -> None:
+    """The 13 bytes of a preface and a head cost 17.8 MB before; they cost nothing now."""
+    reader = FrameReader()
+    tracemalloc.start()
+    try:
+        assert fed(reader, FRAME_HEAD.pack(FRAME_BYTES_MAX, ProposerElected.TAG), 1) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 100_000, f"{peak_bytes=}"
+
+
+def test_memory_grows_with_the_bytes_that_arrive() -> None:
+    """At most four bytes are held for each one that arrived, and the first buffer."""
+    reader, arrived = FrameReader(), 5
+    fed(reader, FRAME_HEAD.pack(FRAME_BYTES_MAX, ProposerElected.TAG), 5)
+    while arrived < FRAME_BYTES_MAX - 50_000:
+        room = len(reader.buffer())
+        assert room <= max(1 << 16, 3 * arrived), f"{arrived=}"
+        size = min(room, 50_000)
+        assert list(reader.received(size)) == []
+        arrived += size
+
+
+def test_a_frame_that_opens_a_connection_is_small() -> None:
+    """A safekeeper reads 64 KiB from an unknown peer; JoinLog alone brings a history."""
+    for tag in (ProposerGreeting.TAG, AppendRequest.TAG, ReadRequest.TAG, 0, 255):
+        with pytest.raises(RemoteProtocolError):
+            head = FRAME_HEAD.pack(FIRST_FRAME_BYTES_MAX + 1, tag)
+            fed(FrameReader(limit_of=first_frame_limit), head, 5)
+    head = FRAME_HEAD.pack(FRAME_BYTES_MAX, JoinLog.TAG)
+    assert fed(FrameReader(limit_of=first_frame_limit), head, 5) == []
+
+
+def test_a_frame_with_wal_is_no_longer_than_its_wal_may_be() -> None:
+    for tag in (AppendRequest.TAG, ReadResponse.TAG):
+        with pytest.raises(RemoteProtocolError):
+            fed(FrameReader(), FRAME_HEAD.pack(WAL_FRAME_BYTES_MAX + 1, tag), 5)
 
 
 @pytest.mark.parametrize(("members", "terms"), [(3, 65_536), (5, 65_536), (7, 50_000)])

@@ -78,6 +78,7 @@ from walkeeper_common.addresses import Address
     show_default=True,
     help="How often to archive the committed part of the last segment, if it has grown.",
 )
+@option("--audit-json", is_flag=True, help="Write each audit line of the log as a JSON object.")
 @log_level_option
 @config_option
 def command(
@@ -91,6 +92,7 @@ def command(
     archive_tail_interval: float,
     allow_unauthenticated: bool,
     http: Address | None,
+    audit_json: bool,
     log_level: str,
 ) -> int:
     """Run one safekeeper, which stores WAL, votes, and serves committed WAL.
@@ -117,6 +119,7 @@ def command(
         archive=None if archive is None else ArchiveSettings(archive, packing, tail_interval_s),
         allow_unauthenticated=allow_unauthenticated,
         http=http,
+        audit_json=audit_json,
         log_level=log_level,
     )
     return run(settings)

@@ -3,7 +3,8 @@
 The loop receives into the frame reader's own memory and writes header and WAL as two buffers, so
 WAL is copied by the kernel alone. Nearly all frames are exactly those that the owner expects. So
 the owner sees the bytes first, and mostly no message is made of them. Reading stops while the owner
-is busy (`pause_reading`). The unsent bytes are bounded: a peer that does not read them is cut off.
+is busy (`pause_reading`). The listening side also stops while a peer leaves UNREAD_BYTES_MAX
+unread. The unsent bytes are bounded: a peer that does not read them is cut off.
 A peer that breaks the protocol receives a Reject with the reason, and is closed.
 """
 
@@ -18,12 +19,15 @@ from typing import Protocol, TypeAlias, cast
 from walkeeper_common.addresses import shown_address
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.history import NO_BALLOT
-from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
+from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode, frame_limit
 from walkeeper_common.wire.messages import Buffer, Reject, RejectCode
 
 logger = logging.getLogger("walkeeper.connection")
 
 UNSENT_BYTES_MAX = 64 << 20
+UNREAD_BYTES_MAX = 1 << 20  # a peer with more unread answers is not read
+
+_UNREAD = "unread"
 
 TakeFrames: TypeAlias = Callable[[bytearray, int], int]
 
@@ -45,16 +49,26 @@ class Owner(Protocol):
 
 
 class FramedConnection(asyncio.BufferedProtocol):
-    """`owner_of` is called once, with this connection, when the socket is there."""
+    """`owner_of` is called once, with this connection, when the socket is there.
 
-    def __init__(self, owner_of: Callable[[FramedConnection], Owner]) -> None:
+    `limit_of` bounds the frames of the peer by their tags, until `limit_frames` replaces it.
+    """
+
+    def __init__(
+        self,
+        owner_of: Callable[[FramedConnection], Owner],
+        *,
+        limit_of: Callable[[int], int] = frame_limit,
+    ) -> None:
         self._owner_of = owner_of
         self._owner: Owner | None = None
-        self._reader = FrameReader()
+        self._reader = FrameReader(limit_of=limit_of)
         self._transport: asyncio.Transport | None = None
         self._descriptor: int | None = None  # the socket's, if it takes bytes as they are (no TLS)
         self._reason = "the peer closed the connection"
-        self._is_paused = False
+        self._pauses = set[str]()  # the reasons why nothing is read
+        self._bounds_unread = False  # a proposer reads acknowledgements however much it sends
+        self.on_room: Callable[[], None] | None = None  # called when the peer has read
         self._seen_bytes = 0  # those of an incomplete frame at the last `receives_more`
 
     @property
@@ -67,6 +81,10 @@ class FramedConnection(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """The number of bytes that the socket has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
+
+    def limit_frames(self, limit_of: Callable[[int], int]) -> None:
+        """Set the bound on the next frames of the peer; `limit_of` gets a tag."""
+        self._reader.limit_of = limit_of
 
     def receives_more(self) -> bool:
         """Return whether more of a frame has come since the last call, but not all of it."""
@@ -82,6 +100,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Go on, as the listening side, with bytes that were read to identify the protocol."""
         assert received.startswith(PREFACE), f"{received[:8]!r}"
         transport.set_protocol(self)
+        transport.set_write_buffer_limits(high=UNREAD_BYTES_MAX)
+        self._bounds_unread = True
         self.connection_made(transport)
         rest = received[len(PREFACE) :]
         while rest and not self.is_closed:
@@ -168,15 +188,35 @@ class FramedConnection(asyncio.BufferedProtocol):
         if self.unsent_bytes > UNSENT_BYTES_MAX:
             self.abort("it does not read what it is sent")
 
-    def pause_reading(self) -> None:
-        if not self._is_paused and not self.is_closed and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
+    @property
+    def is_full(self) -> bool:
+        """True while the peer leaves so much unread that it should get no more."""
+        return _UNREAD in self._pauses
 
-    def resume_reading(self) -> None:
-        if self._is_paused and not self.is_closed and self._transport is not None:
-            self._is_paused = False
-            self._transport.resume_reading()
+    def pause_writing(self) -> None:
+        """Read no further requests of a listening side's peer that does not read the answers."""
+        if self._bounds_unread:
+            self.pause_reading(_UNREAD)
+
+    def resume_writing(self) -> None:
+        """Go on with a peer that has read."""
+        self.resume_reading(_UNREAD)
+        if self.on_room is not None:
+            self.on_room()
+
+    def pause_reading(self, why: str = "busy") -> None:
+        """Stop reading until `resume_reading` has come for each reason."""
+        if not self.is_closed and self._transport is not None:
+            if not self._pauses:
+                self._transport.pause_reading()
+            self._pauses.add(why)
+
+    def resume_reading(self, why: str = "busy") -> None:
+        """Read on, if no other reason to pause is left."""
+        if why in self._pauses and not self.is_closed and self._transport is not None:
+            self._pauses.discard(why)
+            if not self._pauses:
+                self._transport.resume_reading()
 
     def close(self, reason: str) -> None:
         """Send what is queued, then close; on_closed follows with this reason."""

@@ -17,6 +17,9 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
+from walkeeper_common.printable import printable, printable_lines
+from walkeeper_common.shell.audit import AUDIT_LOGGER
+
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2
 LINES_MAX = 4096
@@ -33,9 +36,10 @@ class PostgresFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = LEVELS.get(record.levelname, "FATAL")
-        text = f"{self.formatTime(record)} [{record.process}] {level}:  {record.getMessage()}"
+        said = printable(record.getMessage())  # it may hold a peer's names
+        text = f"{self.formatTime(record)} [{record.process}] {level}:  {said}"
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + printable_lines(self.formatException(record.exc_info))
         return text
 
 
@@ -90,7 +94,8 @@ class BackgroundOutput(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if record.levelno < logging.ERROR and not record.exc_info:
+            is_audit = record.name == AUDIT_LOGGER  # it holds back lines by rules of its own
+            if record.levelno < logging.ERROR and not record.exc_info and not is_audit:
                 text = self._repetitions.passed(record.getMessage(), time.monotonic())
                 if text is None:
                     return

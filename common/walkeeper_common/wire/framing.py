@@ -1,9 +1,9 @@
 """Frames: a length, a tag and a body; the bytes of a connection to messages and back. No I/O.
 
 `encode` returns buffers for one vectored write, WAL uncopied. `FrameReader` hands the socket the
-very memory that the message will keep: a large body is received into its own buffer, so a WAL
-payload is not copied between the kernel's two calls (recv here, pwritev in the WAL store).
-A frame that is too long, or a body that does not parse, is a RemoteProtocolError, nothing else.
+memory of the next bytes. That memory grows with the bytes that have arrived, never with a length
+that a peer claims. A frame that is too long for its kind, or a body that does not parse, is a
+RemoteProtocolError, nothing else.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ from walkeeper_common.wire.timeline_reservation import ReserveTimeline, Timeline
 
 PREFACE = b"WALKEEP\x01"
 FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (16 << 20)  # a history of the most terms fits as well
+WAL_FRAME_BYTES_MAX = WAL_PAYLOAD_BYTES_MAX + (1 << 10)  # the fields before the WAL are fewer
+FIRST_FRAME_BYTES_MAX = 64 << 10  # a greeting, or any other request that opens a connection
 
 Fielded: TypeAlias = (
     ProposerGreeting
@@ -111,6 +113,7 @@ _FIELDED: dict[int, type[Fielded]] = {
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {
     kind.TAG: kind for kind in (AppendRequest, AppendResponse, ReadResponse)
 }
+_WITH_WAL = frozenset((AppendRequest.TAG, ReadResponse.TAG))
 MEMORY_BYTES_MAX = 1 << 18  # holds the longest append and most of another one
 FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 
@@ -174,21 +177,42 @@ def decode(tag: int, body: memoryview) -> Message:
     return message
 
 
+def frame_limit(tag: int) -> int:
+    """Return the most bytes that a frame of this kind may have after its length."""
+    return WAL_FRAME_BYTES_MAX if tag in _WITH_WAL else FRAME_BYTES_MAX
+
+
+def first_frame_limit(tag: int) -> int:
+    """Return the most bytes of a frame that opens a connection; only JoinLog brings a history."""
+    return frame_limit(tag) if tag == JoinLog.TAG else FIRST_FRAME_BYTES_MAX
+
+
 class FrameReader:
     """Bytes of one connection to messages, for a loop that receives into buffers.
 
     `buffer()` is where to receive next, `received(n)` yields the messages that are complete then.
-    Invariant: at most FRAME_BYTES_MAX bytes are held. Not usable after a RemoteProtocolError.
+    `limit_of` returns the most bytes of a frame by its tag, or raises RemoteProtocolError for a
+    kind that this peer may not send. It is called before the body is received.
+    Invariant: memory for at most four times the bytes that arrived, or `buffer_bytes`, is held.
+    Not usable after a RemoteProtocolError.
     Unless there is a `large` frame, `memory` holds what was received and not taken, from the start
     of a frame on; it grows up to `grows_to` for a peer that fills it. While nothing is held,
     `buffer()` is `view`, all of it.
     """
 
-    def __init__(self, *, buffer_bytes: int = 1 << 16, grows_to: int = MEMORY_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        buffer_bytes: int = 1 << 16,
+        grows_to: int = MEMORY_BYTES_MAX,
+        limit_of: Callable[[int], int] = frame_limit,
+    ) -> None:
         self.memory, self._grows_to = bytearray(buffer_bytes), grows_to
+        self.limit_of = limit_of
         self.held_bytes = 0  # of a frame that is not complete yet
         self.view = memoryview(self.memory)
         self.large: bytearray | None = None  # tag and body of one frame longer than `grows_to`
+        self._large_bytes = 0  # the frame's length; `large` has room for what arrived so far
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the connection go; never empty."""
@@ -204,6 +228,9 @@ class FrameReader:
         if self.large is not None:
             if self.held_bytes < len(self.large):
                 return
+            if self.held_bytes < self._large_bytes:
+                self._grow(memoryview(self.large), self._large_bytes)
+                return
             frame, self.large = memoryview(self.large), None
             self.held_bytes = 0
             yield decode(frame[0], frame[1:])
@@ -211,12 +238,13 @@ class FrameReader:
         at, view, held = 0, self.view, self.held_bytes
         while held - at >= FRAME_HEAD.size:
             length, tag = FRAME_HEAD.unpack_from(view, at)
-            if not 1 <= length <= FRAME_BYTES_MAX:
-                raise RemoteProtocolError(f"a frame of {length} bytes (most: {FRAME_BYTES_MAX})")
+            most = self.limit_of(tag)
+            if not 1 <= length <= most:
+                raise RemoteProtocolError(f"a frame of {length} bytes (most: {most})")
             end = at + 4 + length
             if end > held:
-                if end - at > max(len(view), self._grows_to):
-                    self._grow(view[at + 4 : held], length)
+                if at == 0 and held == len(view) >= self._grows_to:
+                    self._grow(view[4:held], length)
                     return
                 break
             # A copy: the memory below is received into again.
@@ -234,6 +262,7 @@ class FrameReader:
             self.view = memoryview(self.memory)
 
     def _grow(self, start: memoryview, length: int) -> None:
-        self.large = bytearray(length)
+        """Go on with a frame in twice the memory of the bytes that arrived."""
+        self.large, self._large_bytes = bytearray(min(length, 2 * len(start))), length
         self.large[: len(start)] = start
         self.held_bytes = len(start)

@@ -27,6 +27,7 @@ from walkeeper_common.errors import (
     StorageError,
     WalRemoved,
 )
+from walkeeper_common.identity import ANYBODY, Identity
 from walkeeper_common.postgres.client_encoding import (
     SQL_ASCII,
     ClientEncoding,
@@ -63,6 +64,8 @@ from walkeeper_common.postgres.replication_commands import (
     is_empty,
     parse_command,
 )
+from walkeeper_common.shell.audit import Audit
+from walkeeper_safekeeper.permissions import may_perform, may_reach
 from walkeeper_safekeeper.replication import replication_answers as answers
 from walkeeper_safekeeper.replication.client_connection import (
     ClientConnection,
@@ -98,8 +101,11 @@ class ReplicaSession:
         pid: int,
         limits: StreamLimits,
         now: Callable[[], float],
+        identity: Identity = ANYBODY,
+        audit: Audit | None = None,
     ) -> None:
-        self._client, self._catalog = client, catalog
+        self._audit = audit or Audit()
+        self._client, self._catalog, self._identity = client, catalog, identity
         self._pid, self._limits, self._now = pid, limits, now
         self._log: ServedLog | None = None
         self._skip_until_sync = False
@@ -121,6 +127,8 @@ class ReplicaSession:
             raise
         except Exception as error:
             answer = fatal_answer(error)
+            text, code = str(answer), answer.sqlstate
+            self._audit.refusal(code, self._identity, str(self._client), text=text)
             if answer.sqlstate == "XX000" and not isinstance(error, SqlRefused):
                 logger.exception("connection of client %s failed", self._client)
             else:
@@ -141,6 +149,9 @@ class ReplicaSession:
             return
         catalog = self._catalog
         login = parse_login(startup.parameters, catalog.clusters(), catalog.logical_databases())
+        if not may_reach(self._identity, login.cluster):
+            text = f'{self._identity.name} may not reach cluster "{login.cluster}"'
+            raise SqlRefused("42501", text)
         try:
             self._log = self._catalog.open_log(login.cluster)
         except Refused as error:
@@ -149,8 +160,17 @@ class ReplicaSession:
             if self._log.logical is None:
                 raise no_logical_log()
             self._client.encoding = await encoding_of(login, self._log.logical)
+        facts = {
+            "cluster": login.cluster,
+            "user": login.user,
+            "application": login.application_name,
+        }
+        self._audit.login(self._identity, str(self._client), **facts)
         self._greet(startup, login, self._log)
-        await _Commands(self._log, self._client, login, self._pid, self._limits, self._now).run()
+        pid, limits = self._pid, self._limits
+        told = self._identity, self._audit
+        commands = _Commands(self._log, self._client, login, pid, limits, self._now, *told)
+        await commands.run()
 
     async def _startup(self) -> Startup | None:
         """The login, after the client has asked for encryption in vain; None for a cancel."""
@@ -221,8 +241,12 @@ class _Commands:
         pid: int,
         limits: StreamLimits,
         now: Callable[[], float],
+        identity: Identity,
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self._log, self._client, self._login, self._pid = log, client, login, pid
+        self._identity = identity
         self._limits, self._now = limits, now
 
     async def run(self) -> NoReturn:
@@ -281,6 +305,9 @@ class _Commands:
         command = parse_command(text)
         if not login.replication and not isinstance(command, Show):
             command = SqlCommand(text.strip())
+        self._note(command)
+        if not may_perform(self._identity, command):
+            raise SqlRefused("42501", f"{self._identity.name} may not run {text.split()[0]} here")
         if log.logical is not None and not (login.entries and _is_for_entries(command)):
             session = LogicalSession(
                 log.logical, self._client, login, self._pid, self._limits, self._now
@@ -309,6 +336,22 @@ class _Commands:
                 raise no_logical_log()
             case SqlCommand(sql):
                 self._client.send(answers.sql(log, sql, replication=login.replication))
+
+    def _note(self, command: Command) -> None:
+        """Note in the audit whether the role refuses the command, or which slot it changes."""
+        identity, address = self._identity, str(self._client)
+        if not may_perform(identity, command):
+            self._audit.refusal("role", identity, address, command=type(command).__name__)
+            return
+        acts = {
+            CreateSlot: "create-slot",
+            CreateLogicalSlot: "create-slot",
+            AlterSlot: "alter-slot",
+            DropSlot: "drop-slot",
+        }
+        if isinstance(command, CreateSlot | CreateLogicalSlot | AlterSlot | DropSlot):
+            act, cluster = acts[type(command)], self._log.cluster
+            self._audit.change(act, identity, address, cluster=cluster, slot=command.slot)
 
     async def _stream(self, asked: StartReplication) -> None:
         """The checks and the registration are one step: no segment goes in between."""

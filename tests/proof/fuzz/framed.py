@@ -16,7 +16,14 @@ from tests.proof.fuzz.contract import Target, require
 from tests.proof.fuzz.mutation import altered_items, havoc
 from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.lsn import LSN_MAX
-from walkeeper_common.wire.framing import FRAME_BYTES_MAX, FrameReader, Message, decode, encode
+from walkeeper_common.wire.framing import (
+    FRAME_BYTES_MAX,
+    FrameReader,
+    Message,
+    decode,
+    encode,
+    frame_limit,
+)
 from walkeeper_common.wire.member_change import MembersState
 from walkeeper_common.wire.messages import AppendRequest, Reject, RejectCode
 
@@ -56,7 +63,7 @@ def messages_of(data: bytes) -> tuple[list[Message], bool]:
     messages: list[Message] = []
     while len(data) >= HEAD.size:
         length, tag = HEAD.unpack_from(data)
-        if not 1 <= length <= FRAME_BYTES_MAX:
+        if not 1 <= length <= frame_limit(tag):
             return messages, True
         if len(data) < 4 + length:
             break

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from tests.proof.fuzz.framed import frame_of
+from tests.safekeeper.test_proposer_session import OpenDoor
 from tests.safekeeper.test_wal_store import ONE_TIMELINE
 from tests.support.acceptor_stage import AcceptorStage
 from tests.support.proposer_stage import ProposerStage
@@ -297,12 +298,13 @@ def test_greetings_do_not_fill_the_memory() -> None:
         acceptor=acceptor, is_busy=False, post=lambda *_: None, append_at_once=lambda *_: 0
     )
     log = SimpleNamespace(driver=driver, sessions={}, proposers={})
+    peer = SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None, limit_frames=lambda *_: None)
     session = ProposerSession(
-        cast(FramedConnection, SimpleNamespace(peer="127.0.0.1:9", write=lambda *_: None)),
+        cast(FramedConnection, peer),
         cast(LogCatalog, SimpleNamespace(hosted=lambda cluster: log)),
         1,
         no_task,
-        set(),
+        OpenDoor(),
     )
     ids = [BALLOT.proposer_id, *(number.to_bytes(16, "big") for number in range(1000))]
     for proposer_id in ids:

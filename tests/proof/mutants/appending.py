@@ -106,7 +106,7 @@ APPENDING = (
                 "member.flush_lsn = max(member.flush_lsn, response.flush_lsn)",
             ),
         ),
-        turns_red="tests/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
+        turns_red="tests/consensus/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
         why_named=SEARCHED,
     ),
     Mutant(
