@@ -28,6 +28,7 @@ from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
 from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.reporting import PrimaryReporter
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
@@ -58,11 +59,15 @@ async def _main(settings: ProposerSettings) -> int:
     addresses = settings.safekeepers
     life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
+        sync_state = SyncState(settings.dsn, settings.application_name)
+        reporter = PrimaryReporter(
+            settings.cluster, lambda: life.core, lambda: addresses, sync_state
+        )
+        group.create_task(sync_state.watch(), name="sync_state")
+        group.create_task(reporter.run(), name="reports")
         if settings.http is not None:
-            sync_state = SyncState(settings.dsn, settings.application_name)
             serving = _serve_http(settings, lambda: life, lambda: addresses, sync_state)
             group.create_task(serving, name="http")
-            group.create_task(sync_state.watch(), name="sync_state")
         while True:
             if settings.follow:
                 await wait_promoted(

@@ -27,6 +27,7 @@ from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.primary_facts import PrimaryFacts
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.served_log import Readers
@@ -69,6 +70,7 @@ class HostedLog:
         self.sessions: dict[int, Session] = {}
         self.paused: list[Session] = []  # they read on when less WAL is queued
         self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
+        self.primary = PrimaryFacts()
         self._settings, self._loop_share = settings, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         self._ticks = self._told_ticks = 0
@@ -179,6 +181,7 @@ class HostedLog:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
+            self.primary.tick()
             receiving = [n for n, session in self.sessions.items() if session.receives_more()]
             self.driver.post(Tick(frozenset(receiving)))
             if self._ticks % RETENTION_TICKS == 0:
