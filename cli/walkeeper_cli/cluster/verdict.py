@@ -120,15 +120,22 @@ def _verdict(reasons: Sequence[Reason]) -> Verdict:
     first = ordered[0]
     if first.state is State.CRITICAL:
         return Verdict(first.state, first.text, ordered)
-    alike = [reason.text for reason in ordered if _is_of_member(reason)]
-    if first.code == "unprotected" or not _is_of_member(first):
-        goes_on = ", commits go on" if first.code in ("replacing", "not_heard") else ""
-        return Verdict(first.state, f"degraded: {first.text}{goes_on}", ordered)
-    return Verdict(first.state, f"degraded: {', '.join(alike)}; commits go on", ordered)
+    return Verdict(first.state, f"degraded: {'; '.join(_clauses(ordered))}", ordered)
 
 
-def _is_of_member(reason: Reason) -> bool:
-    return reason.code in TROUBLES
+def _clauses(reasons: Sequence[Reason]) -> list[str]:
+    """Return the parts of the line. Members that are of no use come before the archive."""
+    replacing = any(reason.code == "replacing" for reason in reasons)  # mostly of the dead one
+    members = [r.text for r in reasons if r.code in TROUBLES and not replacing]
+    found = []
+    for reason in reasons:
+        if reason.code in ("replacing", "not_heard"):
+            found.append(f"{reason.text}, commits go on")
+        elif reason.code not in TROUBLES and not (members and reason.code == "archive"):
+            found.append(reason.text)
+    if members:
+        found.insert(0, f"{', '.join(members)}; commits go on")
+    return found
 
 
 def _warning(code: str, text: str, remedy: str) -> Reason:
