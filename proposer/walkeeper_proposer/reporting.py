@@ -1,4 +1,4 @@
-"""Tells each safekeeper about the primary, so that `status` knows it. An asyncio shell.
+"""Tells each safekeeper about the primary, and the log about incidents. An asyncio shell.
 
     PrimaryReporter(…).run()     until cancelled
 
@@ -9,15 +9,21 @@ links that carry WAL are not involved. Only a proposer that leads reports.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from time import time
 from typing import NoReturn
 
-from walkeeper_common.addresses import Address
+from walkeeper_common.addresses import Address, shown_address
+from walkeeper_common.quorum import member_id
+from walkeeper_common.shell.logs import log_note
 from walkeeper_common.wire.framing import PREFACE, encode
 from walkeeper_common.wire.primary_report import LOWERED_MAX, PrimaryReport, clipped
 from walkeeper_proposer.consensus.proposer import Proposer
+from walkeeper_proposer.incidents import Incidents, LeaderView, MemberView
 from walkeeper_proposer.postgres.sync_state import SyncState
+
+logger = logging.getLogger("walkeeper.commits")
 
 REPORT_S = 10.0
 LOOK_S = 0.5
@@ -49,6 +55,36 @@ class PrimaryReporter:
                 told, told_at = report, loop.time()
                 await asyncio.gather(*(_send(each, report) for each in self._addresses()))
             await asyncio.sleep(LOOK_S)
+
+    async def watch(self) -> NoReturn:
+        """Log members that leave or come back, and commits that hang, until cancelled."""
+        incidents, loop = Incidents(), asyncio.get_running_loop()
+        while True:
+            for line in incidents.observe(self._view(), loop.time()):
+                log_note(logger, line.text, (), line.severity)
+            await asyncio.sleep(LOOK_S)
+
+    def _view(self) -> LeaderView | None:
+        core, addresses = self._core(), self._addresses()
+        leader = core.leader
+        if leader is None:
+            return None
+        members = [
+            MemberView(
+                shown_address(addresses[member.link]),
+                member_id(member.name) if member.name else None,
+                member.attached,
+            )
+            for member in core.members
+        ]
+        quorum = leader.configuration.ack_quorum
+        return LeaderView(
+            members,
+            quorum,
+            leader.commit_lsn,
+            leader.window.end_lsn,
+            is_waited_for=self._sync_state.is_waited_for is not False,
+        )
 
     def report(self) -> PrimaryReport | None:
         """Return the present report, or None if this proposer does not lead."""

@@ -15,6 +15,7 @@ from typing import Protocol
 from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRemoved
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.severity import Severity
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
 from walkeeper_common.timelines import served_file
@@ -304,8 +305,8 @@ class HostedLog:
         self.readers.end_those_sent_beyond(above_lsn)
         self.commit_moved(LSN_MAX)  # back: who waited beyond it must look again
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        log_note(logger, f"cluster {self.cluster}: {text}", facts)
+    def note(self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /) -> None:
+        log_note(logger, f"cluster {self.cluster}: {text}", facts, severity)
 
     # The sessions' ServedLog
 

@@ -86,6 +86,11 @@ def test_a_proposer_says_so_over_http(cluster: Cluster) -> None:
     wait_until(lambda: "commits hang: 1 of 2 safekeepers" in unready(address))
     with urlopen(f"http://{address}/metrics", timeout=10) as answer:
         assert 'walkeeper_proposer_quorum{cluster="main"} 0.0' in answer.read().decode()
+    wait_until(lambda: "ERROR:  commits hang: 1 of the 2 safekeepers" in cluster.proposer.output())
+    assert f"safekeeper 1 at 127.0.0.1:{cluster.ports[0]} is not" in cluster.proposer.output()
+    cluster.safekeepers[0].start()
+    wait_until(lambda: "LOG:  commits go on after" in cluster.proposer.output())
+    assert f"safekeeper 1 at 127.0.0.1:{cluster.ports[0]} is att" in cluster.proposer.output()
 
 
 def test_status_knows_that_the_primary_is_detached_or_dead(cluster: Cluster) -> None:

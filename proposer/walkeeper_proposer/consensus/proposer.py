@@ -35,7 +35,7 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import greetings
+from walkeeper_proposer.consensus import greetings, rejections
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.gate import LogEnd
 from walkeeper_proposer.consensus.leadership import Leader
@@ -441,7 +441,7 @@ class Proposer:
         self.seen_ballot = max(self.seen_ballot, reject.ballot)
         if reject.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(reject.ballot)
-        text = f"safekeeper at link {member.link}: {reject.text}"
+        note = rejections.note_of(member, reject)
         asked = self.check is not None and self.check.scope.donor == member.link
         match reject.code:
             case RejectCode.STALE_BALLOT:
@@ -450,9 +450,9 @@ class Proposer:
                 member.refuse_reads()
                 for other in self.members:
                     other.forget_reads()
-                return [Note(text)]
+                return [note]
             case _:
-                return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
+                return [note, DropLink(member.link, note.text)]
 
     def _deposed(self, ballot: Ballot) -> list[Effect]:
         """Stop for good (R20). The outcome of commits in flight is unknown."""
