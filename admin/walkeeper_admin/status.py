@@ -1,4 +1,4 @@
-"""`walkeeper status`: one line a safekeeper and one for the cluster, saying who blocks."""
+"""`walkeeper status`: gathers the document, and shows it as a table. The verdict is judge's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 from walkeeper_admin.archive_status import archive_line, archive_troubles
 from walkeeper_admin.safekeeper_client import Unreachable, ask
+from walkeeper_admin.archive_status import archive_line
+from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
+from walkeeper_admin.primary.standby_names import DEFAULT_NAME
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
+from walkeeper_common.times import shown_time
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
 
-OK, DEGRADED, NO_QUORUM = 0, 1, 2
+OK, DEGRADED, NO_QUORUM, UNKNOWN = map(int, State)
 COLUMNS = (
     "version",
     "incarnation",
@@ -31,15 +35,58 @@ COLUMNS = (
     "needed_lsn",
     "timeline",
     "standbys",
+    "kept_bytes",
+    "kept_for",
 )
 
 
-async def gather(addresses: Sequence[Address], cluster: str, timeout_s: float) -> dict[str, Any]:
-    """The document of `status --json` (docs/reference/status-json.md)."""
+async def gather(
+    addresses: Sequence[Address], cluster: str, timeout_s: float, dsn: str | None = None
+) -> dict[str, Any]:
+    """Return the document of `status --json` (docs/reference/status-json.md).
+
+    With a DSN, this asks the primary itself. Else the document has the proposer's last report."""
     answers = await asyncio.gather(*(_ask_one(a, cluster, timeout_s) for a in addresses))
     facts = _newest_facts(answers)
     lines = [_line(answer, facts) for answer in answers]
-    return {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
+    document: dict[str, Any] = {"cluster": _cluster(cluster, answers, facts), "safekeepers": lines}
+    if dsn is not None:
+        document["cluster"]["primary"] = await asked_primary(dsn, document["cluster"]["proposer"])
+    return with_verdict(document)
+
+
+def with_verdict(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with its verdict and reasons."""
+    found = judge(document)
+    reasons = [reason.shown() for reason in found.reasons]
+    return {"verdict": found.shown(), "reasons": reasons, **document}
+
+
+async def asked_primary(dsn: str, proposer: dict[str, Any] | None) -> dict[str, Any]:
+    """Ask the primary itself, and return its state in the form of the proposer's report."""
+    from walkeeper_common.errors import Refused
+    from walkeeper_proposer.postgres.primary_sql import connected
+    from walkeeper_proposer.postgres.sync_state import ABSENT, commits_of
+
+    name = proposer["application_name"] if proposer else DEFAULT_NAME
+    facts: dict[str, Any] = {"connected": False, "streaming": False, "sync_state": None}
+    facts |= {"since": None, "waiting": 0, "waiting_since": None, "lowered": [], "error": None}
+    try:
+        async with connected(dsn) as sql:
+            commits = await commits_of(sql, name)
+    except Refused as error:
+        return {**facts, "error": str(error)}
+    absent = commits.sync_state == ABSENT
+    return {
+        **facts,
+        "connected": not absent,
+        "streaming": commits.streaming,
+        "sync_state": commits.sync_state,
+        "waiting": commits.waiting,
+        "waiting_since": shown_time(commits.waiting_since),
+        "lowered": list(commits.lowered),
+        "error": f"no proposer {name} is connected to it" if absent else None,
+    }
 
 
 async def _ask_one(address: Address, cluster: str, timeout_s: float) -> dict[str, Any]:
@@ -69,7 +116,10 @@ def _line(answer: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any
     line = {name: answer.get(name) for name in ("id", "address", "reachable", *COLUMNS)}
     line["standbys"] = answer.get("standbys") or []
     line["slots"] = answer.get("slots") or []
-    line["error"] = answer.get("error") or answer.get("failure") or _replaced(answer, facts)
+    replaced = _replaced(answer, facts)
+    line["error"] = answer.get("error") or answer.get("failure") or replaced
+    line["trouble"] = answer.get("trouble") or ("replaced" if replaced else None)
+    line["trouble"] = trouble_of(line)
     return line
 
 
@@ -96,7 +146,7 @@ def _cluster(
     empty |= {"replacing": None}
     if facts is None:
         unknown = {**empty, "commit_lsn": None, "timeline": None, "quorum": False}
-        unknown |= {"proposer": None, "heard_by_quorum": False}
+        unknown |= {"proposer": None, "heard_by_quorum": False, "primary": None, "kind": None}
         return {"name": cluster, **unknown, "not_hearing": [], "members": []}
     known = [a for a in known if _member(a) in _everyone(facts)] or known
     serving = [a for a in known if not a.get("failure")]
@@ -115,6 +165,8 @@ def _cluster(
         "quorum": _have_quorum(facts, {_member(a) for a in serving}),
         "replacing": _replacing(facts, known),
         "proposer": leader,
+        "primary": _primary(known, leader),
+        "kind": best.get("kind"),
         "heard_by_quorum": _have_quorum(facts, hearing),
         "not_hearing": sorted({a["id"] for a in serving if _member(a) not in hearing}),
         "members": facts["members"],
@@ -155,6 +207,14 @@ def _proposer(known: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return heard[0] if heard else None
 
 
+def _primary(
+    known: Sequence[dict[str, Any]], leader: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the newest report of the proposer that leads, or None."""
+    told = [a["primary"] for a in known if _hears(a, leader) and a.get("primary")]
+    return max(told, key=lambda primary: primary["since"] or "", default=None)
+
+
 def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
     """Whether it follows the proposer that leads: nobody else acknowledges its WAL."""
     heard = answer["proposer"]
@@ -162,88 +222,9 @@ def _hears(answer: dict[str, Any], leader: dict[str, Any] | None) -> bool:
 
 
 def verdict(document: dict[str, Any]) -> tuple[int, str]:
-    """(exit code of --check, one sentence that says who blocks)."""
-    cluster, lines = document["cluster"], document["safekeepers"]
-    down = [_name(line) for line in lines if not line["reachable"] or line["error"]]
-    if not cluster["quorum"]:
-        return NO_QUORUM, _no_quorum(cluster, lines, down)
-    if cluster["proposer"] is None:
-        under_way = f"; {_shown_replacing(cluster, lines)}" if cluster["replacing"] else ""
-        return NO_QUORUM, f"no proposer leads: commits of an attached primary hang{under_way}"
-    deaf = [f"safekeeper {number}" for number in cluster["not_hearing"]]
-    if not cluster["heard_by_quorum"]:
-        unheard = [f"{name} (does not hear the proposer)" for name in deaf]
-        return NO_QUORUM, _no_quorum(cluster, lines, [*down, *unheard])
-    missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
-    if cluster["replacing"]:
-        return DEGRADED, f"degraded: {_shown_replacing(cluster, lines)}, commits go on"
-    if down:
-        return DEGRADED, f"degraded: {', '.join(down)} down, commits go on"
-    if deaf:
-        return DEGRADED, f"degraded: the proposer is not heard by {', '.join(deaf)}, commits go on"
-    if missing:
-        return DEGRADED, f"degraded: safekeeper {missing[0]} was not asked or is down"
-    blocked = _lagging(cluster, lines)
-    if blocked:
-        return DEGRADED, f"degraded: {', '.join(blocked)} behind the quorum"
-    if troubles := archive_troubles(lines):
-        return DEGRADED, f"degraded: {troubles[0]}"
-    return OK, "ok: every safekeeper has what is committed"
-
-
-def _no_quorum(
-    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], blocking: Sequence[str]
-) -> str:
-    """Of the log as a whole nothing is said if those who could make the quorum were not asked."""
-    silent = [line for line in lines if not line["reachable"]]
-    if len(silent) == len(lines):
-        return f"no quorum: none answers of {', '.join(blocking)}"
-    if not cluster["members"]:
-        return f"nobody who was asked tells of this log: {', '.join(blocking)}"
-    heard = {line["id"] for line in lines if line["reachable"]}
-    not_asked = len(_ids(cluster) - heard) - len(silent)
-    if not_asked > 0:
-        others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
-        return f"no quorum among those asked; {others}: name all with --safekeepers"
-    if not cluster["replacing"]:
-        return f"no quorum: commits hang; blocked by {', '.join(blocking)}"
-    joining = f"safekeeper {cluster['replacing']['joining']}"
-    is_missing = cluster["replacing"]["joining"] not in heard
-    named = [*blocking, joining] if is_missing and joining not in blocking else blocking
-    return (
-        f"no quorum: commits hang; blocked by {', '.join(named)}; "
-        f"{_shown_replacing(cluster, lines)}; `walkeeper replace --cancel` takes that back"
-    )
-
-
-def _shown_replacing(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
-    change = cluster["replacing"]
-    to_go, joining = change["bytes_to_go"], change["joining"]
-    if to_go is not None:
-        left = f"{to_go:,} bytes to go"
-    elif any(line["id"] == joining and line["reachable"] for line in lines):
-        left = "which has not joined yet"
-    else:
-        left = "which does not answer (--safekeepers has to name it)"
-    return f"safekeeper {change['leaving']} is being replaced by {joining}, {left}"
-
-
-def _ids(cluster: dict[str, Any]) -> set[int]:
-    return {member_id(member) for member in cluster["members"]}
-
-
-def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[str]:
-    commit_lsn, timeline = Lsn.parse(cluster["commit_lsn"]), cluster["timeline"]
-    segment = cluster["segment_bytes"]
-    return [
-        _name(line)
-        for line in lines
-        if line["timeline"] != timeline or commit_lsn - Lsn.parse(line["flush_lsn"]) > segment
-    ]
-
-
-def _name(line: dict[str, Any]) -> str:
-    return f"safekeeper {line['id']}" if line["id"] is not None else f"{line['address']}"
+    """Return the exit code of --check, and one sentence."""
+    found = judge(document)
+    return int(found.state), found.text
 
 
 def state_of(line: dict[str, Any]) -> str:
@@ -255,7 +236,7 @@ def state_of(line: dict[str, Any]) -> str:
 
 def table(document: dict[str, Any]) -> str:
     """For people."""
-    cluster = document["cluster"]
+    cluster, found = document["cluster"], judge(document)
     positions = ["flush_lsn", "commit_lsn", "restart_lsn"]
     if any(line["archived_lsn"] for line in document["safekeepers"]):
         positions.append("archived_lsn")
@@ -278,13 +259,62 @@ def table(document: dict[str, Any]) -> str:
         f"; generation {cluster['generation']}, term {cluster['term']}, commit_lsn "
         f"{cluster['commit_lsn']}, timeline {cluster['timeline']}, proposer {leader}"
     )
-    text.append(
-        f"cluster {cluster['name']}: {verdict(document)[1]}{facts if cluster['members'] else ''}"
-    )
+    sealed = "; sealed" if cluster.get("sealed") else ""
+    shown = f"{facts}{sealed}" if cluster["members"] else ""
+    text.append(f"cluster {cluster['name']}: {found.text}{shown}")
+    if cluster["members"]:
+        text.append(f"primary: {primary_line(cluster.get('primary'))}")
     broken = [line for line in document["safekeepers"] if line["error"]]
-    text += [f"  {_name(line)}: {line['error']}" for line in broken]
+    text += [f"  {name_of(line)}: {line['error']}" for line in broken]
+    text += _versions(document["safekeepers"])
+    text += [line for each in document["safekeepers"] for line in _kept(each)]
+    text += _what_to_do(found)
     if archive := archive_line(document["safekeepers"]):
         text.append(archive)
-    troubles = archive_troubles(document["safekeepers"])
-    text += [f"  {each}" for each in troubles if each not in verdict(document)[1]]
+    archives = [reason.text for reason in found.reasons if reason.code == "archive"]
+    text += [f"  {each}" for each in archives if each not in found.text]
     return "\n".join(text)
+
+
+def _what_to_do(found: Verdict) -> list[str]:
+    """Return a line for each reason with its remedy; those of the archive have their own."""
+    return [
+        f"  {reason.state.name} {reason.code}{_since(reason.since)}: {reason.remedy}"
+        for reason in found.reasons
+        if reason.code != "archive"
+    ]
+
+
+def _since(since: str | None) -> str:
+    return f" since {since}" if since else ""
+
+
+def primary_line(primary: dict[str, Any] | None) -> str:
+    """Return the primary's state for people."""
+    if primary is None:
+        return "not known; --dsn asks it"
+    if not primary["connected"]:
+        return f"no connection{_since(primary['since'])}"
+    streams = "streaming" if primary["streaming"] else "not streaming"
+    state = primary["sync_state"] or "with a sync_state that is not known"
+    waiting = primary["waiting"]
+    waits = f", {waiting} commits wait{_since(primary['waiting_since'])}" if waiting else ""
+    return f"{streams}, {state}{_since(primary['since'])}{waits}"
+
+
+def _versions(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line with the versions if they differ."""
+    found = {name_of(line): line["version"] for line in lines if line.get("version")}
+    if len(set(found.values())) < 2:
+        return []
+    return ["  versions differ: " + ", ".join(f"{n} {v}" for n, v in found.items())]
+
+
+def _kept(line: dict[str, Any]) -> list[str]:
+    """Return a line with a member's slots and kept WAL if it keeps WAL for a client."""
+    slots = line.get("slots") or []
+    if not slots or line.get("kept_bytes") is None:
+        return []
+    names = ", ".join(slot["slot_name"] for slot in slots)
+    whom = f" for {line['kept_for']}" if line.get("kept_for") else ""
+    return [f"  {name_of(line)}: slots {names}; keeps {line['kept_bytes']:,} bytes{whom}"]

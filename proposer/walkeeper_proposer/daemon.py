@@ -12,6 +12,7 @@ from walkeeper_common.addresses import Address, parse_address, shown_address
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.wire.consumer_slots import ConsumerSlots, TablesQuery
@@ -28,6 +29,7 @@ from walkeeper_proposer.postgres.primary import Primary
 from walkeeper_proposer.postgres.promotion_wait import wait_promoted
 from walkeeper_proposer.postgres.retention import retention_slot
 from walkeeper_proposer.postgres.sync_state import SyncState
+from walkeeper_proposer.reporting import PrimaryReporter
 from walkeeper_proposer.settings import ProposerSettings
 
 logger = logging.getLogger("walkeeper.proposer")
@@ -58,11 +60,16 @@ async def _main(settings: ProposerSettings) -> int:
     addresses = settings.safekeepers
     life = _Life(settings, addresses, on_streaming)
     async with asyncio.TaskGroup() as group:
+        sync_state = SyncState(settings.dsn, settings.application_name)
+        reporter = PrimaryReporter(
+            settings.cluster, lambda: life.core, lambda: addresses, sync_state
+        )
+        group.create_task(sync_state.watch(), name="sync_state")
+        group.create_task(reporter.run(), name="reports")
+        group.create_task(reporter.watch(), name="incidents")
         if settings.http is not None:
-            sync_state = SyncState(settings.dsn, settings.application_name)
             serving = _serve_http(settings, lambda: life, lambda: addresses, sync_state)
             group.create_task(serving, name="http")
-            group.create_task(sync_state.watch(), name="sync_state")
         while True:
             if settings.follow:
                 await wait_promoted(
@@ -170,6 +177,7 @@ class _Life:
             examine=end.examine if logical else PrimaryCheck,
             writes_nonces=not logical,
         )
+        self._addresses = addresses
         self._links = SafekeeperLinks(addresses)
         self.primary = _primary(settings, end, on_streaming)
         self.core = Proposer(campaign)
@@ -219,8 +227,16 @@ class _Life:
     def uniform(self, low: float, high: float) -> float:
         return random.uniform(low, high)
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        log_note(logger, text, facts)
+    def note(self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /) -> None:
+        shown = [self._address_of(fact) for fact in facts]
+        log_note(logger, text, shown, severity)
+
+    def _address_of(self, fact: tuple[str, object]) -> tuple[str, object]:
+        """Return the fact, with the address of a link for its number."""
+        name, value = fact
+        if name != "link" or not isinstance(value, int):
+            return fact
+        return "address", shown_address(self._addresses[value])
 
     def stopped(self, stop: Stop) -> None:
         if not self._stop.done():  # SIGTERM has cancelled it, and somebody deposes us meanwhile

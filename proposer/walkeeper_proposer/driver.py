@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, assert_never
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.severity import Severity
 from walkeeper_common.wire.framing import APPEND_FRAME, Message
 from walkeeper_common.wire.messages import Buffer, Feedback
 from walkeeper_proposer.consensus.proposer import Proposer
@@ -73,7 +74,9 @@ class Surroundings(Protocol):
         """Return a random number; two candidates must not draw the same ones."""
         ...
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+    def note(
+        self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /
+    ) -> None: ...
     def stopped(self, stop: Stop) -> None: ...
 
 
@@ -191,8 +194,8 @@ class Driver:
                 most_s = min(BACK_OFF_S_MAX, BACK_OFF_S_MIN * 2**attempt)
                 delay_s = self._around.uniform(BACK_OFF_S_MIN, most_s)
                 self._around.after(delay_s, lambda: self.post(BackedOff()))
-            case Note(text, facts):
-                self._around.note(text, facts)
+            case Note(text, facts, severity):
+                self._around.note(text, facts, severity)
             case Stop():
                 self._around.stopped(effect)
             case _:

@@ -19,6 +19,7 @@ from walkeeper_common.addresses import Address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id
+from walkeeper_common.severity import Severity
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.wire.messages import Feedback
 from walkeeper_proposer.consensus.campaign import Campaign, Purpose
@@ -72,8 +73,8 @@ class _Election:
     def uniform(self, low: float, high: float) -> float:
         return random.uniform(low, high)
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        log_note(logger, text, facts)
+    def note(self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /) -> None:
+        log_note(logger, text, facts, severity)
 
     def stopped(self, stop: Stop) -> None:
         self.stop.set_result(stop)

@@ -22,6 +22,7 @@ from walkeeper_common.errors import NoSpace, StorageError, WalkeeperError, WalRe
 from walkeeper_common.history import History
 from walkeeper_common.lsn import ZERO_LSN, Lsn
 from walkeeper_common.pace import Pace
+from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import APPEND_FRAME_BYTES, MEMORY_BYTES_MAX, Message
 from walkeeper_common.wire.messages import Buffer
@@ -85,7 +86,9 @@ class Surroundings(Protocol):
     def send(self, connection: int, message: Message) -> None: ...
     def commit_moved(self, commit_lsn: Lsn) -> None: ...
     def end_readers(self, above_lsn: Lsn) -> None: ...
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None: ...
+    def note(
+        self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /
+    ) -> None: ...
 
 
 class OlderWal(Protocol):
@@ -253,8 +256,8 @@ class Driver:
                 self._read(effect)
             case EndReaders(above_lsn):
                 self._around.end_readers(above_lsn)
-            case Note(text, facts):
-                self._around.note(text, facts)
+            case Note(text, facts, severity):
+                self._around.note(text, facts, severity)
             case _:
                 assert_never(effect)
 
@@ -285,7 +288,7 @@ class Driver:
             self._effects.clear()
             self._events.appendleft(StorageFailed(str(result)))
         elif isinstance(result, str):
-            self._around.note(result, ())
+            self._around.note(result, (), Severity.LOG)
         self._run()
 
     # Writing
@@ -330,7 +333,7 @@ class Driver:
 
     def _prepared(self, result: object) -> None:
         if isinstance(result, NoSpace):  # the writer meets it again, and says so then
-            self._around.note(str(result), ())
+            self._around.note(str(result), (), Severity.WARNING)
         elif isinstance(result, WalkeeperError):
             self.post(StorageFailed(str(result)))
 

@@ -16,6 +16,7 @@ from walkeeper_common.errors import Refused, StorageError, WalkeeperError, WalRe
 from walkeeper_common.lsn import LSN_MAX, Lsn
 from walkeeper_common.postgres.walpages import page_flaw
 from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.severity import Severity
 from walkeeper_common.shell.logs import log_note
 from walkeeper_common.shell.worker_thread import LoopShare, WorkerThread, call, resolve
 from walkeeper_common.timelines import served_file
@@ -28,6 +29,7 @@ from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.acceptor_events import SegmentsRemoved, StandbysReported, Tick
 from walkeeper_safekeeper.consensus.durable import Durable
 from walkeeper_safekeeper.driver import Driver
+from walkeeper_safekeeper.primary_facts import PrimaryFacts
 from walkeeper_safekeeper.replication.durable_slots import DurableSlots
 from walkeeper_safekeeper.replication.logical_log import LogicalLog
 from walkeeper_safekeeper.replication.served_log import Readers
@@ -70,6 +72,7 @@ class HostedLog:
         self.sessions: dict[int, Session] = {}
         self.paused: list[Session] = []  # they read on when less WAL is queued
         self.proposers: dict[bytes, tuple[str, str]] = {}  # by id: address, application_name
+        self.primary = PrimaryFacts()
         self._settings, self._loop_share = settings, share
         self._waiters: list[tuple[Lsn, asyncio.Future[None]]] = []
         self._ticks = self._told_ticks = 0
@@ -181,6 +184,7 @@ class HostedLog:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             self._ticks += 1
+            self.primary.tick()
             receiving = [n for n, session in self.sessions.items() if session.receives_more()]
             self.driver.post(Tick(frozenset(receiving)))
             if self._ticks % RETENTION_TICKS == 0:
@@ -303,8 +307,8 @@ class HostedLog:
         self.readers.end_those_sent_beyond(above_lsn)
         self.commit_moved(LSN_MAX)  # back: who waited beyond it must look again
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
-        log_note(logger, f"cluster {self.cluster}: {text}", facts)
+    def note(self, text: str, facts: Sequence[tuple[str, object]], severity: Severity, /) -> None:
+        log_note(logger, f"cluster {self.cluster}: {text}", facts, severity)
 
     # The sessions' ServedLog
 

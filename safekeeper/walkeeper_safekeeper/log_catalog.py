@@ -49,6 +49,13 @@ AdminRequest: TypeAlias = (
 )
 
 
+TROUBLES = {
+    RejectCode.UNKNOWN_LOG: "no_log",
+    RejectCode.NOT_A_MEMBER: "prepared",
+    RejectCode.STORAGE_FAILED: "failed",
+}
+
+
 class LogCatalog:
     """The data directory is claimed by this process."""
 
@@ -229,7 +236,7 @@ class LogCatalog:
         }
         found = self.hosted(cluster)
         if isinstance(found, Reject):
-            return {**answer, "error": found.text}
+            return {**answer, "error": found.text, "trouble": TROUBLES.get(found.code)}
         return {**answer, **log_status(found)}
 
     # For the PostgreSQL sessions

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from walkeeper_common.history import cut
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.times import shown_time
 from walkeeper_common.wire.member_change import replaced_text
 from walkeeper_safekeeper.consensus.acceptor_answers import LEASE_TICKS
 from walkeeper_safekeeper.hosted_log import HostedLog
@@ -34,7 +35,11 @@ def log_status(log: HostedLog) -> dict[str, object]:
         "needed_lsn": None if log.logical is None else _text(log.logical.needed_lsn),
         "sealed": history[-1].sealed,
         "failure": acceptor.failure or acceptor.refusal or replaced,
+        "trouble": _trouble(log, replaced),
+        "kept_bytes": max(0, acceptor.commit_lsn - acceptor.first_lsn),
+        "kept_for": _kept_for(log),
         "proposer": _proposer(log),
+        "primary": _primary(log),
         "cluster": {
             "name": log.cluster,
             "log_uuid": configuration.log_uuid.hex(),
@@ -85,6 +90,52 @@ def _proposer(log: HostedLog) -> dict[str, str] | None:
     proposer_id = acceptor.durable.ballot.proposer_id
     address, application_name = log.proposers.get(proposer_id, ("", ""))
     return {"id": proposer_id.hex(), "address": address, "application_name": application_name}
+
+
+def _trouble(log: HostedLog, replaced: str | None) -> str | None:
+    """Return the kind of `failure`: failed, refusing (as for want of space), replaced, or None."""
+    acceptor = log.driver.acceptor
+    if acceptor.failure:
+        return "failed"
+    if acceptor.refusal:
+        return "refusing"
+    return "replaced" if replaced else None
+
+
+def _kept_for(log: HostedLog) -> str | None:
+    """Return the reader, member or setting that needs the oldest WAL of this disk.
+
+    Return None for a logical log, whose slots have PostgreSQL's LSNs."""
+    if log.logical is not None:
+        return None
+    acceptor = log.driver.acceptor
+    needs = [(slot.retention_lsn, f"slot {slot.name}") for slot in log.slots.slots]
+    needs += [(reader.retention_lsn, reader.application_name) for reader in log.readers]
+    needs.append((acceptor.restart_lsn, "the slowest member"))
+    if log.offload is not None:
+        needs.append((log.offload.archived_lsn, "the archive"))
+    known = [(lsn, whom) for lsn, whom in needs if lsn is not None and lsn < acceptor.commit_lsn]
+    oldest_lsn, whom = min(known, default=(acceptor.commit_lsn, "--wal-keep-size"))
+    segment_bytes = log.configuration.segment_bytes
+    is_needed = oldest_lsn - acceptor.first_lsn < segment_bytes
+    return whom if is_needed else "--wal-keep-size"
+
+
+def _primary(log: HostedLog) -> dict[str, object] | None:
+    """Return the report of the elected proposer about its primary, or None without a recent one."""
+    report = log.primary.of(log.driver.acceptor.durable.ballot.proposer_id)
+    if report is None:
+        return None
+    return {
+        "connected": report.connected,
+        "streaming": report.streaming,
+        "sync_state": report.sync_state or None,
+        "since": shown_time(report.since),
+        "waiting": report.waiting,
+        "waiting_since": shown_time(report.waiting_since),
+        "lowered": list(report.lowered),
+        "error": report.error or None,
+    }
 
 
 def _standbys(log: HostedLog) -> list[dict[str, object]]:

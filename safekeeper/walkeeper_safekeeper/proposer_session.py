@@ -32,6 +32,7 @@ from walkeeper_common.wire.messages import (
     Reject,
     RejectCode,
 )
+from walkeeper_common.wire.primary_report import PrimaryReport
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -113,6 +114,8 @@ class ProposerSession:
                 self._administer(message)
             case ReserveTimeline():
                 self._administer(message)
+            case PrimaryReport():
+                self._learn(message)
             case ProposerGreeting():
                 self._greet(message)
             case MembersQuery() | PromiseMembers() | AcceptMembers() | InstallMembers():
@@ -172,6 +175,12 @@ class ProposerSession:
             self._audit.login(self._identity, self.connection.peer, **facts)
             self._remember(log, greeting)
             self._post(greeting)
+
+    def _learn(self, report: PrimaryReport) -> None:
+        """Keep the report for `status`; a log that is not served here needs none."""
+        found = self._catalog.hosted(report.cluster)
+        if not isinstance(found, Reject):
+            found.primary.learn(report)
 
     def _change_members(self, ask: MembersRequest) -> None:
         if self._log_of(ask.cluster) is not None:

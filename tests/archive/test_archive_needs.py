@@ -157,7 +157,7 @@ def test_status_says_that_the_archive_lags_and_why(wanting: dict[str, Any], text
     newcomer = line(4, archive=None, flush_lsn=None, error="it has no log of cluster main")
     assert "safekeeper 4 runs" not in table(document(*lines, newcomer))
     lines[2]["error"] = "its disk failed"
-    assert verdict(document(*lines))[1].startswith("degraded: safekeeper 3 down")
+    assert verdict(document(*lines))[1].startswith("degraded: safekeeper 3 (it refuses: ")
     assert text in table(document(*lines)).splitlines()[-1], "below what matters more"
 
 

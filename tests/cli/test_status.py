@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from walkeeper_admin import status
 from walkeeper_admin.safekeeper_client import Unreachable
 from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, gather, table, verdict
+from walkeeper_admin import verdict as judging
+from walkeeper_admin.status import DEGRADED, NO_QUORUM, OK, UNKNOWN, gather, table, verdict
 from walkeeper_common.addresses import Address
 from walkeeper_common.wire.requests import StatusResponse
 
@@ -38,7 +42,7 @@ def document(*lines: dict[str, Any], members: list[str] = MEMBERS) -> dict[str, 
     return {"cluster": cluster, "safekeepers": list(lines)}
 
 
-DOWN = line(None, error="unreachable")
+DOWN, AWAY = line(None, error="unreachable"), "hNone:1 (does not answer)"
 
 
 @pytest.mark.parametrize(
@@ -49,17 +53,21 @@ DOWN = line(None, error="unreachable")
             "no quorum among those asked; 2 of its 3 safekeepers were not asked: name all with "
             "--safekeepers",
         ),
-        ([line(1), DOWN, DOWN], "no quorum: commits hang; blocked by hNone:1, hNone:1"),
         (
-            [line(1), line(2, error="its disk failed"), DOWN],
-            "no quorum: commits hang; blocked by safekeeper 2, hNone:1",
+            [line(1), DOWN, DOWN],
+            f"no quorum: commits hang; blocked by {AWAY}, {AWAY}",
+        ),
+        (
+            [line(1), line(2, error="EIO", trouble="failed"), DOWN],
+            "no quorum: commits hang; blocked by safekeeper 2 (its disk failed: EIO), " + AWAY,
         ),
     ],
 )
 def test_without_a_quorum_commits_hang_if_all_were_asked(
     lines: list[dict[str, Any]], sentence: str
 ) -> None:
-    assert verdict(document(*lines)) == (NO_QUORUM, sentence)
+    code = UNKNOWN if "were not asked" in sentence else NO_QUORUM
+    assert verdict(document(*lines)) == (code, sentence)
 
 
 def test_a_replacement_is_told_of_whether_a_proposer_leads_or_not() -> None:
@@ -116,9 +124,10 @@ DEAF = None  # it answers, and hears no proposer
         (
             {1: DEAF, 3: LEADER},
             NO_QUORUM,
-            "no quorum: commits hang; blocked by h2:1, safekeeper 1 (does not hear the proposer)",
+            "no quorum: commits hang; blocked by h2:1 (does not answer), "
+            "safekeeper 1 (does not hear the proposer)",
         ),
-        ({1: LEADER, 3: LEADER}, DEGRADED, "degraded: h2:1 down, commits go on"),
+        ({1: LEADER, 3: LEADER}, DEGRADED, "degraded: h2:1 (does not answer); commits go on"),
         (
             {1: DEAF, 2: DEAF, 3: DEAF},  # created, settled, or between two proposers
             NO_QUORUM,
@@ -149,7 +158,7 @@ def test_a_replaced_member_that_nobody_has_told_is_no_healthy_one(
     newest = {"generation": 3, "members": ["1#a", "2#b", "4#d"]}
     heard = {1: LEADER, 2: LEADER, 3: DEAF, 4: LEADER}
     found = asked(heard, monkeypatch, newer=dict.fromkeys((1, 2, 4), newest))
-    assert verdict(found) == (DEGRADED, "degraded: safekeeper 3 down, commits go on")
+    assert verdict(found) == (DEGRADED, "degraded: safekeeper 3 (it was replaced); commits go on")
     said = "it has the configuration of generation 1, and those of generation 3 are 1, 2, 4"
     assert f"safekeeper 3#c was replaced: {said}" in table(found)
     assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
@@ -170,6 +179,7 @@ def asked(
     change: dict[str, str] | None = None,
     ports: tuple[int, ...] = (1, 2, 3),
     newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
+    extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The document of status; whoever is not in `heard` is down. `newer`: who knows what of a newer
     configuration."""
@@ -185,7 +195,7 @@ def asked(
         told = {
             **line(number), "incarnation": "abcd"[number - 1], "proposer": heard[number],
             "term": 3 if heard[number] is OTHER else 4, "last_log_term": 4, "sealed": False,
-            "cluster": {**facts, **newer.get(number, {})},
+            "cluster": {**facts, **newer.get(number, {})}, **extra,
         }  # fmt: skip
         return StatusResponse(json.dumps(told).encode())
 
@@ -197,7 +207,96 @@ def asked(
 def test_a_log_that_nobody_tells_of_has_no_facts() -> None:
     stranger = line(2, error="safekeeper 2 has no log of cluster 'main'", term=None)
     said = table(document(DOWN, stranger, members=[]))
-    assert "nobody who was asked tells of this log: hNone:1, safekeeper 2" in said
-    assert "None, " not in said and "commits hang" not in said
-    assert verdict(document(DOWN, members=[]))[1] == "no quorum: none answers of hNone:1"
+    assert "nobody who was asked tells of this log: hNone:1 (does not answer), safekeeper 2" in said
+    assert "None, " not in said and "commits hang;" not in said
+    assert verdict(document(DOWN, members=[]))[1] == f"no quorum: none answers of {AWAY}"
     assert [row.split()[2] for row in said.splitlines()[1:3]] == ["DOWN", "ERROR"]
+
+
+STREAMING = {
+    "connected": True, "streaming": True, "sync_state": "sync", "since": "2026-01-01T00:00:00Z",
+    "waiting": 0, "waiting_since": None, "lowered": [], "error": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("primary", "code", "reason", "text"),
+    [
+        ({}, OK, None, "ok: "),
+        ({"connected": False, "error": "refused"}, NO_QUORUM, "primary_down", "primary: refused"),
+        ({"streaming": False}, NO_QUORUM, "not_streaming", "does not stream"),
+        (
+            {"waiting": 3, "waiting_since": "2026-01-02T00:00:00Z"},
+            NO_QUORUM,
+            "commits_wait",
+            "3 commits wait since 2026-01-02T00:00:00Z",
+        ),
+        ({"sync_state": "async"}, DEGRADED, "unprotected", "the proposer is async"),
+        ({"sync_state": None}, OK, None, "ok: "),
+        (
+            {"lowered": ["synchronous_commit=off for role r"]},
+            DEGRADED,
+            "lowered",
+            "synchronous_commit=off for role r",
+        ),
+    ],
+)
+def test_a_primary_that_is_down_or_waits_for_nobody_is_not_ok(
+    primary: dict[str, Any],
+    code: int,
+    reason: str | None,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = {**STREAMING, **primary}
+    heard = dict.fromkeys((1, 2, 3), LEADER)
+    found = asked(heard, monkeypatch, extra={"primary": said})
+    assert found["cluster"]["primary"] == said
+    assert found["verdict"]["exit_code"] == verdict(found)[0] == code
+    assert text in found["verdict"]["text"] and text in table(found)
+    assert [each["code"] for each in found["reasons"]] == ([reason] if reason else [])
+    assert all(each["remedy"] for each in found["reasons"])
+
+
+def test_a_logical_log_holds_up_no_commit_and_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"primary": {**STREAMING, "sync_state": "async"}, "kind": "logical"}
+    found = asked(dict.fromkeys((1, 2, 3), LEADER), monkeypatch, extra=said)
+    assert found["verdict"]["state"] == "OK"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("failed", "its disk failed: why"),
+        ("refusing", "it refuses WAL for now: why"),
+        ("no_log", "it does not have the log"),
+        ("prepared", "its log was prepared and never began"),
+        (None, "it refuses: why"),  # a safekeeper without the code
+    ],
+)
+def test_the_reason_of_a_member_is_in_the_one_line(
+    trouble: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = dict.fromkeys((1, 2, 3), LEADER)
+    found = asked(heard, monkeypatch)
+    found["safekeepers"][2] |= {"error": "why", "trouble": trouble}
+    assert verdict(found) == (DEGRADED, f"degraded: safekeeper 3 ({words}); commits go on")
+
+
+def test_two_lost_disks_of_three_lead_to_a_new_log_and_not_in_a_circle() -> None:
+    lost = [line(n, error="has no log", trouble="no_log", flush_lsn=None) for n in (2, 3)]
+    found = document(line(1), *lost)
+    found["cluster"]["ack_quorum"] = 2
+    code, text = verdict(found)
+    assert code == NO_QUORUM and "safekeepers 2, 3 have lost the log" in text
+    assert "walkeeper create --cluster NEW" in table(found)
+    found["safekeepers"][1]["trouble"] = "failed"  # its disk may still have the log
+    assert "have lost the log" not in verdict(found)[1]
+
+
+def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
+    source = Path(judging.__file__).read_text()
+    codes = {*judging.TROUBLES, *re.findall(r'(?:Reason|_warning)\("(\w+)"', source)}
+    page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert codes == {code for heading in headings for code in heading.split(", ")}

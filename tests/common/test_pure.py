@@ -41,6 +41,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
+from walkeeper_common.wire.primary_report import PrimaryReport
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -224,6 +225,7 @@ SAMPLES: list[Message] = [
     TablesQuery(("one", "two")),
     ReserveTimeline("main", 2, "db1:5432 /data (1)"),
     TimelineReserved("1#00", configuration(), 2, "db1:5432 /data (1)"),
+    PrimaryReport("main", b"p" * 16, True, False, "async", 5, 2, 4, ("role x",), "why"),
     MembersQuery("main"),
     PromiseMembers("main", b"u" * 16, 3, BALLOT),
     AcceptMembers("main", BALLOT, CHANGED),

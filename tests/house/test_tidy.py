@@ -54,6 +54,7 @@ MAY_BE_UNREPEATABLE = (
     "proposer/walkeeper_proposer/daemon.py",
     "proposer/walkeeper_proposer/postgres/primary.py",
     "proposer/walkeeper_proposer/postgres/retention.py",
+    "proposer/walkeeper_proposer/reporting.py",
     "proposer/walkeeper_proposer/settling.py",
     "safekeeper/walkeeper_safekeeper/daemon.py",
     "safekeeper/walkeeper_safekeeper/log_catalog.py",

@@ -88,7 +88,7 @@ class Heard:
 
     def end_readers(self, above_lsn: Lsn) -> None: ...
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+    def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         self.notes.append(text)
 
 

@@ -197,7 +197,7 @@ class StoredSafekeeper:
     def end_readers(self, above_lsn: Lsn) -> None:
         self.stage.tell(f"sk{self.number} ends readers above {above_lsn}")
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+    def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         if text not in ("following an elected proposer", "lost the proposer's connection"):
             self.stage.tell(f"sk{self.number}: {text}{shown_facts(tuple(facts))}")
 

@@ -86,6 +86,34 @@ def test_a_proposer_says_so_over_http(cluster: Cluster) -> None:
     wait_until(lambda: "commits hang: 1 of 2 safekeepers" in unready(address))
     with urlopen(f"http://{address}/metrics", timeout=10) as answer:
         assert 'walkeeper_proposer_quorum{cluster="main"} 0.0' in answer.read().decode()
+    wait_until(lambda: "ERROR:  commits hang: 1 of the 2 safekeepers" in cluster.proposer.output())
+    assert f"safekeeper 1 at 127.0.0.1:{cluster.ports[0]} is not" in cluster.proposer.output()
+    cluster.safekeepers[0].start()
+    wait_until(lambda: "LOG:  commits go on after" in cluster.proposer.output())
+    assert f"safekeeper 1 at 127.0.0.1:{cluster.ports[0]} is att" in cluster.proposer.output()
+
+
+def test_status_knows_that_the_primary_is_detached_or_dead(cluster: Cluster) -> None:
+    """No option names the primary: the proposer reports it to the safekeepers."""
+
+    def check() -> tuple[int, str]:
+        done = cluster.try_command("status", "--check")
+        return done.returncode, done.stdout
+
+    dsn = cluster.primary.dsn()
+    wait_until(lambda: "streaming, sync since" in cluster.command("status"))
+    assert check() == (0, "ok: every safekeeper has what is committed\n")
+    walkeeper("detach", "--dsn", dsn)
+    wait_until(lambda: check()[0] == 1)
+    assert "no commit waits for the quorum: the proposer is async" in check()[1]
+    asked = cluster.try_command("status", "--check", "--dsn", dsn)
+    assert asked.returncode == 1 and "the proposer is async" in asked.stdout
+    cluster.primary.kill()
+    wait_until(lambda: check()[0] == 2)
+    assert "the proposer has no connection to the primary" in check()[1]
+    document = cluster.status()
+    assert document["reasons"][0]["code"] == "primary_down"
+    assert document["reasons"][0]["since"] and document["verdict"]["exit_code"] == 2
 
 
 def unready(address: str) -> str:

@@ -20,6 +20,7 @@ from walkeeper_admin.primary.standby_names import (
 )
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
+from walkeeper_proposer.postgres.sync_state import OVERRIDES
 
 POLL_S = 0.1
 RELOAD_TIMEOUT_S = 10.0
@@ -30,12 +31,6 @@ SELECT r.pid, r.application_name, r.state, r.sync_state, r.flush_lsn::text AS fl
        s.slot_name, s.slot_type, pg_current_wal_flush_lsn()::text AS wal_flush_lsn
 FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
 ORDER BY r.application_name, r.pid
-"""
-OVERRIDES = """
-SELECT coalesce('database ' || d.datname, 'role ' || r.rolname, 'all') AS whom, c.item
-FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c(item)
-LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole
-WHERE c.item ~* '^synchronous_commit=(off|local|false|no|0)$'
 """
 
 

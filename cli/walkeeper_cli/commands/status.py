@@ -1,4 +1,4 @@
-"""`walkeeper status`: who has what, and who blocks."""
+"""`walkeeper status`: positions of all members, and the verdict."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import click
 
 from walkeeper_cli.options import (
+    Dsn,
     Timeout,
     cluster_option,
     config_option,
@@ -29,7 +30,13 @@ WATCH_S = 2.0
 @option(
     "--check",
     is_flag=True,
-    help="Print one line; exit with 0 if all is well, 1 if degraded, 2 without a proposer.",
+    help="Print one line. Exit with 0 if ok, 1 warning, 2 critical, 3 unknown.",
+)
+@option(
+    "--dsn",
+    type=Dsn(),
+    metavar="DSN",
+    help="Ask this primary instead of the proposer.",
 )
 @option("--watch", is_flag=True, help="Repeat every 2 s, until Ctrl-C.")
 @option(
@@ -45,6 +52,7 @@ def command(
     cluster: str,
     as_json: bool,
     check: bool,
+    dsn: str | None,
     watch: bool,
     timeout: float,
 ) -> int:
@@ -58,7 +66,7 @@ def command(
     from walkeeper_admin.status import gather, table, verdict
 
     while True:
-        document = asyncio.run(gather(safekeepers, cluster, timeout))
+        document = asyncio.run(gather(safekeepers, cluster, timeout, dsn))
         if watch and not as_json:
             click.clear()  # does nothing unless it is a terminal
         code, sentence = verdict(document)

@@ -19,6 +19,7 @@ from functools import cache
 
 from walkeeper_common.printable import printable, printable_lines
 from walkeeper_common.shell.audit import AUDIT_LOGGER
+from walkeeper_common.severity import Severity
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2
@@ -191,8 +192,17 @@ def _log_through(handler: logging.Handler, level: str) -> None:
     root.setLevel(level)
 
 
-def log_note(logger: logging.Logger, text: str, facts: object) -> None:
+LEVEL_OF = {
+    Severity.LOG: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+}
+
+
+def log_note(
+    logger: logging.Logger, text: str, facts: object, severity: Severity = Severity.LOG
+) -> None:
     """Log a core's Note: its text, then its facts as key=value."""
     pairs = facts if isinstance(facts, list | tuple) else ()
     shown = " ".join(f"{name}={value}" for name, value in pairs)
-    logger.info("%s%s%s", text, ": " if shown else "", shown)
+    logger.log(LEVEL_OF[severity], "%s%s%s", text, ": " if shown else "", shown)

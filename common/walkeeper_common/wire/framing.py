@@ -38,6 +38,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
+from walkeeper_common.wire.primary_report import PrimaryReport
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -79,6 +80,7 @@ Fielded: TypeAlias = (
     | MembersState
     | ReserveTimeline
     | TimelineReserved
+    | PrimaryReport
 )
 Message: TypeAlias = Fielded | AppendRequest | AppendResponse | ReadResponse
 
@@ -108,6 +110,7 @@ _FIELDED: dict[int, type[Fielded]] = {
         MembersState,
         ReserveTimeline,
         TimelineReserved,
+        PrimaryReport,
     )
 }
 _LAID_OUT: dict[int, type[AppendRequest | AppendResponse | ReadResponse]] = {

@@ -343,7 +343,7 @@ class Leader:
         member.lose()
         return self.report() if news else []
 
-    def on_no_space(self, member: Member, text: str) -> list[Effect]:
+    def on_no_space(self, member: Member, note: Note) -> list[Effect]:
         """Wait for space at a member that refused an append (R16), and keep its connection.
 
         A connection that was dropped would be no witness any more (witness.py)."""
@@ -351,7 +351,6 @@ class Leader:
             return []  # an append behind the refused one
         news = member.feedback != NO_FEEDBACK
         member.wait_for_space()
-        note = Note(text, (("code", RejectCode.NO_SPACE.name),))
         return [note, *(self.report() if news else [])]
 
     def _ask_refusing(self) -> list[Effect]:

@@ -36,6 +36,7 @@ from walkeeper_common.wire.messages import (
 from walkeeper_common.wire.requests import ReadResponse
 from walkeeper_proposer.consensus import greetings, progress
 from walkeeper_proposer.consensus.admission import LogEnd
+from walkeeper_proposer.consensus import greetings, rejections
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.own_wal import Forgotten
@@ -444,7 +445,7 @@ class Proposer:
         self.seen_ballot = max(self.seen_ballot, reject.ballot)
         if reject.ballot > self.ballot and self.phase is Phase.LEADING:
             return self._deposed(reject.ballot)
-        text = f"safekeeper at link {member.link}: {reject.text}"
+        note = rejections.note_of(member, reject)
         checks = self.check is not None and self.check.scope.donor == member.link
         match reject.code:
             case RejectCode.STALE_BALLOT:
@@ -452,11 +453,11 @@ class Proposer:
             case RejectCode.WAL_REMOVED | RejectCode.NOT_READABLE if member.attached and not checks:
                 member.refuse_reads()
                 progress.repeat_reads(self.members)
-                return [Note(text)]
+                return [note]
             case code if self.leader is not None and member.lacks_space(code):
-                return self.leader.on_no_space(member, text)
+                return self.leader.on_no_space(member, note)
             case _:
-                return [Note(text, (("code", reject.code.name),)), DropLink(member.link, text)]
+                return [note, DropLink(member.link, note.text)]
 
     def _deposed(self, ballot: Ballot) -> list[Effect]:
         """Stop for good (R20). The outcome of commits in flight is unknown."""

@@ -1,4 +1,4 @@
-"""Do commits wait for this proposer? Only the primary knows, and --http shows its answer. A shell.
+"""Do commits wait for this proposer? Only the primary knows; `status` shows its answer. A shell.
 
 After a `detach`, or an edit of synchronous_standby_names, WAL comes and is acknowledged as before,
 but no commit waits for it any more. The answer needs SQL, and the rights of a pg_monitor member.
@@ -7,45 +7,94 @@ but no commit waits for it any more. The answer needs SQL, and the rights of a p
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import NoReturn
+
+import asyncpg
 
 from walkeeper_common.errors import Refused
 from walkeeper_proposer.postgres.primary_sql import connected
 
-ASK_S, ASK_AGAIN_S = 30.0, 3.0
+ASK_S, ASK_AGAIN_S = 10.0, 3.0
+WAITING_S = 5
 ABSENT = "absent"
 WAITED_FOR = ("sync", "quorum")
-QUERY = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
+QUERY = "SELECT sync_state, state FROM pg_stat_replication WHERE application_name = $1"
+WAITING = f"""
+SELECT count(*) AS waiting, coalesce(extract(epoch FROM min(state_change)), 0)::bigint AS since
+FROM pg_stat_activity
+WHERE wait_event = 'SyncRep' AND state_change < clock_timestamp() - interval '{WAITING_S} s'
+"""
+OVERRIDES = """
+SELECT coalesce('database ' || d.datname, 'role ' || r.rolname, 'all') AS whom, c.item
+FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c(item)
+LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole
+WHERE c.item ~* '^synchronous_commit=(off|local|false|no|0)$'
+ORDER BY 1, 2
+"""
+LOWERED = "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'"
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """The primary's answer: commits that wait for WAITING_S or longer, and settings without a wait.
+
+    `waiting_since` is Unix time, or 0. It is the start of the oldest one's statement.
+    `error` says why there is no answer."""
+
+    sync_state: str | None = None
+    waiting: int = 0
+    waiting_since: int = 0
+    lowered: tuple[str, ...] = ()
+    streaming: bool = False
+    error: str = ""
+
+
+UNKNOWN = Commits()
 
 
 class SyncState:
     """The answer is in `value`: pg_stat_replication's sync_state, "absent", or None if unknown.
 
     It is "absent" without a connection, as right after a start. That tells nothing about the
-    commits that wait.
+    commits that wait. `commits` has the rest of the answer.
     """
 
     def __init__(self, dsn: str, application_name: str) -> None:
         self._dsn, self._application_name = dsn, application_name
-        self.value: str | None = None
+        self.commits = UNKNOWN
+
+    @property
+    def value(self) -> str | None:
+        return self.commits.sync_state
 
     @property
     def is_waited_for(self) -> bool | None:
         return None if self.value in (None, ABSENT) else self.value in WAITED_FOR
 
     async def watch(self) -> NoReturn:
+        """Ask until cancelled, more often while no commit waits for this proposer."""
         while True:
-            self.value = await self._asked()
-            await asyncio.sleep(ASK_AGAIN_S if self.value == ABSENT else ASK_S)
+            self.commits = await self._asked()
+            await asyncio.sleep(ASK_S if self.is_waited_for else ASK_AGAIN_S)
 
-    async def _asked(self) -> str | None:
+    async def _asked(self) -> Commits:
         try:
             async with connected(self._dsn) as sql:
-                states: list[str | None] = [
-                    row["sync_state"] for row in await sql.fetch(QUERY, self._application_name)
-                ]
-        except Refused:
-            return None
-        if not states:
-            return ABSENT
-        return next((state for state in states if state in WAITED_FOR), states[0])
+                return await commits_of(sql, self._application_name)
+        except Refused as error:
+            return Commits(error=str(error))
+
+
+async def commits_of(sql: asyncpg.Connection, application_name: str) -> Commits:
+    """Return the primary's view of this proposer and of the commits that wait."""
+    rows = await sql.fetch(QUERY, application_name)
+    states: list[str | None] = [row["sync_state"] for row in rows]
+    found = next((state for state in states if state in WAITED_FOR), states[0] if rows else ABSENT)
+    waiting = await sql.fetchrow(WAITING)
+    assert waiting is not None, WAITING
+    lowered = [f"{row['item']} for {row['whom']}" for row in await sql.fetch(OVERRIDES)]
+    if (of_all := await sql.fetchval(LOWERED)) in ("off", "local"):
+        lowered.insert(0, f"synchronous_commit={of_all}")
+    streaming = any(row["state"] == "streaming" for row in rows)
+    return Commits(found, waiting["waiting"], waiting["since"], tuple(lowered), streaming)

@@ -30,6 +30,7 @@ from walkeeper_common.history import (
 )
 from walkeeper_common.lsn import LSN_MAX, ZERO_LSN, Lsn
 from walkeeper_common.quorum import member_name
+from walkeeper_common.severity import Severity
 from walkeeper_common.timelines import Timelines
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
@@ -467,7 +468,8 @@ class Acceptor:
         effects: list[Effect] = self.move_commit()
         if appender is not None:
             effects.append(self._reject(appender, RejectCode.NO_SPACE, text))
-        return [*effects, Note(text, (("flush_lsn", flush_lsn),)), *self._answer_waiting()]
+        note = Note(text, (("flush_lsn", flush_lsn),), Severity.WARNING)
+        return [*effects, note, *self._answer_waiting()]
 
     def on_storage_failed(self, text: str) -> list[Effect]:
         """Say why, never acknowledge or vote again, go on serving reads: it is final (R15)."""
@@ -480,7 +482,8 @@ class Acceptor:
         self.appender, self.waiting = None, []
         rejects = [self._reject(c, RejectCode.STORAGE_FAILED, text) for c in sorted(told)]
         self.durable = replace(self.durable, suspect_from=self.flush_lsn)
-        return [*rejects, Note(text, (("flush_lsn", self.flush_lsn),)), Persist(self.durable)]
+        note = Note(text, (("flush_lsn", self.flush_lsn),), Severity.ERROR)
+        return [*rejects, note, Persist(self.durable)]
 
     # Refusals
 

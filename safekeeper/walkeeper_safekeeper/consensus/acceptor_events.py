@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.severity import Severity
 from walkeeper_common.values import value
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.member_change import MembersQuery
@@ -193,6 +194,7 @@ class Note:
 
     text: str
     facts: tuple[tuple[str, object], ...] = ()
+    severity: Severity = Severity.LOG
 
 
 Effect: TypeAlias = (

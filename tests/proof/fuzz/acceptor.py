@@ -158,7 +158,7 @@ class Story:
     def end_readers(self, above_lsn: Lsn) -> None:
         self.store.committed_lsn = min(self.store.committed_lsn, above_lsn)
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+    def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         pass
 
     # The story

@@ -350,7 +350,7 @@ class ProposerNode:
     def uniform(self, low: float, high: float) -> float:
         return self.world.random.uniform(low, high)
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+    def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
         if text == "elected":

@@ -421,7 +421,7 @@ class SafekeeperNode:
     def end_readers(self, above_lsn: Lsn) -> None:
         """Nobody was sent more: `_on_following` looks."""
 
-    def note(self, text: str, facts: Sequence[tuple[str, object]]) -> None:
+    def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
         self.world.say(self.name, f"{text} {shown}")
         if text == "following an elected proposer":

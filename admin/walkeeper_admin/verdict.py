@@ -1,0 +1,310 @@
+"""The verdict on a log, from the document of `status --json`. Pure.
+
+    judge(document) -> Verdict     one body for the text, JSON, the exit code and every other view
+
+Reasons come in the order of their weight. The exit codes are those of Nagios. No reason is found by
+reading prose: each member's `trouble` is one of TROUBLES. docs/runbooks.md has a section for each
+code, named in its remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+from walkeeper_admin.archive_status import archive_troubles
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import member_id
+
+
+class State(IntEnum):
+    """The values are exit codes."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that is wrong. `since` is ISO 8601, or None if no daemon knows it.
+
+    `member` is the safekeeper's id, or None."""
+
+    code: str
+    state: State
+    text: str
+    remedy: str
+    since: str | None = None
+    member: int | None = None
+
+    def shown(self) -> dict[str, object]:
+        """Return the reason as JSON has it."""
+        return {**asdict(self), "state": self.state.name}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state, one line for people, and the reasons, the heaviest first."""
+
+    state: State
+    text: str
+    reasons: tuple[Reason, ...] = ()
+
+    def shown(self) -> dict[str, object]:
+        """Return the verdict as JSON has it."""
+        return {"state": self.state.name, "exit_code": int(self.state), "text": self.text}
+
+
+WAITED_FOR = ("sync", "quorum")
+LOST_LOG = ("no_log", "prepared")
+# By the code of a member's trouble: the words for a list of members, and the remedy.
+TROUBLES = {
+    "unreachable": ("does not answer", "start it, or repair its host or network"),
+    "failed": (
+        "its disk failed",
+        "repair or replace the disk and restart it; if its WAL is lost, run `walkeeper replace`",
+    ),
+    "refusing": (
+        "it refuses WAL for now",
+        "free space on its disk, or raise --wal-size-max; it goes on by itself",
+    ),
+    "no_log": (
+        "it does not have the log",
+        "check --cluster; if its disk was lost or wiped, run `walkeeper replace`",
+    ),
+    "prepared": (
+        "its log was prepared and never began",
+        "repeat the `walkeeper create` or `walkeeper replace` that was interrupted",
+    ),
+    "replaced": ("it was replaced", "stop it and remove its directory"),
+    "refused": ("it refuses", "see its error"),
+}
+LOST_REMEDY = (
+    "no election and no `walkeeper replace` brings it back. If the primary is alive: `walkeeper "
+    "detach`, stop the proposer, `walkeeper detach --drop-slot`, `walkeeper create --cluster NEW`, "
+    "start a proposer with --cluster NEW, `walkeeper attach`; docs/runbooks.md has the steps"
+)
+
+
+def judge(document: dict[str, Any]) -> Verdict:
+    """Return the verdict on this document; its own `verdict` and `reasons` are not read."""
+    cluster, lines = document["cluster"], document["safekeepers"]
+    members = _members(lines)
+    blocking = _blocking(cluster, lines, members)
+    if blocking is not None:
+        return Verdict(blocking.state, blocking.text, (blocking, *members))
+    reasons = [*_hanging(cluster)]
+    if change := cluster["replacing"]:
+        text = shown_replacing(change, lines)
+        reasons.append(_warning("replacing", text, "wait until it has joined; commits go on"))
+    reasons += members
+    if deaf := _deaf(cluster):
+        text = f"the proposer is not heard by {', '.join(deaf)}"
+        reasons.append(_warning("not_heard", text, "look at its log, and at the network between"))
+    reasons += _missing(cluster, lines)
+    if not members and not deaf and not cluster["replacing"]:
+        reasons += _lagging(cluster, lines)
+    reasons += _unprotected(cluster)
+    found = [_warning("archive", each, "see docs/archive.md") for each in archive_troubles(lines)]
+    return _verdict([*reasons, *found])
+
+
+def _verdict(reasons: Sequence[Reason]) -> Verdict:
+    if not reasons:
+        return Verdict(State.OK, "ok: every safekeeper has what is committed")
+    ordered = tuple(sorted(reasons, key=lambda reason: -reason.state))
+    first = ordered[0]
+    if first.state is State.CRITICAL:
+        return Verdict(first.state, first.text, ordered)
+    return Verdict(first.state, f"degraded: {'; '.join(_clauses(ordered))}", ordered)
+
+
+def _clauses(reasons: Sequence[Reason]) -> list[str]:
+    """Return the parts of the line. Members that are of no use come before the archive."""
+    replacing = any(reason.code == "replacing" for reason in reasons)  # mostly of the dead one
+    members = [r.text for r in reasons if r.code in TROUBLES and not replacing]
+    found = []
+    for reason in reasons:
+        if reason.code in ("replacing", "not_heard"):
+            found.append(f"{reason.text}, commits go on")
+        elif reason.code not in TROUBLES and not (members and reason.code == "archive"):
+            found.append(reason.text)
+    if members:
+        found.insert(0, f"{', '.join(members)}; commits go on")
+    return found
+
+
+def _warning(code: str, text: str, remedy: str) -> Reason:
+    return Reason(code, State.WARNING, text, remedy)
+
+
+def _members(lines: Sequence[dict[str, Any]]) -> list[Reason]:
+    found = []
+    for line in lines:
+        if (code := trouble_of(line)) is None:
+            continue
+        words, remedy = TROUBLES[code]
+        text = f"{name_of(line)} ({words})"
+        if code in ("failed", "refusing", "refused"):
+            text = f"{name_of(line)} ({words}: {line['error']})"
+        found.append(Reason(code, State.WARNING, text, remedy, None, line["id"]))
+    return found
+
+
+def trouble_of(line: dict[str, Any]) -> str | None:
+    """Return the code of a member's trouble, or None.
+
+    A safekeeper of an older version reports an error without a code."""
+    if not line["reachable"]:
+        return "unreachable"
+    return line.get("trouble") or ("refused" if line["error"] else None)
+
+
+def _blocking(
+    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], members: Sequence[Reason]
+) -> Reason | None:
+    """Return the reason for which no commit can return, as far as safekeepers know; or None."""
+    names = [reason.text for reason in members]
+    if not cluster["quorum"]:
+        return _no_quorum(cluster, lines, names)
+    if cluster["proposer"] is None:
+        change = cluster["replacing"]
+        under_way = f"; {shown_replacing(change, lines)}" if change else ""
+        text = f"no proposer leads: commits of an attached primary hang{under_way}"
+        return Reason("no_proposer", State.CRITICAL, text, "start `walkeeper proposer`")
+    if not cluster["heard_by_quorum"]:
+        unheard = [f"{name} (does not hear the proposer)" for name in _deaf(cluster)]
+        return _no_quorum(cluster, lines, [*names, *unheard])
+    return None
+
+
+def _no_quorum(
+    cluster: dict[str, Any], lines: Sequence[dict[str, Any]], blocking: Sequence[str]
+) -> Reason:
+    """Return UNKNOWN if the members that could make the quorum were not asked."""
+    silent = [line for line in lines if not line["reachable"]]
+    listed = ", ".join(blocking)
+    if len(silent) == len(lines):
+        text = f"no quorum: none answers of {listed}"
+        return Reason("no_quorum", State.CRITICAL, text, TROUBLES["unreachable"][1])
+    if not cluster["members"]:
+        text = f"nobody who was asked tells of this log: {listed}"
+        remedy = f"check --cluster and --safekeepers. If all disks were lost, {LOST_REMEDY}"
+        return Reason("no_log", State.CRITICAL, text, remedy)
+    heard = {line["id"] for line in lines if line["reachable"]}
+    not_asked = len(_ids(cluster) - heard) - len(silent)
+    if not_asked > 0:
+        others = f"{not_asked} of its {len(cluster['members'])} safekeepers were not asked"
+        text = f"no quorum among those asked; {others}: name all with --safekeepers"
+        return Reason("not_asked", State.UNKNOWN, text, "name all members with --safekeepers")
+    lost = sorted(_ids(cluster) & {x["id"] for x in lines if x.get("trouble") in LOST_LOG})
+    if len(lost) > len(cluster["members"]) - (cluster.get("ack_quorum") or len(lines)):
+        text = (
+            f"no quorum: commits hang; safekeepers {', '.join(map(str, lost))} have lost the log, "
+            "and with them its quorum"
+        )
+        return Reason("majority_lost", State.CRITICAL, text, LOST_REMEDY)
+    change = cluster["replacing"]
+    if not change:
+        text = f"no quorum: commits hang; blocked by {listed}"
+        return Reason("no_quorum", State.CRITICAL, text, "bring back one of these safekeepers")
+    joining = f"safekeeper {change['joining']}"
+    if change["joining"] not in heard and not any(joining in name for name in blocking):
+        listed = ", ".join([*blocking, joining])
+    text = f"no quorum: commits hang; blocked by {listed}; {shown_replacing(change, lines)}"
+    remedy = "bring back one of these, or take the replacement back: `walkeeper replace --cancel`"
+    return Reason("no_quorum", State.CRITICAL, text, remedy)
+
+
+def _hanging(cluster: dict[str, Any]) -> list[Reason]:
+    """Return the reasons for which commits hang or fail although the safekeepers are well."""
+    primary = cluster.get("primary")
+    if primary is None:
+        return []
+    if not primary["connected"]:
+        why = f": {primary['error']}" if primary["error"] else ""
+        text = f"the proposer has no connection to the primary{why}"
+        remedy = "start the primary, or promote a standby after `walkeeper settle --seal`"
+        return [Reason("primary_down", State.CRITICAL, text, remedy, primary["since"])]
+    if not primary["streaming"]:
+        text = "the primary does not stream to the proposer: commits hang if it is attached"
+        remedy = "the proposer's log says why"
+        return [Reason("not_streaming", State.CRITICAL, text, remedy, primary["since"])]
+    if primary["waiting"]:
+        text = f"{primary['waiting']} commits wait since {primary['waiting_since']}"
+        remedy = (
+            "see which standbys synchronous_standby_names wants, and which member is slow; "
+            "`walkeeper detach` releases commits, without the quorum's guarantee"
+        )
+        return [Reason("commits_wait", State.CRITICAL, text, remedy, primary["waiting_since"])]
+    return []
+
+
+def _unprotected(cluster: dict[str, Any]) -> list[Reason]:
+    """Return the reasons for which commits return without the quorum."""
+    primary = cluster.get("primary")
+    if primary is None or not primary["connected"] or cluster.get("kind") == "logical":
+        return []
+    found = []
+    state = primary["sync_state"]
+    if state is not None and state not in WAITED_FOR:
+        text = f"no commit waits for the quorum: the proposer is {state} at the primary"
+        remedy = "run `walkeeper attach`"
+        found.append(Reason("unprotected", State.WARNING, text, remedy, primary["since"]))
+    if primary["lowered"]:
+        text = f"some commits do not wait for the quorum: {', '.join(primary['lowered'])}"
+        remedy = "reset synchronous_commit there, unless these commits may be lost"
+        found.append(_warning("lowered", text, remedy))
+    return found
+
+
+def _missing(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[Reason]:
+    missing = sorted(_ids(cluster) - {line["id"] for line in lines if line["reachable"]})
+    silent = sum(not line["reachable"] for line in lines)
+    if len(missing) <= silent:
+        return []
+    text = f"safekeeper {missing[0]} was not asked or is down"
+    return [_warning("not_asked", text, "name all members with --safekeepers")]
+
+
+def _lagging(cluster: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[Reason]:
+    commit_lsn, timeline = Lsn.parse(cluster["commit_lsn"]), cluster["timeline"]
+    segment = cluster["segment_bytes"]
+    blocked = [
+        name_of(line)
+        for line in lines
+        if line["timeline"] != timeline or commit_lsn - Lsn.parse(line["flush_lsn"]) > segment
+    ]
+    if not blocked:
+        return []
+    text = f"{', '.join(blocked)} behind the quorum"
+    return [_warning("lagging", text, "wait; if the lag grows, that disk or network is too slow")]
+
+
+def _deaf(cluster: dict[str, Any]) -> list[str]:
+    return [f"safekeeper {number}" for number in cluster["not_hearing"]]
+
+
+def shown_replacing(change: dict[str, Any], lines: Sequence[dict[str, Any]]) -> str:
+    """Return the progress of a replacement, as a clause."""
+    to_go, joining = change["bytes_to_go"], change["joining"]
+    if to_go is not None:
+        left = f"{to_go:,} bytes to go"
+    elif any(line["id"] == joining and line["reachable"] for line in lines):
+        left = "which has not joined yet"
+    else:
+        left = "which does not answer (--safekeepers has to name it)"
+    return f"safekeeper {change['leaving']} is being replaced by {change['joining']}, {left}"
+
+
+def name_of(line: dict[str, Any]) -> str:
+    """Return the member's name for people: its id, or its address if it did not answer."""
+    return f"safekeeper {line['id']}" if line["id"] is not None else f"{line['address']}"
+
+
+def _ids(cluster: dict[str, Any]) -> set[int]:
+    return {member_id(member) for member in cluster["members"]}

@@ -1,0 +1,125 @@
+"""The lines that tell an incident: members that leave and come back, commits that hang. Pure.
+
+    observe(view, now_s) -> lines     called a few times a second
+
+Commits hang if fewer members are attached than a commit needs for HANG_S, or if WAL waits for
+STILL_S without a move of commit_lsn. The lines name members by id and address, and a runbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.severity import Severity
+
+HANG_S, STILL_S = 1.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One safekeeper as the leader has it. `acceptor_id` is None until it has greeted."""
+
+    address: str
+    acceptor_id: int | None
+    attached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderView:
+    """A leader that streams from its primary, or that has done so."""
+
+    members: Sequence[MemberView]
+    ack_quorum: int
+    commit_lsn: Lsn
+    received_lsn: Lsn
+    is_waited_for: bool = True  # False if the primary's commits are known to wait for nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line for the log."""
+
+    severity: Severity
+    text: str
+
+
+class Incidents:
+    """The state after the last lines. A new term of this process goes on with it."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._attached: dict[str, bool] = {}
+        self._short_since: float | None = None  # fewer are attached than a commit needs
+        self._still: tuple[Lsn, float] | None = None  # commit_lsn, while WAL waits, and since when
+        self._hang_since: float | None = None  # set between the two lines
+
+    def observe(self, view: LeaderView | None, now_s: float) -> list[Line]:
+        """Return the lines for what has changed; None means that this proposer does not lead."""
+        if view is None:
+            self._short_since = self._still = None
+            return []
+        lines = [line for member in view.members for line in self._member(member, view)]
+        return lines + self._commits(view, now_s)
+
+    def _member(self, member: MemberView, view: LeaderView) -> list[Line]:
+        if member.acceptor_id is not None:
+            self._ids[member.address] = member.acceptor_id
+        before = self._attached.get(member.address)
+        self._attached[member.address] = member.attached
+        if before in (None, member.attached):
+            return []
+        attached = sum(each.attached for each in view.members)
+        count = f"{attached} of {len(view.members)} are, and a commit needs {view.ack_quorum}"
+        if member.attached:
+            return [Line(Severity.LOG, f"{self._name(member)} is attached again: {count}")]
+        return [Line(Severity.WARNING, f"{self._name(member)} is not attached any more: {count}")]
+
+    def _commits(self, view: LeaderView, now_s: float) -> list[Line]:
+        attached = sum(each.attached for each in view.members)
+        is_short = attached < view.ack_quorum
+        if not is_short:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now_s
+        if view.received_lsn <= view.commit_lsn:
+            self._still = None
+        elif self._still is None or self._still[0] != view.commit_lsn:
+            self._still = (view.commit_lsn, now_s)
+        if self._hang_since is None:
+            return self._begin(view, attached, now_s)
+        if is_short or (self._still is not None and now_s - self._still[1] >= HANG_S):
+            return []
+        waited_s, self._hang_since = now_s - self._hang_since, None
+        return [Line(Severity.LOG, f"commits go on after {waited_s:.0f} s")]
+
+    def _begin(self, view: LeaderView, attached: int, now_s: float) -> list[Line]:
+        if self._short_since is not None and now_s - self._short_since >= HANG_S:
+            self._hang_since = self._short_since
+            missing = ", ".join(self._name(each) for each in view.members if not each.attached)
+            text = (
+                f"{attached} of the {view.ack_quorum} safekeepers that a commit needs are attached "
+                f"(missing: {missing}); bring one back, or release commits with "
+                "`walkeeper detach`; see docs/runbooks.md#no_quorum"
+            )
+            return [_hanging(view, text)]
+        if self._still is not None and now_s - self._still[1] >= STILL_S:
+            self._hang_since = self._still[1]
+            text = (
+                f"{attached} safekeepers are attached, and no quorum has acknowledged WAL after "
+                f"{view.commit_lsn} for {STILL_S:.0f} s; look at their disks and at the network; "
+                "see docs/runbooks.md#commits_wait"
+            )
+            return [_hanging(view, text)]
+        return []
+
+    def _name(self, member: MemberView) -> str:
+        known = self._ids.get(member.address)
+        return f"safekeeper {known} at {member.address}" if known else f"{member.address}"
+
+
+def _hanging(view: LeaderView, text: str) -> Line:
+    if view.is_waited_for:
+        return Line(Severity.ERROR, f"commits hang: {text}")
+    return Line(Severity.WARNING, f"WAL gets no quorum, and no commit waits for it: {text}")
