@@ -7,11 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from walkeeper_admin.archive_status import archive_line, archive_troubles
-from walkeeper_admin.safekeeper_client import Unreachable, ask
 from walkeeper_admin.archive_status import archive_line
-from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_admin.primary.standby_names import DEFAULT_NAME
+from walkeeper_admin.safekeeper_client import Unreachable, ask
+from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import member_id

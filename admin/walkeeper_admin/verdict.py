@@ -215,7 +215,10 @@ def _no_quorum(
     joining = f"safekeeper {change['joining']}"
     if change["joining"] not in heard and not any(joining in name for name in blocking):
         listed = ", ".join([*blocking, joining])
-    text = f"no quorum: commits hang; blocked by {listed}; {shown_replacing(change, lines)}"
+    text = (
+        f"no quorum: commits hang; blocked by {listed}; {shown_replacing(change, lines)}; "
+        "`walkeeper replace --cancel` takes that back"
+    )
     remedy = "bring back one of these, or take the replacement back: `walkeeper replace --cancel`"
     return Reason("no_quorum", State.CRITICAL, text, remedy)
 

@@ -50,6 +50,7 @@ from walkeeper_common.wire.messages import (
     VoteRequest,
     VoteResponse,
 )
+from walkeeper_common.wire.primary_report import PrimaryReport
 from walkeeper_common.wire.requests import (
     ConfigureLog,
     LogQuery,
@@ -77,6 +78,7 @@ MESSAGES: Mapping[type[Message], frozenset[Role]] = {
     ProposerElected: _LEADERS,
     AppendRequest: _LEADERS,
     ReadRequest: _READERS,
+    PrimaryReport: _LEADERS,
     # Members
     MembersQuery: _PEERS,
     PromiseMembers: _ADMIN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 from pathlib import Path
 
@@ -17,8 +18,6 @@ from walkeeper_common.shell.command_output import Audience
     "--pgdata",
     "-D",
     type=click.Path(path_type=Path),
-    envvar="PGDATA",
-    required=True,
     metavar="DIR",
     help="The server's data directory.  [default: $PGDATA]",
 )
@@ -47,7 +46,7 @@ from walkeeper_common.shell.command_output import Audience
 @click.argument("start", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND…")
 @config_option
 def command(
-    pgdata: Path,
+    pgdata: Path | None,
     dsn: str,
     admit: tuple[str, ...],
     hba_file: Path | None,
@@ -70,6 +69,9 @@ def command(
     from walkeeper_admin.closed_start import GateSettings, open_by_hand, start_closed
     from walkeeper_proposer.postgres.dsn import libpq_parameters
 
+    pgdata = pgdata or (Path(os.environ["PGDATA"]) if os.environ.get("PGDATA") else None)
+    if pgdata is None:
+        raise click.UsageError("say the server's data directory with -D, or set PGDATA")
     user = libpq_parameters(dsn).get("user") or getpass.getuser()
     roles = tuple(dict.fromkeys((user, *admit)))
     settings = GateSettings(pgdata, dsn, roles, start, hba_file, timeout)

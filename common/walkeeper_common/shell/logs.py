@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from walkeeper_common.printable import printable, printable_lines
-from walkeeper_common.shell.audit import AUDIT_LOGGER
 from walkeeper_common.severity import Severity
+from walkeeper_common.shell.audit import AUDIT_LOGGER
 
 LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR"}
 STDOUT, STDERR = 1, 2

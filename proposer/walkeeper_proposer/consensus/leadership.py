@@ -29,7 +29,6 @@ from walkeeper_common.wire.messages import (
     AppendResponse,
     Feedback,
     ProposerElected,
-    RejectCode,
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse

@@ -34,9 +34,8 @@ from walkeeper_common.wire.messages import (
     VoteResponse,
 )
 from walkeeper_common.wire.requests import ReadResponse
-from walkeeper_proposer.consensus import greetings, progress
+from walkeeper_proposer.consensus import greetings, progress, rejections
 from walkeeper_proposer.consensus.admission import LogEnd
-from walkeeper_proposer.consensus import greetings, rejections
 from walkeeper_proposer.consensus.campaign import CAMPAIGN_TICKS_MAX, Campaign, Phase, Purpose
 from walkeeper_proposer.consensus.leadership import Leader
 from walkeeper_proposer.consensus.own_wal import Forgotten

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.proof.mutants.electing import STARTS_AT_C
 from tests.proof.mutants.mutant import BUSY, SEARCHED, SIM, WHOLE_FRAMES, Edit, Mutant
 
+SCENARIO = "tests/consensus/test_scenarios.py::test_scenario"
+
 APPENDING = (
     Mutant(
         "gap-is-written",
@@ -106,7 +108,7 @@ APPENDING = (
                 "member.flush_lsn = max(member.flush_lsn, response.flush_lsn)",
             ),
         ),
-        turns_red="tests/consensus/test_scenarios.py::test_scenario[ack_of_a_lost_connection_does_not_count]",
+        turns_red=f"{SCENARIO}[ack_of_a_lost_connection_does_not_count]",
         why_named=SEARCHED,
     ),
     Mutant(
