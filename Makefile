@@ -7,7 +7,7 @@
 # make lock       the newest versions of all libraries, into constraints.txt
 # make newest     the tests with the newest libraries, whatever constraints.txt says
 # make oldest     the tests with the oldest libraries that pyproject.toml admits
-# make prove      every state of the consensus within bounds: under an hour on two cores, resumes
+# make prove      every state of the consensus within bounds: under two hours on two cores, resumes
 # make mutants    every rule taken out of the source once: who notices, after how much
 # make fuzz       more than ten million inputs for whatever reads bytes: 20 minutes, one core
 # make chaos      real processes, every kind of fault 20 times, as root: three quarters of an hour

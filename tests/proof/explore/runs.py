@@ -47,7 +47,7 @@ SMALL = {
     ),
 }  # fmt: skip
 
-# Together under an hour on two cores; the longest first.
+# Together under two hours on two cores; the longest first.
 LARGE = {
     "two-proposers-halves": Bounds(
         terms=2, campaigns=2, records=2, crashes=0, breaks=0,
