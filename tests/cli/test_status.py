@@ -182,3 +182,12 @@ def test_a_log_that_nobody_tells_of_has_no_facts() -> None:
     assert "None, " not in said and "commits hang" not in said
     assert verdict(document(DOWN, members=[]))[1] == "no quorum: none answers of hNone:1"
     assert [row.split()[2] for row in said.splitlines()[1:3]] == ["DOWN", "ERROR"]
+
+
+def test_the_names_of_peers_do_not_control_a_terminal() -> None:
+    """A greeting with escapes as its application's name erased the table that `status` printed."""
+    hostile = "\x1b]0;title\x07\x1b[2J \nok"
+    shown = document(line(1, standbys=[{"application_name": hostile}]), line(2), line(3))
+    shown["cluster"]["proposer"] = {"application_name": hostile, "address": "\x9b2J"}
+    text = table(shown)
+    assert not set(text) & set("\x1b\x07\x9b") and "\nok" not in text and r"\x1b[2J \nok" in text

@@ -11,6 +11,7 @@ from walkeeper_cli.cluster.archive_status import archive_line, archive_troubles
 from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import printable
 from walkeeper_common.quorum import member_id
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import StatusRequest, StatusResponse
@@ -273,4 +274,4 @@ def table(document: dict[str, Any]) -> str:
         text.append(archive)
     troubles = archive_troubles(document["safekeepers"])
     text += [f"  {each}" for each in troubles if each not in verdict(document)[1]]
-    return "\n".join(text)
+    return "\n".join(map(printable, text))  # peers choose their names
