@@ -13,6 +13,7 @@ from walkeeper_admin.safekeeper_client import Unreachable, ask
 from walkeeper_admin.verdict import State, Verdict, judge, name_of, trouble_of
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.lsn import Lsn
+from walkeeper_common.printable import printable
 from walkeeper_common.quorum import member_id
 from walkeeper_common.times import shown_time
 from walkeeper_common.wire.messages import Reject
@@ -272,7 +273,7 @@ def table(document: dict[str, Any]) -> str:
         text.append(archive)
     archives = [reason.text for reason in found.reasons if reason.code == "archive"]
     text += [f"  {each}" for each in archives if each not in found.text]
-    return "\n".join(text)
+    return "\n".join(map(printable, text))  # peers choose their names
 
 
 def _what_to_do(found: Verdict) -> list[str]:

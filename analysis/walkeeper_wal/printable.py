@@ -1,33 +1,16 @@
-r"""Names and texts of WAL, archives and servers, made fit for a line that people read. Pure.
+"""Names and texts of WAL, archives and servers, made fit for a line that people read. Pure.
 
-    printable("a\n\x1b[2J") -> r"a\n\x1b[2J"
-
-Contract: a text stays in its line, and a terminal obeys nothing in it. Control characters (of C0
-and C1), line and paragraph separators, marks that change the direction of text, and halves of
-surrogate pairs become escapes. Other text is unchanged. cf. pg_dump's sanitize_line, CVE-2025-8715.
+The rule is `walkeeper_common.printable`; this module adds JSON of one line.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+from walkeeper_common.printable import UNPRINTABLE, escape_of, printable
 
-
-def escape_of(character: str) -> str:
-    r"""Return `\n`, `\x1b` or `\u202e`, as Python, JSON and PostgreSQL's E'' read it."""
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}")
-
-
-def printable(text: str, kept: str = "") -> str:
-    """Return the text with an escape for each unprintable character that is not in `kept`."""
-    return UNPRINTABLE.sub(lambda m: m[0] if m[0] in kept else escape_of(m[0]), text)
+__all__ = ["UNPRINTABLE", "escape_of", "json_text", "printable"]
 
 
 def json_text(value: Any) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from walkeeper_archive.errors import ArchiveUnavailable
 from walkeeper_archive.object_store import StoredObject
 from walkeeper_common.errors import Refused
+from walkeeper_common.hidden_secrets import shown_url, without_secrets
 
 REQUEST_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 5
@@ -50,14 +51,16 @@ class CloudStore:
             import obstore.store
         except ModuleNotFoundError as error:
             raise Refused(
-                f"{url}: this kind of archive needs obstore: pip install 'walkeeper[archive]'"
+                f"{shown_url(url)}: this kind of archive needs obstore: "
+                "pip install 'walkeeper[archive]'"
             ) from error
         self._api: Any = obstore
         self._errors = (obstore.exceptions.BaseError, OSError)
-        self.url = url.rstrip("/")
+        self._given = url.rstrip("/")
+        self.url = shown_url(self._given)  # for texts, and as the name of the place
         try:
             self._store: Any = obstore.store.from_url(
-                self.url,
+                self._given,
                 client_options={
                     "timeout": f"{REQUEST_TIMEOUT_S}s",
                     "connect_timeout": f"{CONNECT_TIMEOUT_S}s",
@@ -69,7 +72,8 @@ class CloudStore:
                 },
             )
         except (*self._errors, ValueError) as error:
-            raise Refused(f"{url} is no place for an archive: {_first_line(error)}") from error
+            said = without_secrets(_first_line(error), url)
+            raise Refused(f"{shown_url(url)} is no place for an archive: {said}") from None
 
     def put_new(self, path: str, data: bytes | memoryview) -> bool:
         with self._failures("writing", path):
@@ -127,7 +131,9 @@ class CloudStore:
             if not isinstance(error, self._errors) and type(error).__name__ != PANIC:
                 raise
             where = f"{self.url}/{path}" if path else self.url
-            raise ArchiveUnavailable(f"{doing} {where}: {_first_line(error)}") from error
+            said = without_secrets(_first_line(error), self._given)
+            # Not `from error`: a traceback would show the request, and with it a signature.
+            raise ArchiveUnavailable(f"{doing} {where}: {said}") from None
 
 
 def _first_line(error: BaseException) -> str:

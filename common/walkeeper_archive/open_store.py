@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from walkeeper_archive.local_store import LocalStore
 from walkeeper_archive.object_store import ObjectStore
 from walkeeper_common.errors import Refused
+from walkeeper_common.hidden_secrets import shown_url
 
 CLOUD_SCHEMES = frozenset(
     ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")
@@ -29,7 +30,8 @@ def open_store(url: str) -> ObjectStore:
     scheme = url.partition("://")[0].lower()
     if scheme not in CLOUD_SCHEMES:  # obstore knows memory:// too, from which WAL would be gone
         raise Refused(
-            f"{url} is no place for an archive: {scheme}:// is not file://, s3://, gs:// or az://"
+            f"{shown_url(url)} is no place for an archive: {scheme}:// is not file://, s3://, "
+            "gs:// or az://"
         )
     from walkeeper_archive.cloud_store import CloudStore
 
@@ -41,5 +43,7 @@ def _local_path(url: str) -> str:
         return url
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path:
-        raise Refused(f"{url} names a host; write file:///directory for a directory here")
+        raise Refused(
+            f"{shown_url(url)} names a host; write file:///directory for a directory here"
+        )
     return unquote(parts.path)

@@ -1,29 +1,28 @@
-"""Text of a peer as text that a log and a terminal can show. Pure.
+r"""Names and texts of peers, WAL and servers, made fit for a line that people read. Pure.
 
-Controls, and the characters that change the order or the width of others, become escapes. So a name
-can neither begin a line of its own nor speak to a terminal. Letters of all languages stay.
+    printable("a\n\x1b[2J") -> r"a\n\x1b[2J"
+
+Contract: a text stays in its line, and a terminal obeys nothing in it. Control characters (of C0
+and C1), line and paragraph separators, marks that change the direction of text, and halves of
+surrogate pairs become escapes. Other text is unchanged. cf. pg_dump's sanitize_line, CVE-2025-8715.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
-_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-
-
-def printable(text: str) -> str:
-    """Return the text with escapes in place of controls; the same text if it has none."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(map(_shown, text))
+UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def printable_lines(text: str) -> str:
-    """Return our own text of several lines, such as a traceback, with each line printable."""
-    return "\n".join(map(printable, text.split("\n")))
+def escape_of(character: str) -> str:
+    r"""Return `\n`, `\x1b` or `\u202e`, as Python, JSON and PostgreSQL's E'' read it."""
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}")
 
 
-def _shown(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+def printable(text: str, kept: str = "") -> str:
+    """Return the text with an escape for each unprintable character that is not in `kept`."""
+    return UNPRINTABLE.sub(lambda m: m[0] if m[0] in kept else escape_of(m[0]), text)

@@ -299,3 +299,12 @@ def test_every_code_of_a_reason_has_a_section_in_the_runbooks() -> None:
     page = (Path(__file__).parents[2] / "docs" / "runbooks.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert codes == {code for heading in headings for code in heading.split(", ")}
+
+
+def test_the_names_of_peers_do_not_control_a_terminal() -> None:
+    """A greeting with escapes as its application's name erased the table that `status` printed."""
+    hostile = "\x1b]0;title\x07\x1b[2J \nok"
+    shown = document(line(1, standbys=[{"application_name": hostile}]), line(2), line(3))
+    shown["cluster"]["proposer"] = {"application_name": hostile, "address": "\x9b2J"}
+    text = table(shown)
+    assert not set(text) & set("\x1b\x07\x9b") and "\nok" not in text and r"\x1b[2J \nok" in text

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from walkeeper_common.printable import printable, printable_lines
+from walkeeper_common.printable import printable
 from walkeeper_common.shell.logs import PostgresFormatter
 
 
@@ -17,7 +17,7 @@ from walkeeper_common.shell.logs import PostgresFormatter
         ("plain text, 'quoted'", "plain text, 'quoted'"),
         ("a\n2026-11-25 FATAL: fake line", r"a\n2026-11-25 FATAL: fake line"),
         ("\x1b]0;title\x07\x1b[2J", r"\x1b]0;title\x07\x1b[2J"),
-        ("\x9b31m\x7f\r\t", r"\x9b31m\x7f\r\t"),
+        ("\x9b31m\x7f\r\t", r"\u009b31m\x7f\r\t"),
         ("\u202egnp.exe\u2028", r"\u202egnp.exe\u2028"),
         ("Größe 名前 🙂", "Größe 名前 🙂"),
         ("\udc80", r"\udc80"),
@@ -42,4 +42,4 @@ def test_a_traceback_keeps_its_lines_and_hides_controls() -> None:
         record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
     text = PostgresFormatter().format(record)
     assert text.count("\n") > 2 and "\x1b" not in text
-    assert printable_lines("a\nb\x07") == "a\nb\\x07"
+    assert printable("a\nb\x07", kept="\n") == "a\nb\\x07"

@@ -64,6 +64,7 @@ def command(
       walkeeper status --safekeepers h1:5454,h2:5454,h3:5454 --check || page somebody
     """
     from walkeeper_admin.status import gather, table, verdict
+    from walkeeper_common.printable import printable
 
     while True:
         document = asyncio.run(gather(safekeepers, cluster, timeout, dsn))
@@ -73,7 +74,7 @@ def command(
         if as_json:
             click.echo(json.dumps(document))
         else:
-            click.echo(sentence if check else table(document))
+            click.echo(printable(sentence) if check else table(document))
         if not watch:
             return code if check else 0
         time.sleep(WATCH_S)

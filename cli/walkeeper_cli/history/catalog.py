@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from walkeeper_cli.history.options import NameSource
 from walkeeper_cli.history.terminal import tell
+from walkeeper_common.hidden_secrets import without_secrets
 from walkeeper_history.rows.relation_names import NamedRelation, RelationNames, load_names
 from walkeeper_history.whole_file import whole_file
 from walkeeper_wal.errors import HistoryError
@@ -84,7 +85,8 @@ def ask_server(dsn: str) -> RelationNames:
                     raise
                 continue  # pg_hba.conf may let us into some databases only
     except psycopg.Error as error:
-        raise HistoryError(f"names of relations: {' '.join(str(error).split())}") from error
+        said = without_secrets(" ".join(str(error).split()), dsn)
+        raise HistoryError(f"names of relations: {said}") from None
     if not names:
         raise HistoryError("names of relations: the server lets this role into no database")
     return names

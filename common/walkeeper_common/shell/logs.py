@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
-from walkeeper_common.printable import printable, printable_lines
+from walkeeper_common.printable import printable
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.audit import AUDIT_LOGGER
 
@@ -40,7 +40,7 @@ class PostgresFormatter(logging.Formatter):
         said = printable(record.getMessage())  # it may hold a peer's names
         text = f"{self.formatTime(record)} [{record.process}] {level}:  {said}"
         if record.exc_info:
-            text += "\n" + printable_lines(self.formatException(record.exc_info))
+            text += "\n" + printable(self.formatException(record.exc_info), kept="\n")
         return text
 
 

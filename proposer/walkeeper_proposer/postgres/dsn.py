@@ -12,6 +12,7 @@ from psycopg import errors as pg_errors
 
 from walkeeper_common.addresses import is_host
 from walkeeper_common.errors import Refused
+from walkeeper_common.hidden_secrets import without_secrets
 
 DIGITS = re.compile("[0-9]{1,5}")
 PORT_MAX = 65535
@@ -69,7 +70,8 @@ def _stopped(dsn: str, **parameters: str) -> pq.abc.PGconn:
     try:
         text = conninfo.make_conninfo(dsn, **parameters, channel_binding="do-not-connect")
     except pg_errors.ProgrammingError as error:
-        raise Refused(f"--dsn is not a connection string: {error}") from error
+        said = without_secrets(str(error), dsn)
+        raise Refused(f"--dsn is not a connection string: {said}") from None
     return pq.PGconn.connect_start(text.encode())
 
 
