@@ -17,7 +17,7 @@ from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
+from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
@@ -138,6 +138,7 @@ async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Confi
     newest = max(configurations, key=lambda configuration: configuration.generation)
     await _refuse_other_primary(settings, newest)
     if settings.if_not_exists and len({c.log_uuid for c in configurations}) == 1:
+        _refuse_other_shape(settings, newest, {state.acceptor_id for state in states})
         return newest
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
@@ -161,6 +162,24 @@ async def _refuse_other_primary(settings: CreateSettings, log: Configuration) ->
     except (Unavailable, Refused):
         return
     _refuse_other_system(log, primary)
+
+
+def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[int]) -> None:
+    """Raise Refused if the log has another ack quorum than the given one, or other members."""
+    members = {member_id(member) for member in log.members}
+    is_changing = bool(log.joining)  # then the new member may be listed as well as the old one
+    if settings.ack_quorum not in (None, log.ack_quorum):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists with ack quorum {log.ack_quorum}, not "
+            f"{settings.ack_quorum}: it is fixed; give --ack-quorum {log.ack_quorum}, or choose "
+            "another --cluster"
+        )
+    if ids != members and not is_changing:
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists with the safekeepers "
+            f"{', '.join(map(str, sorted(members)))}, and --safekeepers names "
+            f"{', '.join(map(str, sorted(ids)))}: name its members, or choose another --cluster"
+        )
 
 
 def _refuse_other_kind(settings: CreateSettings, log: Configuration) -> None:
