@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkeeper_cli.cluster.safekeeper_client import Unreachable, ask
+from walkeeper_cli.cluster.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
@@ -63,6 +64,8 @@ async def create(settings: CreateSettings) -> Created:
     if (in_use := await _in_use(settings, states)) is not None:
         return Created(in_use, in_use=True)
     primary, slot_is_new = await _primary_with_slot(settings)
+    if not slot_is_new:
+        await refuse_slot_in_use(settings.dsn, settings.slot)
     log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
     prepare = PrepareLog(settings.cluster, log_uuid)
     try:
