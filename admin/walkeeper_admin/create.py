@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walkeeper_admin.safekeeper_client import Unreachable, ask
+from walkeeper_admin.slot_in_use import refuse_slot_in_use
 from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind, majority, member_name
+from walkeeper_common.quorum import Configuration, LogKind, majority, member_id, member_name
 from walkeeper_common.wire.framing import Message
 from walkeeper_common.wire.messages import Reject
 from walkeeper_common.wire.requests import ConfigureLog, LogQuery, LogState, PrepareLog
@@ -63,6 +64,8 @@ async def create(settings: CreateSettings) -> Created:
     if (in_use := await _in_use(settings, states)) is not None:
         return Created(in_use, in_use=True)
     primary, slot_is_new = await _primary_with_slot(settings)
+    if not slot_is_new:
+        await refuse_slot_in_use(settings.dsn, settings.slot)
     log_uuid = next((s.log_uuid for s in states if s.log_uuid != NO_LOG), os.urandom(16))
     prepare = PrepareLog(settings.cluster, log_uuid)
     try:
@@ -138,6 +141,7 @@ async def _in_use(settings: CreateSettings, states: Sequence[LogState]) -> Confi
     newest = max(configurations, key=lambda configuration: configuration.generation)
     await _refuse_other_primary(settings, newest)
     if settings.if_not_exists and len({c.log_uuid for c in configurations}) == 1:
+        _refuse_other_shape(settings, newest, {state.acceptor_id for state in states})
         return newest
     raise Refused(
         f"the log of cluster {settings.cluster!r} exists and is in use (term {max(terms)}); "
@@ -161,6 +165,24 @@ async def _refuse_other_primary(settings: CreateSettings, log: Configuration) ->
     except (Unavailable, Refused):
         return
     _refuse_other_system(log, primary)
+
+
+def _refuse_other_shape(settings: CreateSettings, log: Configuration, ids: set[int]) -> None:
+    """Raise Refused if the log has another ack quorum than the given one, or other members."""
+    members = {member_id(member) for member in log.members}
+    is_changing = bool(log.joining)  # then the new member may be listed as well as the old one
+    if settings.ack_quorum not in (None, log.ack_quorum):
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists with ack quorum {log.ack_quorum}, not "
+            f"{settings.ack_quorum}: it is fixed; give --ack-quorum {log.ack_quorum}, or choose "
+            "another --cluster"
+        )
+    if ids != members and not is_changing:
+        raise Refused(
+            f"the log of cluster {settings.cluster!r} exists with the safekeepers "
+            f"{', '.join(map(str, sorted(members)))}, and --safekeepers names "
+            f"{', '.join(map(str, sorted(ids)))}: name its members, or choose another --cluster"
+        )
 
 
 def _refuse_other_kind(settings: CreateSettings, log: Configuration) -> None:

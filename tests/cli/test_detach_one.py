@@ -166,3 +166,25 @@ def test_a_role_with_the_two_rights_alone_is_enough(
     assert done.code == 0 and "warning" not in done.out, done
     assert "unsafe range of walkeeper_changes: unknown" in done.out, done
     assert setting(server) == "FIRST 1 (walkeeper)"
+
+
+def test_detach_by_the_documented_role_releases_what_a_superuser_has_replaced(
+    server: PostgresServer, walkeeper: Walkeeper
+) -> None:
+    """And a restored name whose standby is away is no surprise."""
+    with server.connect() as sql:
+        sql.execute("CREATE ROLE releaser LOGIN")
+        sql.execute("GRANT ALTER SYSTEM ON PARAMETER synchronous_standby_names TO releaser")
+        sql.execute("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO releaser")
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'foo'")
+    server.reload()
+    with proposer(server):
+        assert walkeeper("attach", "--dsn", server.dsn(), "--replace").code == 0
+        done = walkeeper("detach", "--dsn", server.dsn(user="releaser"))
+    assert done.code == 0, done
+    assert "'foo' again" in done.out and "commits wait for foo, which is not connected" in done.out
+    assert "may not reset walkeeper.replaced_synchronous_standby_names" in done.out
+    done = walkeeper("detach", "--dsn", server.dsn())
+    assert done.code == 0 and "may not reset" not in done.out, "a superuser finishes it"
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+    server.reload()

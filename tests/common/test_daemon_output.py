@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,7 +173,10 @@ def test_closed_standard_streams_end_no_daemon_and_are_no_file_of_it(
         wait_until(is_listening)
         first = {os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}
         assert not [name for name in first if str(data) in name or "eventpoll" in name], first
-        process.send_signal(signal.SIGHUP)
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # none ends it
+            process.send_signal(number)
+            time.sleep(0.1)
+            assert process.poll() is None, number
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
 

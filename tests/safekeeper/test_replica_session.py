@@ -105,8 +105,8 @@ def test_a_newer_minor_protocol_and_unknown_options_are_negotiated_down() -> Non
         ({"database": "main"}, "2"),
         ({"database": "billing", "options": "-c walkeeper.cluster=main"}, "2"),
         ({"database": "main", "user": "main"}, "2"),
-        ({}, "3D000"),
-        ({"database": "wk"}, "3D000"),
+        ({}, "2"),  # main
+        ({"database": "wk"}, "2"),
         ({"database": "nosuch"}, "3D000"),
         ({"options": "-c walkeeper.cluster=nosuch", "database": "main"}, "3D000"),
         ({"replication": "database"}, "0A000"),
@@ -132,6 +132,31 @@ def test_the_cluster_is_chosen_by_options_then_dbname(
         assert await client.next() is None
 
     run_with_server(two_clusters, scenario)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "logs", "options", "expected"),
+    [
+        (["main", "x1"], {}, "", "main"),
+        (["main", "changes"], {"changes": ""}, "", "main"),
+        (["wal", "changes"], {"changes": ""}, "", "wal"),
+        (["main", "wal"], {"main": ""}, "", "wal"),
+        (["main", "changes"], {"changes": ""}, "-c walkeeper.entries=on", "changes"),
+        (["x1", "x2"], {}, "", None),
+        (["main", "x1"], {}, "-c walkeeper.cluster=x1", "x1"),
+    ],
+)
+def test_a_second_log_does_not_end_the_clients_of_the_first(
+    clusters: list[str], logs: dict[str, str], options: str, expected: str | None
+) -> None:
+    """A standby and pg_receivewal send `replication` as the database, and name no log."""
+    startup = {"user": "u", "replication": "on", "database": "replication", "options": options}
+    if expected is not None:
+        assert parse_login(startup, clusters, logs).cluster == expected
+        return
+    with pytest.raises(SqlRefused) as caught:
+        parse_login(startup, clusters, logs)
+    assert caught.value.sqlstate == "3D000"
 
 
 SHOP, CRM = {"shop": "shop_db"}, {"crm": "crm_db"}

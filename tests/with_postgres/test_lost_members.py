@@ -60,6 +60,11 @@ def test_create_does_not_take_another_servers_log_for_its_own(cluster: Cluster) 
         assert other.sql("SELECT count(*) FROM pg_replication_slots") == 0
     done = cluster.try_command(*again, other.dsn())
     assert done.returncode == 0 and "exists and is in use" in done.stdout, "it may be starting"
+    done = cluster.try_command(*again, cluster.primary.dsn(), "--ack-quorum", "3")
+    assert done.returncode == 1 and "exists with ack quorum 2, not 3" in done.stderr, done
+    two = ",".join(cluster.addresses.split(",")[:2])
+    done = walkeeper("create", "--safekeepers", two, *again[1:], cluster.primary.dsn())
+    assert done.returncode == 1 and "--safekeepers names 1, 2: name its members" in done.stderr
     done = cluster.try_command(*again, cluster.primary.dsn(), "--logical")
     assert done.returncode == 1 and "is physical, and a log's kind is fixed" in done.stderr, done
 

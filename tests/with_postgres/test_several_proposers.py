@@ -140,3 +140,16 @@ def test_a_frozen_safekeeper_stops_nobody(cluster: Cluster, primary: PostgresSer
         frozen.signal(signal.SIGCONT)
         cluster.wait_caught_up()
     assert not journal.cancelled
+
+
+def test_a_second_log_on_one_primary_is_refused_while_the_first_streams(
+    cluster: Cluster, primary: PostgresServer
+) -> None:
+    """Else two proposers with one slot and one name fight, and each says that all is well."""
+    second = ("create", "--dsn", primary.dsn(), "--cluster", "second")
+    done = cluster.try_command(*second, "--slot", "walkeeper")
+    assert done.returncode == 1, done
+    assert "slot walkeeper is in use by walkeeper (PID" in done.stderr, done
+    assert "another log's proposer streams from this primary" in done.stderr, done
+    done = cluster.try_command(*second)
+    assert done.returncode == 0, "a slot of its own"

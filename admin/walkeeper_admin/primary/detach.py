@@ -187,17 +187,45 @@ async def _clear(
 ) -> None:
     """Empty the setting and wait until no session waits any more, or restore the old setting."""
     _refuse_command_line(before)
-    parameters = [PARAMETER, REPLACED] if before.replaced else [PARAMETER]
-    await refuse_without_rights(sql, parameters, before.replaced)
-    await put_back(sql, before.replaced, forget_replaced=bool(before.replaced))
+    await refuse_without_rights(sql, [PARAMETER], before.replaced)
+    forgets = bool(before.replaced) and await _may_forget(sql)
+    await put_back(sql, before.replaced, forget_replaced=forgets)
     if before.replaced:
         say(f"detached: {PARAMETER} is {before.replaced!r} again (was {before.setting!r})")
+        if not forgets:
+            say(
+                f"warning: this role may not reset {REPLACED}, which stays. As a superuser: "
+                f"ALTER SYSTEM RESET {REPLACED}; SELECT pg_reload_conf();"
+            )
+        await _warn_of_absent(sql, before.replaced, say)
         return
     await _wait_released(sql, settings.timeout_s)
     say(
         f"detached: {PARAMETER} is empty (was {before.setting!r}); commits wait for the "
         "primary's own disk alone"
     )
+
+
+async def _may_forget(sql: asyncpg.Connection) -> bool:
+    """Return True if this role may reset the setting that `attach --replace` has kept.
+
+    A superuser made it, and the role that README.md describes need not have rights on it."""
+    try:
+        await refuse_without_rights(sql, [REPLACED], "")
+    except Refused:
+        return False
+    return True
+
+
+async def _warn_of_absent(sql: asyncpg.Connection, setting: str, say: Say) -> None:
+    """Say which standbys commits wait for and are not connected."""
+    connected_names = {row.application_name.lower() for row in await standbys(sql)}
+    for name in listed_names(setting):
+        if requires(setting, name) and name.lower() not in connected_names:
+            say(
+                f"warning: commits wait for {name}, which is not connected. To release them: "
+                f"ALTER SYSTEM SET {PARAMETER} = ''; SELECT pg_reload_conf();"
+            )
 
 
 def _refuse_command_line(before: StandbyNames) -> None:
@@ -220,10 +248,7 @@ async def _take_out(sql: asyncpg.Connection, before: StandbyNames, left: str, sa
         f"detached: {PARAMETER} is {left!r} (was {before.setting!r}); commits still wait for "
         f"{described(left)}"
     )
-    connected_names = {row.application_name.lower() for row in await standbys(sql)}
-    for name in listed_names(left):
-        if requires(left, name) and name.lower() not in connected_names:
-            say(f"warning: commits wait for {name}, which is not connected")
+    await _warn_of_absent(sql, left, say)
 
 
 async def _wait_released(sql: asyncpg.Connection, timeout_s: float) -> None:

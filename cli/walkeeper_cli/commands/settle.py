@@ -31,6 +31,7 @@ NO_STANDBY = (
     "No standby replays it, so leave out --replayed-by, or name the primary's physical log in "
     "--cluster"
 )
+ANSWER_S = 3.0
 
 
 @click.command("settle", short_help="Fence older proposers; print the end of the log.")
@@ -61,6 +62,7 @@ NO_STANDBY = (
     help="The replication slot of the proposer that the promoted standby gets.  "
     "[default: walkeeper[_CLUSTER]]",
 )
+@option("--yes", is_flag=True, help="Do not ask before it fences a proposer that leads.")
 @option("--timeout", type=Timeout(), default="60s", show_default=True, help="For each step.")
 @config_option
 def command(
@@ -71,6 +73,7 @@ def command(
     linger: float,
     replayed_by: str | None,
     slot: str | None,
+    yes: bool,
     timeout: float,
 ) -> None:
     """Fence older proposers, bring the safekeepers to the log's end, and print its LSN.
@@ -97,6 +100,8 @@ def command(
         from walkeeper_admin.log_kind import refuse_logical
 
         refuse_logical(safekeepers, cluster, NO_STANDBY)
+    elif not yes and sys.stdin.isatty():
+        _ask_before_fencing(safekeepers, cluster)
     end = asyncio.run(settle(safekeepers, cluster, seal=seal, timeout_s=timeout, linger_s=linger))
     replayed_lsn, number = None, None
     if replayed_by is not None:
@@ -111,6 +116,50 @@ def command(
         click.echo(json.dumps(_document(cluster, end, replayed_lsn, number)))
     else:
         _tell(cluster, end, replayed_lsn, number)
+
+
+def _ask_before_fencing(safekeepers: tuple[Address, ...], cluster: str) -> None:
+    """Ask on the terminal if a proposer leads with a quorum; abort unless the answer is yes.
+
+    Scripts have no terminal, so nothing asks them."""
+    from walkeeper_admin.status import gather
+
+    found = asyncio.run(gather(safekeepers, cluster, ANSWER_S))["cluster"]
+    if not found["heard_by_quorum"] or found["proposer"] is None:
+        return
+    leader = f"{found['proposer']['application_name']} at {found['proposer']['address']}"
+    click.confirm(
+        f"proposer {leader} leads with a quorum. settle ends it, and commits of its primary hang "
+        "until a proposer leads again. Go on?",
+        abort=True,
+        err=True,
+    )
+
+
+def _wait_replayed(
+    dsn: str,
+    safekeepers: tuple[Address, ...],
+    cluster: str,
+    end: Settled,
+    slot: str,
+    timeout_s: float,
+) -> tuple[Lsn, int | None]:
+    """Return how far it has replayed, and the timeline that its promotion takes.
+
+    Raise Refused if that is not all, or not the log's (R23)."""
+    from walkeeper_admin.promotion_number import prepare_number
+    from walkeeper_admin.replaying import retain_what_tells, wait_replayed
+    from walkeeper_restore.standby_check.checking import Where
+    from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
+
+    say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
+    refuse_another_branch(dsn, where)
+    retain_what_tells(dsn, slot, say=say)
+    replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
+    replayed_lsn = asyncio.run(replaying)
+    vouch(dsn, where, timeout_s=timeout_s, say=say)
+    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
+    return replayed_lsn, number
 
 
 def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:

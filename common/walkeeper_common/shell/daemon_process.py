@@ -80,6 +80,8 @@ async def _with_signals(main: Callable[[], Coroutine[object, object, int]]) -> i
         loop.add_signal_handler(number, stop, number.name)
     told = "received SIGHUP: nothing is read again; restart to change a setting"
     loop.add_signal_handler(signal.SIGHUP, logger.info, told)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # by default each ends the process
+        loop.add_signal_handler(number, logger.info, f"received {number.name}: nothing to do")
     try:
         return await task
     except asyncio.CancelledError:

@@ -1,7 +1,8 @@
 """Who a PostgreSQL client is and which log it wants, from its startup packet. Pure.
 
 Every user is accepted as given (no authentication yet). The cluster is `-c walkeeper.cluster=NAME`
-in `options`, else a dbname other than `replication`, else the only one. `-c walkeeper.entries=on`
+in `options`, else a dbname other than `replication`, else `default_log`. A second log on
+the safekeeper must not end the standbys of the first one. `-c walkeeper.entries=on`
 asks for a logical log as it lies in its segments (docs/logical.md). libpq sends the user's name as
 dbname when none is given, so a dbname that equals the user and names no cluster counts as not
 given. Unknown parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
@@ -18,6 +19,7 @@ from walkeeper_common.postgres.pgwire import SqlRefused
 from walkeeper_common.postgres.replication_commands import parse_boolean
 
 APPLICATION_NAME_MAX = 63
+DEFAULT_CLUSTER = "main"  # as --cluster has it
 CLUSTER_OPTION = "walkeeper.cluster"
 ENTRIES_OPTION = "walkeeper.entries"
 
@@ -61,13 +63,15 @@ def parse_login(
         meant = list(logs) if len(logs) == 1 else of_database
         if len(meant) == 1:
             parameters = {**parameters, "database": meant[0]}
+    entries = _wants_entries(parameters)
+    wanted = [] if logical else [name for name in clusters if (name in logs) is entries]
     return Login(
         user=user,
         application_name=_printable(parameters.get("application_name", "")),
-        cluster=choose_cluster(parameters, clusters),
+        cluster=choose_cluster(parameters, clusters, default_log(wanted)),
         replication=replication,
         logical=logical,
-        entries=_wants_entries(parameters),
+        entries=entries,
         encoding=_encoding(parameters) if logical else "UTF8",
     )
 
@@ -105,8 +109,19 @@ def wants_replication(value: str) -> bool:
         ) from error
 
 
-def choose_cluster(parameters: Mapping[str, str], clusters: Sequence[str]) -> str:
-    """One of `clusters`; 57P03 while there is none, 3D000 for another one or none of several."""
+def default_log(wanted: Sequence[str]) -> str | None:
+    """Return `main` if it is among the logs of the wanted kind, else the only one, else None."""
+    if DEFAULT_CLUSTER in wanted:
+        return DEFAULT_CLUSTER
+    return wanted[0] if len(wanted) == 1 else None
+
+
+def choose_cluster(
+    parameters: Mapping[str, str], clusters: Sequence[str], default: str | None
+) -> str:
+    """Return one of `clusters`; raise 57P03 while there is none, 3D000 for an unknown one.
+
+    `default` is for a client that names none; 3D000 as well if that is None, too."""
     named = parse_options(parameters.get("options", "")).get(CLUSTER_OPTION, "")
     database = parameters.get("database", "")
     is_default = database == parameters.get("user") and database not in clusters
@@ -120,8 +135,8 @@ def choose_cluster(parameters: Mapping[str, str], clusters: Sequence[str]) -> st
         )
     if named in clusters:
         return named
-    if not named and len(clusters) == 1:
-        return clusters[0]
+    if not named and (default is not None or len(clusters) == 1):
+        return clusters[0] if default is None else default
     some = ", ".join(sorted(clusters)[:10])
     example = f"options='-c {CLUSTER_OPTION}={sorted(clusters)[0]}'"
     raise SqlRefused(
