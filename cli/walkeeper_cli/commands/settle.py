@@ -136,32 +136,6 @@ def _ask_before_fencing(safekeepers: tuple[Address, ...], cluster: str) -> None:
     )
 
 
-def _wait_replayed(
-    dsn: str,
-    safekeepers: tuple[Address, ...],
-    cluster: str,
-    end: Settled,
-    slot: str,
-    timeout_s: float,
-) -> tuple[Lsn, int | None]:
-    """Return how far it has replayed, and the timeline that its promotion takes.
-
-    Raise Refused if that is not all, or not the log's (R23)."""
-    from walkeeper_admin.promotion_number import prepare_number
-    from walkeeper_admin.replaying import retain_what_tells, wait_replayed
-    from walkeeper_restore.standby_check.checking import Where
-    from walkeeper_restore.standby_check.vouching import refuse_another_branch, vouch
-
-    say, where = Audience(sys.stderr).say, Where(safekeepers, cluster)
-    refuse_another_branch(dsn, where)
-    retain_what_tells(dsn, slot, say=say)
-    replaying = wait_replayed(dsn, end.consensus_lsn, timeout_s=timeout_s, say=say)
-    replayed_lsn = asyncio.run(replaying)
-    vouch(dsn, where, timeout_s=timeout_s, say=say)
-    number = prepare_number(dsn, safekeepers, cluster, after=end.timeline, say=say)
-    return replayed_lsn, number
-
-
 def _behind(end: Settled) -> list[tuple[int, Lsn | None]]:
     from walkeeper_common.quorum import member_id
 
