@@ -274,6 +274,11 @@ http_option = option(
     metavar="HOST:PORT",
     help="Serve /metrics, /health and /ready here.",
 )
+allow_unauthenticated_option = option(
+    "--allow-unauthenticated",
+    is_flag=True,
+    help="Allow --http beyond loopback without authentication, on a network that you trust.",
+)
 cluster_option = option(
     "--cluster",
     type=ClusterName(),

@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from walkeeper_archive.opening import open_store
-from walkeeper_common.addresses import is_loopback, shown_address
-from walkeeper_common.errors import Refused, RemoteProtocolError
+from walkeeper_common.addresses import refuse_open_door, shown_address
+from walkeeper_common.errors import RemoteProtocolError
 from walkeeper_common.shell.audit import Audit
 from walkeeper_common.shell.daemon_process import announce_ready, end_on_defect, run_daemon
 from walkeeper_common.shell.descriptors import connections_allowed
@@ -113,14 +113,11 @@ async def _serve_http(
 
 
 def _refuse_open_door(settings: SafekeeperSettings) -> None:
-    host = settings.listen[0]
-    if is_loopback(host):
-        return
-    if settings.allow_unauthenticated:
-        logger.warning("no authentication: all that reach %s can read and write the WAL", host)
-        return
-    raise Refused(
-        f"--listen {host} is not loopback, and this version has no authentication: a client that "
-        "reaches the port can read and write the WAL; listen on 127.0.0.1, or add "
-        "--allow-unauthenticated on a network that you trust"
-    )
+    """Apply the loopback rule to both ports; raise Refused, or warn of an open one."""
+    allowed = settings.allow_unauthenticated
+    for address, option, risk in (
+        (settings.listen, "--listen", "read and write the WAL"),
+        (settings.http, "--http", "see the names, members and positions of the logs"),
+    ):
+        if refuse_open_door(address, option, risk, allowed=allowed) and address is not None:
+            logger.warning("no authentication: all that reach %s can %s", address[0], risk)

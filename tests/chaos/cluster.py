@@ -146,7 +146,7 @@ class ChaosCluster(Cluster):
         node = self.node(name)
         # A partition outlasts this, so that reconnections happen too.
         dsn = self.primary.dsn(tcp_user_timeout=4000, connect_timeout=2)
-        http = ("--http", f"{node.address}:{HTTP_PORT}")
+        http = ("--http", f"{node.address}:{HTTP_PORT}", "--allow-unauthenticated")
         arguments = ["proposer", "--safekeepers", self.addresses, "--dsn", dsn, *http]
         return Daemon(name, arguments, self.directory / f"{name}.log", prefix=node.prefix)
 

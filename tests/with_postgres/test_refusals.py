@@ -143,6 +143,19 @@ def test_listening_for_strangers_without_authentication_is_refused(shared: Clust
     assert_fails((code, said), "0.0.0.0", "--allow-unauthenticated")
 
 
+def test_an_http_port_for_strangers_is_refused(shared: Cluster) -> None:
+    """`--http 0.0.0.0:…` listened without a flag, and showed all that a forged peer needs."""
+    strangers = ("--http", "0.0.0.0:0")
+    safekeepers = ("--safekeepers", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
+    where = str(shared.directory / "open")
+    for command in (
+        ("safekeeper", "--id", "9", "--listen", "127.0.0.1:0", "--data-dir", where),
+        ("proposer", *safekeepers, "--dsn", "host=127.0.0.1 port=1"),
+        ("pager", *safekeepers, "--base", str(shared.directory), "--data-dir", where),
+    ):
+        assert_fails(run(*command, *strangers), "--http 0.0.0.0", "--allow-unauthenticated")
+
+
 def test_create_after_a_term_exists_is_refused(shared: Cluster) -> None:
     before = shared.status()
     done = shared.try_command("create", "--dsn", shared.primary.dsn())

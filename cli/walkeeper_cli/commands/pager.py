@@ -16,12 +16,13 @@ from walkeeper_cli.options import (
     HostPorts,
     Size,
     Timeout,
+    allow_unauthenticated_option,
     cluster_option,
     config_option,
     log_level_option,
     option,
 )
-from walkeeper_common.addresses import Address
+from walkeeper_common.addresses import Address, refuse_open_door
 from walkeeper_common.lsn import Lsn
 
 AT_DEFAULT = "127.0.0.1:5460"
@@ -56,13 +57,14 @@ AT_DEFAULT = "127.0.0.1:5460"
     help="Serve /page, /status, /metrics, /health and /ready here. Every client that reaches this "
     "port can read every table.",
 )
+@allow_unauthenticated_option
 @log_level_option
 @config_option
 @click.pass_context
 def command(
     ctx: click.Context, safekeepers: tuple[Address, ...] | None, base: str | None,
     data_dir: str | None, cluster: str, history: int, archive: str | None, http: Address,
-    log_level: str,
+    allow_unauthenticated: bool, log_level: str,
 ) -> int | None:  # fmt: skip
     """Follow the log and serve pages as they are or were: page(relation, fork, block, LSN).
 
@@ -84,6 +86,7 @@ def command(
     if missing := [name for name, value in wanted.items() if not value]:
         raise click.UsageError(f"Missing option {', '.join(map(repr, missing))}.")
     assert safekeepers and base and data_dir, f"{wanted=}"
+    refuse_open_door(http, "--http", "read every table", allowed=allow_unauthenticated)
     from walkeeper_pager.daemon import PagerSettings, run
 
     return run(

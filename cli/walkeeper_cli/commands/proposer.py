@@ -9,6 +9,7 @@ from walkeeper_cli.options import (
     Publications,
     Size,
     SlotName,
+    allow_unauthenticated_option,
     cluster_option,
     config_option,
     default_name,
@@ -19,7 +20,9 @@ from walkeeper_cli.options import (
     safekeepers_option,
     slot_of,
 )
-from walkeeper_common.addresses import Address
+from walkeeper_common.addresses import Address, refuse_open_door
+
+RISK = "see the members and the positions of the log"
 
 
 @click.command("proposer", short_help="Run the daemon beside a primary.")
@@ -50,6 +53,7 @@ from walkeeper_common.addresses import Address
 @option("--resume", is_flag=True, help="Lift the seal of `walkeeper settle --seal`.")
 @option("--allow-unsafe-settings", is_flag=True, hidden=True)  # fsync=off: for tests
 @http_option
+@allow_unauthenticated_option
 @option(
     "--logical",
     is_flag=True,
@@ -105,6 +109,7 @@ def command(
     resume: bool,
     allow_unsafe_settings: bool,
     http: Address | None,
+    allow_unauthenticated: bool,
     log_level: str,
 ) -> int:
     """Send a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
@@ -120,15 +125,11 @@ def command(
     A promoted standby continues the log on its new timeline. If its promotion left out WAL, the
     proposer refuses it and reports the missing bytes (docs/failover.md).
     """
-    if logical != bool(publications):
-        raise click.UsageError("--logical and --publication NAME go together")
-    if messages and not logical:
-        raise click.UsageError("--messages is for --logical: WAL has them anyway")
-    if spool_dir and not logical:
-        raise click.UsageError("--spool-dir is for --logical: WAL goes on as it comes")
+    _check_logical(logical, publications, messages, spool_dir)
     from walkeeper_proposer.daemon import run
     from walkeeper_proposer.settings import ProposerSettings
 
+    refuse_open_door(http, "--http", RISK, allowed=allow_unauthenticated)
     settings = ProposerSettings(
         safekeepers=safekeepers,
         dsn=dsn,
@@ -148,3 +149,15 @@ def command(
         log_level=log_level,
     )
     return run(settings)
+
+
+def _check_logical(
+    logical: bool, publications: tuple[str, ...], messages: bool, spool_dir: str | None
+) -> None:
+    """Raise UsageError for options that a log of this kind does not take."""
+    if logical != bool(publications):
+        raise click.UsageError("--logical and --publication NAME go together")
+    if messages and not logical:
+        raise click.UsageError("--messages is for --logical: WAL has them anyway")
+    if spool_dir and not logical:
+        raise click.UsageError("--spool-dir is for --logical: WAL goes on as it comes")

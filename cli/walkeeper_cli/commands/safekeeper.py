@@ -55,7 +55,8 @@ from walkeeper_common.addresses import Address
 @option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Allow --listen beyond loopback without authentication, on a network that you trust.",
+    help="Allow --listen and --http beyond loopback without authentication, on a network that you "
+    "trust.",
 )
 @http_option
 @option(
