@@ -52,19 +52,49 @@ async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[in
         await asyncio.wait([running])
 
 
-def test_a_connection_too_many_is_told_so_and_the_others_are_answered() -> None:
+def test_a_newcomer_takes_the_place_of_an_idle_connection() -> None:
+    """100 kept-alive connections turned every /ready into a 503 for as long as they liked."""
+
     async def body() -> None:
         async with serving() as port:
             allowed = connections_allowed(CONNECTIONS_MAX)
             kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(allowed)]
+            for reader, writer in kept:
+                writer.write(ASK)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(ASK)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+                writer.close()
+            assert not kept[-1][0].at_eof(), "the one that asked last stays"
+            for _, writer in kept:
+                writer.close()
+
+    run_quietly(body())
+
+
+def test_a_connection_too_many_is_refused_while_all_others_are_at_work() -> None:
+    asked = 0
+
+    async def wait(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(300)
+        return web.Response()
+
+    async def body() -> None:
+        async with serving(wait=wait) as port:
+            allowed = connections_allowed(CONNECTIONS_MAX)
+            kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(allowed)]
+            for _, writer in kept:
+                writer.write(ASK.replace(b"/health", b"/wait"))
+            await until(lambda: asked == allowed)
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 answer = await reader.read()
                 assert answer.startswith(b"HTTP/1.1 503") and b"too many connections" in answer
                 writer.close()
-            for reader, writer in kept:
-                writer.write(ASK)
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             kept[0][1].close()
             assert await asyncio.wait_for(_answered(port), LIMIT_S) == b"HTTP/1.1 200 OK\r\n"
             for _, writer in kept:

@@ -22,7 +22,7 @@ from walkeeper_cli.options import (
 )
 from walkeeper_common.addresses import Address, refuse_open_door
 
-RISK = "see the members and the positions of the log"  # the risk of an open door
+RISK = "see the members and the positions of the log"
 
 
 @click.command("proposer", short_help="Run the daemon beside a primary.")

@@ -5,10 +5,10 @@
     /status   the daemon's own state as JSON, and its version
     /metrics  the same figures in Prometheus' text format
 
-A daemon imports this only if --http is given: a safekeeper without it pays nothing. A client above
-the limit of connections is refused before the daemon runs out of descriptors, which its files need.
-A client that holds a connection and sends no request loses it. Otherwise silent clients would shut
-out the others.
+A daemon imports this only if --http is given: a safekeeper without it pays nothing. The number of
+connections is bounded, since a daemon's files need descriptors. A newcomer above the bound takes
+the place of a connection without a request. Connections that have not asked yet lose it first, then
+the one that is idle for longest. A client that sends no request loses its connection after a while.
 """
 
 from __future__ import annotations
@@ -87,14 +87,36 @@ class _Refusal(asyncio.Protocol):
 
 
 class _FirstHeads:
-    """Ends connections that do not send a whole head in time; aiohttp would wait for ever."""
+    """Ends connections that do not send a whole head in time; aiohttp would wait for ever.
+
+    It also knows the connections without a request at work, the longest idle first.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+        self._waiting: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        self._idle: dict[web.RequestHandler, None] = {}
 
     def expect(self, connection: web.RequestHandler) -> None:
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(HEAD_TIMEOUT_S, self._end, connection)
+        # Connections that have closed since would be kept for ever.
+        self._idle = {each: None for each in self._idle if each.transport is not None}
+
+    def make_room(self) -> bool:
+        """End a connection without a request at work; return False if there is none."""
+        for connection in [*self._waiting, *self._idle]:
+            is_open = connection.transport is not None
+            self.forget(connection)
+            if is_open:
+                connection.force_close()
+                return True
+        return False
+
+    def forget(self, connection: web.RequestHandler) -> None:
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        self._idle.pop(connection, None)
 
     def _end(self, connection: web.RequestHandler) -> None:
         del self._waiting[connection]
@@ -106,10 +128,11 @@ class _FirstHeads:
 
         @web.middleware
         async def on_head(request: web.Request, handler: Handler) -> web.StreamResponse:
-            timer = self._waiting.pop(request.protocol, None)
-            if timer is not None:
-                timer.cancel()
-            return await handler(request)
+            self.forget(request.protocol)
+            try:
+                return await handler(request)
+            finally:
+                self._idle[request.protocol] = None
 
         return on_head
 
@@ -149,11 +172,11 @@ async def serve_http(
 
     def connected() -> asyncio.BaseProtocol:
         nonlocal told
-        is_room = len(server.connections) < connections_max
-        if not is_room and not told:
-            logger.warning("--http: %d connections are open, more are refused", connections_max)
-        told = not is_room
-        if not is_room:
+        is_crowded = len(server.connections) >= connections_max
+        if is_crowded and not told:
+            logger.warning("--http: %d connections are open, idle ones are closed", connections_max)
+        told = is_crowded
+        if is_crowded and not heads.make_room():
             return _Refusal()
         connection = server()
         heads.expect(connection)
