@@ -129,7 +129,7 @@ class Member:
         return code is RejectCode.NOT_ELECTED and self.stage in (Stage.GREETED, Stage.VOTING)
 
     def wait_for_space(self) -> None:
-        """It has refused an append; its connection stands. It is asked for its vote again."""
+        """Keep its connection after an append that it refused, until the leader asks it again."""
         self._detach(Stage.GREETED)
 
     def _detach(self, stage: Stage) -> None:
@@ -213,7 +213,7 @@ def ticked(members: Iterable[Member], receiving: Set[int]) -> Iterator[Member]:
 
 
 def repeat_reads(members: Iterable[Member]) -> None:
-    """Let all reads be asked for again, elsewhere if a donor is gone or refuses."""
+    """Forget all reads under way, so that the leader repeats them, perhaps at other donors."""
     for member in members:
         member.forget_reads()
 
