@@ -129,7 +129,7 @@ class Member:
         return code is RejectCode.NOT_ELECTED and self.stage in (Stage.GREETED, Stage.VOTING)
 
     def wait_for_space(self) -> None:
-        """Keep the connection after a refused append, so that the leader asks for a vote again."""
+        """Keep its connection after an append that it refused, until the leader asks it again."""
         self._detach(Stage.GREETED)
 
     def _detach(self, stage: Stage) -> None:
@@ -213,7 +213,7 @@ def ticked(members: Iterable[Member], receiving: Set[int]) -> Iterator[Member]:
 
 
 def repeat_reads(members: Iterable[Member]) -> None:
-    """Repeat all reads, at another donor if one is gone or refuses."""
+    """Forget all reads under way, so that the leader repeats them, perhaps at other donors."""
     for member in members:
         member.forget_reads()
 

@@ -37,8 +37,7 @@ NO_WITNESS = (
 def can_answer(member: Member) -> bool:
     """Return True if its connection belongs to this term, so that its answer shows that it stands.
 
-    The leader asks a member without space for WAL for its vote again. It answers after that (R16).
-    """
+    The leader asks a member without space for its vote again, and the answer follows (R16)."""
     stands = member.stage in (Stage.GREETED, Stage.VOTING) and not member.is_late
     return stands or member.stage is Stage.STREAMING
 
