@@ -44,7 +44,8 @@ from walkeeper_archive.open_store import open_store
 from walkeeper_archive.packing import Buffer, pack, unpack
 from walkeeper_archive.receipt import RECEIPT_BYTES_MAX, Receipt, parse_receipt, sha256_of
 from walkeeper_common.errors import Refused
-from walkeeper_common.lsn import Lsn, is_segment_size
+from walkeeper_common.history import TIMELINE_FILE_BYTES_MAX
+from walkeeper_common.lsn import SEGMENT_BYTES_MAX, Lsn, is_segment_size
 
 ZSTD_LEVEL = 3
 
@@ -114,6 +115,7 @@ class Archive:
         self.store, self.cluster, self.system_id = store, cluster, system_id
         self._prefix = f"{cluster}/{system_id}"
         self._known_to_exist = False
+        self.segment_bytes = SEGMENT_BYTES_MAX  # a caller that knows the cluster sets its own
 
     @property
     def url(self) -> str:
@@ -179,7 +181,11 @@ class Archive:
             raise ArchiveDamaged(f"{shown} is gone; its receipt is there")
         if sha256_of(data) != receipt.object_sha256:
             raise ArchiveDamaged(f"{shown} ({len(data)} bytes) is not what its receipt says")
-        wal = unpack(data, receipt.packing, shown)
+        is_history = file.kind is Kind.HISTORY
+        size_max = TIMELINE_FILE_BYTES_MAX if is_history else self.segment_bytes
+        if len(data) > size_max and receipt.packing is Packing.PLAIN:
+            raise ArchiveDamaged(f"{shown}: greater than {size_max} bytes")
+        wal = unpack(data, receipt.packing, shown, size_max=size_max)
         if sha256_of(wal) != receipt.wal_sha256:
             raise ArchiveDamaged(f"{shown}: what it unpacks to is not what its receipt says")
         if file.kind is Kind.SEGMENT and not is_segment_size(len(wal)):
@@ -308,7 +314,8 @@ class Archive:
         if back is None:
             raise ArchiveUnavailable(f"{shown}: the store took it and has it not")
         try:
-            difference = _difference(unpack(back, packing, shown), data)
+            unpacked = unpack(back, packing, shown, size_max=self.segment_bytes)
+            difference = _difference(unpacked, data)
         except ArchiveDamaged as error:
             difference = str(error)
         if difference is None:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 from walkeeper_archive.errors import ArchiveDamaged
 from walkeeper_archive.layout import Packing
 from walkeeper_common.errors import Refused
-from walkeeper_common.lsn import SEGMENT_BYTES_MAX
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -26,19 +25,20 @@ def pack(data: Buffer, packing: Packing, level: int = 3) -> Buffer:
     return bytes(compressor.compress(data))
 
 
-def unpack(data: Buffer, packing: Packing, shown: str) -> Buffer:
+def unpack(data: Buffer, packing: Packing, shown: str, *, size_max: int) -> Buffer:
     """Return the file's bytes.
 
-    Raise ArchiveDamaged if they are not what `packing` says, or greater than any segment.
+    Raise ArchiveDamaged if they are not what `packing` says, or more than `size_max`. The frame's
+    head says how much memory its content takes, so nothing is reserved for a greater one.
     """
     if packing is Packing.PLAIN:
         return data
     zstandard = _zstandard()
     try:
-        if zstandard.frame_content_size(data) > SEGMENT_BYTES_MAX:
-            raise ArchiveDamaged(f"{shown}: greater than any segment when unpacked")
+        if zstandard.frame_content_size(data) > size_max:
+            raise ArchiveDamaged(f"{shown}: greater than {size_max} bytes when unpacked")
         decompressor = zstandard.ZstdDecompressor()
-        return bytes(decompressor.decompress(data, max_output_size=SEGMENT_BYTES_MAX))
+        return bytes(decompressor.decompress(data, max_output_size=size_max))
     except zstandard.ZstdError as error:
         raise ArchiveDamaged(f"{shown}: not zstd, or damaged: {error}") from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from walkeeper_common.errors import Refused, WalkeeperError
@@ -53,6 +54,8 @@ class ArchivedWal:
             from walkeeper_archive.archive import open_archive
 
             self._archive = open_archive(self._url, self.cluster, self._system_id)
+            with suppress(Refused, OSError):  # the first segment of a data directory without any
+                self._archive.segment_bytes = _segment_bytes()
         return self._archive
 
     def fetch(self, name: str, path: str) -> bool:

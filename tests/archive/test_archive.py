@@ -333,3 +333,16 @@ def test_files_sort_as_wal_does() -> None:
     files = [segment_file(1, Lsn(n * MB), MB) for n in range(0xFFE, 0x1003)]
     assert files == sorted(files)
     assert isinstance(files[0], WalFile)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_file_greater_than_the_clusters_segments_is_refused(
+    archive: Archive, tmp_path: Path, packing: Packing
+) -> None:
+    """32 KB of zstd became a segment of 1 GiB for a cluster of 16 MiB, and took 1.07 GB."""
+    archive.put(SEGMENT, bytes(2 * MB), packing)
+    assert archive.read(SEGMENT) is not None
+    archive.segment_bytes = MB
+    with pytest.raises(ArchiveDamaged, match=f"greater than {MB} bytes"):
+        archive.fetch(SEGMENT.name, str(tmp_path / "RECOVERYXLOG"))
+    assert not (tmp_path / "RECOVERYXLOG").exists()

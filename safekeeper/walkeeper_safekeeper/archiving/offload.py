@@ -114,8 +114,8 @@ class Offload:
         on_defect: Callable[[BaseException], None],
     ) -> None:
         self._log, self._settings, self.archive = log, settings, archive
-        configuration, store = log.configuration, log.driver.store
-        self._store, self._segment_bytes = store, configuration.segment_bytes
+        configuration, self._store = log.configuration, log.driver.store
+        self._segment_bytes = archive.segment_bytes = configuration.segment_bytes
         parallel = max(1, min(PARALLEL_MAX, BYTES_IN_FLIGHT_MAX // self._segment_bytes))
         self.plan = OffloadPlan(
             rank=rank_of(
@@ -124,7 +124,7 @@ class Offload:
                 log.cluster,
             ),
             segment_bytes=self._segment_bytes,
-            archived_lsn=max(store.first_lsn, saved_lsn or store.first_lsn),
+            archived_lsn=max(self._store.first_lsn, saved_lsn or self._store.first_lsn),
             parallel_max=parallel,
             tail_ticks=round(settings.tail_interval_s / TICK_S),
         )
