@@ -153,3 +153,22 @@ def test_a_second_log_on_one_primary_is_refused_while_the_first_streams(
     assert "another log's proposer streams from this primary" in done.stderr, done
     done = cluster.try_command(*second)
     assert done.returncode == 0, "a slot of its own"
+
+
+def test_two_logs_on_one_slot_do_not_fight_for_ever(
+    cluster: Cluster, primary: PostgresServer
+) -> None:
+    """`create` could not see the first one, which was down then."""
+    cluster.proposer.kill()
+    slot = ("--slot", "walkeeper")
+    made = cluster.try_command("create", "--dsn", primary.dsn(), *slot, "--cluster", "second")
+    assert made.returncode == 0, made
+    name = ("--application-name", "walkeeper")
+    rival = cluster.new_proposer("rival", *slot, *name, cluster="second")
+    cluster.proposer.start()
+    rival.start(wait=False)
+    both = (cluster.proposer, rival)
+    wait_until(lambda: not all(each.is_running for each in both), 60)
+    said = [each.output() for each in both if not each.is_running]
+    assert "FATAL:  slot walkeeper was taken 5 times" in said[0], said
+    rival.kill()

@@ -37,7 +37,6 @@ from walkeeper_proposer.consensus.proposer_events import (
     PrimaryReadFailed,
     WalArrived,
 )
-from walkeeper_proposer.postgres.primary_sql import terminate_slot_user
 from walkeeper_proposer.postgres.replication_connection import (
     SLOT_IN_USE,
     ReplicationConnection,
@@ -48,6 +47,7 @@ from walkeeper_proposer.postgres.replication_connection import (
     understood,
 )
 from walkeeper_proposer.postgres.retention import Retention
+from walkeeper_proposer.postgres.slot_rivals import SlotRivals
 from walkeeper_proposer.postgres.standby_feedback import applied_lsn, needed_xmins
 
 logger = logging.getLogger("walkeeper.primary")
@@ -149,6 +149,7 @@ class Primary:
         self._reading: asyncio.Task[None] | None = None
         self._retention = Retention(dsn, slot)
         self.retain = self._retention.retain
+        self._rivals = SlotRivals(dsn, slot)
         self._is_streaming = self._is_paused = False
         self._identifying: ReplicationConnection | None = None  # it identifies now
         self._is_asked_again = False
@@ -267,6 +268,7 @@ class Primary:
             while connection is self._connection:
                 try:
                     await connection.start_copy(command)
+                    self._rivals.own(connection.backend_pid)
                     break
                 except SlotMissing:
                     # A promoted server: physical slots are not copied to standbys. WAL before
@@ -282,7 +284,7 @@ class Primary:
                     # We were elected, so the slot's holder is deposed; its walsender may
                     # not know for wal_sender_timeout when its host vanished without a FIN.
                     logger.warning("%s; ending that connection", error)
-                    await self._free_slot()
+                    await self._rivals.free_slot()
                     await asyncio.sleep(SLOT_RETRY_S)
         except WalkeeperError as error:
             if connection is self._connection:
@@ -318,13 +320,6 @@ class Primary:
         if not self._is_paused:
             connection.start_reading(self._on_readable)
             self._on_readable()  # libpq may have read the first bytes already
-
-    async def _free_slot(self) -> None:
-        """End the slot's connection if this role may; else wal_sender_timeout frees the slot."""
-        try:
-            await terminate_slot_user(self._dsn, self._slot)
-        except WalkeeperError as error:
-            logger.warning("slot %s stays in use until it times out: %s", self._slot, error)
 
     def _on_readable(self) -> None:
         self._silent_statuses = 0

@@ -189,11 +189,14 @@ async def _close(connection: asyncpg.Connection) -> None:
         connection.terminate()
 
 
-async def terminate_slot_user(dsn: str, slot: str) -> None:
-    """End the walsender that holds a slot; allowed for one's own role's connections."""
+async def terminate_slot_user(dsn: str, slot: str) -> int | None:
+    """End the walsender that holds a slot, and return its PID, or None if none holds it.
+
+    A role may end its own connections."""
     async with connected(dsn) as sql:
-        await sql.execute(
-            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+        row = await sql.fetchrow(
+            "SELECT active_pid, pg_terminate_backend(active_pid) FROM pg_replication_slots "
             "WHERE slot_name = $1 AND active_pid IS NOT NULL",
             slot,
         )
+    return None if row is None else row["active_pid"]
