@@ -14,6 +14,7 @@
 #                 (CHAOS='--minutes 5 --postgres 18' for less; python -m tests.proof.chaos --help)
 # make patroni    failovers by the real Patroni from PyPI, with docs/patroni: six minutes
 # make barman     Barman from PyPI follows over two promotions, with docs/barman.conf: a minute
+# make containers docker/compose.yaml in a container engine, its parts killed: three minutes
 # make docs       the site, in build/site
 # make dist       an sdist and a wheel of the last commit in dist/, tried where nothing else is: two
 #                 minutes (make dist-check tries again those that are there)
@@ -165,6 +166,11 @@ patroni: install
 
 barman: install
 	$(BIN)/python -m tests.barman
+
+# Exit status 77 says that no engine answers; docs/containers.md makes one without Docker.
+.PHONY: containers
+containers: install
+	$(BIN)/python -m tests.containers --build
 
 .PHONY: dist dist-check
 dist:

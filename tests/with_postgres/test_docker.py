@@ -95,6 +95,18 @@ def test_every_service_that_stays_has_a_healthcheck_and_a_volume_of_its_own() ->
         assert all((DOCKER / source).is_file() for source, _ in files if source[0] == ".")
 
 
+def test_no_word_of_a_healthcheck_has_a_blank() -> None:
+    """Podman 4 joins a check from the Docker API and splits it at blanks: none was ever healthy."""
+    checks = [
+        d["healthcheck"]["test"]
+        for d in compose_document()["services"].values()
+        if "healthcheck" in d
+    ]
+    assert len(checks) == 6
+    words = [word for check in checks if check[0] == "CMD" for word in check]
+    assert not [word for word in words if word.split() != [word]]
+
+
 def test_the_image_speaks_to_object_stores_and_packs(programs: Path) -> None:
     """Without the extra, both would be refused at the first start with --archive s3://…."""
     code = "import obstore.store, zstandard; obstore.store.from_url('s3://bucket/x', region='a')"

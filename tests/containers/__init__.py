@@ -1,0 +1,1 @@
+"""A play of docker/compose.yaml in a real container engine; `make containers`."""
