@@ -46,6 +46,7 @@ COMMANDS = (
     "history",
     "pager",
     "snapshot",
+    "certs",
 )
 INTERRUPTED = 130
 # Failures of a disk, which may be that of stdout, and of a closed stdout. A traceback would explain

@@ -24,8 +24,8 @@ from pathlib import Path
 import psycopg
 import yaml
 
-from tests.compose_services import DOCKER, compose_document
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
+from tests.with_postgres.compose_services import DOCKER, compose_document
 
 PROJECT = "walkeeper-play"
 # An engine without CAP_SYS_RESOURCE refuses limits above those of its own process.

@@ -31,6 +31,8 @@ MAY_BE_UNREPEATABLE = (
     "admin/walkeeper_admin/create.py",
     "lab/walkeeper_lab/demo/stage.py",
     "cli/walkeeper_cli/commands/archive.py",
+    "cli/walkeeper_cli/commands/certs.py",
+    "common/walkeeper_common/shell/credentials.py",
     "cli/walkeeper_cli/commands/standby_check.py",
     "cli/walkeeper_cli/commands/status.py",
     "cli/walkeeper_cli/history/tail.py",

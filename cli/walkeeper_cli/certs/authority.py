@@ -1,0 +1,223 @@
+"""A certificate authority in a directory, and the TLS files of daemons and operators.
+
+    ca.key, ca.pem     the authority: keep them beside the administrator, on no safekeeper
+    <name>.pem         one daemon's file: its private key, its certificate, the CA
+
+Keys are of P-256. The authority is valid for ten years, a certificate for 90 days. `renewed` makes
+a new key and certificate with the names and roles of the old file. A file is replaced at once and
+whole, with mode 0600.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.errors import Refused
+from walkeeper_common.identity import Identity
+
+AUTHORITY_DAYS = 3650
+LEAF_DAYS = 90
+CLOCK_SKEW = timedelta(minutes=5)  # a safekeeper's clock may be behind this one
+RENEW_AFTER = 2 / 3  # a share of the validity
+CA_KEY, CA_CERTIFICATE = "ca.key", "ca.pem"
+
+Key = ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One TLS file, for `walkeeper certs show` and `renew`."""
+
+    path: str
+    identity: Identity
+    uris: tuple[str, ...]
+    hosts: tuple[str, ...]
+    begins: datetime
+    ends: datetime
+
+    def is_due(self, now: datetime) -> bool:
+        """Return True after two thirds of the validity."""
+        return now >= self.begins + (self.ends - self.begins) * RENEW_AFTER
+
+
+class Authority:
+    """The authority in `directory`; raises Refused if it is not there or not usable."""
+
+    def __init__(self, directory: str, now: datetime) -> None:
+        self._directory, self._now = directory, now
+        key = serialization.load_pem_private_key(self._read(CA_KEY), password=None)
+        assert isinstance(key, Key), f"{key=}"
+        self._key = key
+        self._certificate = x509.load_pem_x509_certificate(self._read(CA_CERTIFICATE))
+
+    def _read(self, name: str) -> bytes:
+        path = os.path.join(self._directory, name)
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise Refused(
+                f"there is no certificate authority in {self._directory}: {path}: "
+                f"{error.strerror}; make one with walkeeper certs init"
+            ) from error
+
+    @classmethod
+    def create(cls, directory: str, now: datetime) -> Authority:
+        """Make a new authority; raise Refused if there is one, as its files would be worthless."""
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        if os.path.lexists(os.path.join(directory, CA_KEY)):
+            raise Refused(f"{directory} has a certificate authority already; choose another --dir")
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "walkeeper CA")])
+        certificate = (
+            _builder(name, name, key.public_key(), now, AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(is_authority=True), critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .sign(key, hashes.SHA256())
+        )
+        _write(os.path.join(directory, CA_KEY), _pem(key))
+        _write(os.path.join(directory, CA_CERTIFICATE), _public_pem(certificate))
+        return cls(directory, now)
+
+    def issue(self, path: str, uris: Sequence[str], hosts: Sequence[str]) -> Shown:
+        """Write a TLS file with these roles, valid at these hosts; return what it has."""
+        identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]})
+        key = ec.generate_private_key(ec.SECP256R1())
+        common_name = uris[0].rpartition("://")[2]
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri) for uri in uris]
+        names += [_host_name(host) for host in hosts]
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+        issuer_key = self._key.public_key()
+        certificate = (
+            _builder(subject, self._certificate.subject, key.public_key(), self._now, LEAF_DAYS)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(is_authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(_purposes(hosts)), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        _write(path, _pem(key) + _public_pem(certificate) + _public_pem(self._certificate))
+        return show(path)
+
+    def renew(self, path: str) -> Shown:
+        """Replace the file by one with a new key and the same roles and hosts."""
+        old = show(path)
+        return self.issue(path, old.uris, old.hosts)
+
+
+def show(path: str) -> Shown:
+    """Return what a TLS file states; raise Refused if it is none."""
+    try:
+        with open(path, "rb") as file:
+            leaf = x509.load_pem_x509_certificates(file.read())[0]
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except OSError as error:
+        raise Refused(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise Refused(f"{path} is no TLS file of walkeeper certs: {error}") from error
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    hosts = [
+        str(name.value) for name in names if not isinstance(name, x509.UniformResourceIdentifier)
+    ]
+    return Shown(
+        path=path,
+        identity=identity_of_certificate({"subjectAltName": [("URI", uri) for uri in uris]}),
+        uris=tuple(uris),
+        hosts=tuple(hosts),
+        begins=leaf.not_valid_before_utc,
+        ends=leaf.not_valid_after_utc,
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _purposes(hosts: Sequence[str]) -> list[x509.ObjectIdentifier]:
+    """Return the purposes: all are clients, and a daemon that has a host is a server, too."""
+    server = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *server]
+
+
+def _host_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise Refused(f"{host!r} cannot be a host's name: {error}") from error
+
+
+def _pem(key: Key) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _public_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write(path: str, content: bytes) -> None:
+    """Write a file of mode 0600, durably, in the place of an older one."""
+    unfinished = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(unfinished)
+    try:
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error

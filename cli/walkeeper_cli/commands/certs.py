@@ -1,0 +1,145 @@
+"""`walkeeper certs`: the certificate authority of a cluster and the TLS files of its daemons."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from walkeeper_cli.options import config_option, option
+from walkeeper_common.certificate_identity import ALL_CLUSTERS, identity_uri
+from walkeeper_common.cluster_name import check_cluster_name
+from walkeeper_common.errors import Refused
+from walkeeper_common.identity import Role
+
+if TYPE_CHECKING:
+    from walkeeper_cli.certs.authority import Shown
+
+directory_option = option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="The directory of the authority. Its key stays there.",
+)
+file_argument = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False)
+)
+
+
+@click.group("certs", short_help="Make certificates for TLS.")
+def command() -> None:
+    """Make a certificate authority, and one TLS file for each daemon.
+
+    \b
+    Three machines:
+      walkeeper certs init  --dir ca
+      walkeeper certs issue --dir ca --role safekeeper --name 1 --host h1.example --out sk1.pem
+      walkeeper certs issue --dir ca --role safekeeper --name 2 --host h2.example --out sk2.pem
+      walkeeper certs issue --dir ca --role safekeeper --name 3 --host h3.example --out sk3.pem
+      walkeeper certs issue --dir ca --role proposer --name db1 --cluster main --out proposer.pem
+      walkeeper certs issue --dir ca --role admin --name alice --out alice.pem
+
+    Copy each file to its machine, with mode 0600. A file is valid for 90 days. Renew it after 60.
+    """
+
+
+@command.command("init")
+@directory_option
+@config_option
+def init(directory: str) -> int:
+    """Make the authority."""
+    from walkeeper_cli.certs.authority import Authority
+
+    Authority.create(directory, _now())
+    click.echo(f"made a certificate authority in {directory}")
+    return 0
+
+
+@command.command("issue")
+@directory_option
+@option(
+    "--role",
+    "roles",
+    type=click.Choice([str(role) for role in Role]),
+    multiple=True,
+    required=True,
+    help="The role of the file's owner. More than one may be given.",
+)
+@option("--name", required=True, help="The owner's name; a safekeeper's is its id.")
+@option(
+    "--cluster",
+    default=ALL_CLUSTERS,
+    show_default=True,
+    metavar="NAME",
+    help="The one cluster that the owner may reach; * for all.",
+)
+@option(
+    "--host",
+    "hosts",
+    multiple=True,
+    help="A name or an address at which a safekeeper is reached. More than one may be given.",
+)
+@option("--out", type=click.Path(dir_okay=False), required=True, help="The file to write.")
+@config_option
+def issue(
+    directory: str,
+    roles: tuple[str, ...],
+    name: str,
+    cluster: str,
+    hosts: tuple[str, ...],
+    out: str,
+) -> int:
+    """Write one TLS file: a private key, its certificate and the CA."""
+    from walkeeper_cli.certs.authority import Authority
+
+    if cluster != ALL_CLUSTERS:
+        check_cluster_name(cluster)
+    if Role.SAFEKEEPER in roles and not hosts:
+        raise click.UsageError("a safekeeper's file needs --host: clients compare it")
+    uris = [identity_uri(cluster, Role(role), name) for role in roles]
+    if os.path.lexists(out):
+        raise Refused(f"{out} exists; renew it with walkeeper certs renew, or choose another --out")
+    _print(Authority(directory, _now()).issue(out, uris, hosts))
+    return 0
+
+
+@command.command("renew")
+@directory_option
+@option("--all", "is_forced", is_flag=True, help="Renew also files that are not due yet.")
+@file_argument
+@config_option
+def renew(directory: str, is_forced: bool, files: tuple[str, ...]) -> int:
+    """Replace files of which two thirds of their time are over, with the same names and roles."""
+    from walkeeper_cli.certs.authority import Authority, show
+
+    authority = Authority(directory, _now())
+    for path in files:
+        is_due = show(path).is_due(_now())
+        _print(authority.renew(path) if is_due or is_forced else show(path))
+    return 0
+
+
+@command.command("show")
+@file_argument
+@config_option
+def show_command(files: tuple[str, ...]) -> int:
+    """Print the names, the roles and the end of each file."""
+    from walkeeper_cli.certs.authority import show
+
+    for path in files:
+        _print(show(path))
+    return 0
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _print(shown: Shown) -> None:
+    hosts = f" at {', '.join(shown.hosts)}" if shown.hosts else ""
+    click.echo(
+        f"{shown.path}: {', '.join(shown.uris)}{hosts}, until {shown.ends:%Y-%m-%d %H:%M} UTC"
+    )

@@ -1,0 +1,97 @@
+"""TLS between bytes and bytes, without a socket: OpenSSL over two memory buffers.
+
+    layer.feed(ciphertext); layer.handshake(); layer.read(); layer.write(…); layer.take()
+
+The caller owns the socket. It feeds all that it receives, and sends all that `take` returns, also
+after an error: an alert may be in it. asyncio's and uvloop's `start_tls` lose bytes that were read
+before it (uvloop #707). This layer takes them as it takes all others.
+
+Each call handles all that was fed, and never waits. ssl.SSLError means that the peer broke TLS or
+was not trusted. The layer is of no use after that.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from walkeeper_common.wire.messages import Buffer
+
+CHUNK_BYTES = 1 << 16
+
+
+class TlsLayer:
+    """One connection's TLS. `context` stays the one of this connection after a reload."""
+
+    def __init__(
+        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+    ) -> None:
+        self.context = context
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
+        self.is_established = False
+        self.is_ended = False  # the peer sends nothing more
+
+    def feed(self, ciphertext: Buffer) -> None:
+        """Take bytes from the socket."""
+        self._incoming.write(ciphertext)
+
+    def feed_eof(self) -> None:
+        """Take the end of the socket's stream."""
+        self._incoming.write_eof()
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; return True once it is complete."""
+        if not self.is_established:
+            try:
+                self.object.do_handshake()
+            except ssl.SSLWantReadError:
+                return False
+            self.is_established = True
+        return True
+
+    def read(self, size: int = CHUNK_BYTES) -> bytes:
+        """Return decrypted bytes, or b"" if there are none: more must come, or `is_ended`."""
+        memory = bytearray(size)
+        return bytes(memory[: self.read_into(memory)])
+
+    def read_into(self, memory: bytearray | memoryview) -> int:
+        """Fill the memory with decrypted bytes; return their number, or 0 if there are none."""
+        taken, view = 0, memoryview(memory)
+        while taken < len(view) and not self.is_ended:
+            try:
+                size = int(self.object.read(len(view) - taken, view[taken:]))
+            except ssl.SSLWantReadError:
+                break
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                size = 0
+            self.is_ended = not size
+            taken += size
+        return taken
+
+    def write(self, plaintext: Buffer) -> None:
+        """Add all of it, encrypted, to the outgoing memory, which the caller bounds."""
+        view = memoryview(plaintext).cast("B")
+        while view:
+            view = view[self.object.write(view) :]
+
+    def shut_down(self) -> None:
+        """Tell the peer that nothing more follows, and do not wait for its answer."""
+        if self.is_established:
+            try:
+                self.object.unwrap()
+            except ssl.SSLError:
+                self.is_ended = True  # the peer's own close_notify is still to come, or never comes
+
+    def take(self) -> bytes:
+        """Return all bytes for the socket, and forget them."""
+        return self._outgoing.read()
+
+    @property
+    def alpn(self) -> str | None:
+        return self.object.selected_alpn_protocol()
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """Return the verified certificate of the peer, or None if it has sent none."""
+        return self.object.getpeercert() or None

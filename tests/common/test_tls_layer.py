@@ -1,0 +1,313 @@
+"""TLS over memory: every byte arrives once, however it is cut, and only a trusted peer gets in."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+
+import pytest
+import uvloop
+
+from tests.common.test_framed_connection import Silent
+from tests.common.test_pure_framing import append_of
+from tests.support.waiting import until
+from tests.tls_files import NOW, TlsFiles
+from walkeeper_common.certificate_identity import identity_of_certificate
+from walkeeper_common.errors import Refused
+from walkeeper_common.history import NO_BALLOT
+from walkeeper_common.identity import Role
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.shell.credentials import ALPN, Credentials
+from walkeeper_common.shell.framed_connection import FramedConnection
+from walkeeper_common.shell.tls_layer import TlsLayer
+from walkeeper_common.shell.tls_transport import TlsOpening
+from walkeeper_common.wire.framing import PREFACE, Message, encode
+from walkeeper_common.wire.requests import ReadRequest
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+def pair(
+    server: ssl.SSLContext, client: ssl.SSLContext, host: str = "127.0.0.1"
+) -> tuple[TlsLayer, TlsLayer]:
+    """Return the server's and the client's side, before the handshake."""
+    return (
+        TlsLayer(server, server_side=True),
+        TlsLayer(client, server_side=False, server_hostname=host),
+    )
+
+
+def carry(sender: TlsLayer, receiver: TlsLayer, piece_bytes: int = 1 << 20) -> None:
+    data = sender.take()
+    for at in range(0, len(data), piece_bytes):
+        receiver.feed(data[at : at + piece_bytes])
+        if not receiver.is_established:
+            receiver.handshake()
+
+
+def shake_hands(server: TlsLayer, client: TlsLayer, piece_bytes: int = 1 << 20) -> None:
+    """Complete the handshake; raise ssl.SSLError from the side that refuses."""
+    client.handshake()
+    while not (server.is_established and client.is_established):
+        carry(client, server, piece_bytes)
+        carry(server, client, piece_bytes)
+
+
+def established(files: TlsFiles, piece_bytes: int = 1 << 20) -> tuple[TlsLayer, TlsLayer]:
+    server, client = pair(files.safekeeper(1).server_context(), files.proposer().client_context())
+    shake_hands(server, client, piece_bytes)
+    return server, client
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
+def test_bytes_arrive_in_order_however_the_records_are_cut(
+    files: TlsFiles, piece_bytes: int
+) -> None:
+    server, client = established(files, piece_bytes)
+    random, received = Random(piece_bytes), bytearray()
+    sent = b"".join(random.randbytes(size) for size in (0, 1, 16_383, 16_384, 16_385, 40_000))
+    client.write(sent)
+    data = client.take()
+    assert sent[:16] not in data
+    for at in range(0, len(data), piece_bytes):
+        server.feed(data[at : at + piece_bytes])
+        received += server.read(random.choice((1, 50, 5000)))
+    while more := server.read(4096):
+        received += more
+    assert received == sent
+    assert not server.is_ended
+
+
+def test_both_sides_know_each_other(files: TlsFiles) -> None:
+    server, client = established(files)
+    assert (server.alpn, client.alpn) == (ALPN, ALPN)
+    assert server.peer_certificate is not None and client.peer_certificate is not None
+    proposer = identity_of_certificate(server.peer_certificate)
+    assert proposer.name == "db1"
+    assert proposer.roles == frozenset({Role.PROPOSER})
+    assert proposer.clusters == frozenset({"main"})
+    safekeeper = identity_of_certificate(client.peer_certificate)
+    assert (safekeeper.safekeeper_id, safekeeper.clusters) == (1, None)
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_the_end_is_seen_after_the_last_byte(files: TlsFiles, is_announced: bool) -> None:
+    server, client = established(files)
+    client.write(b"last")
+    if is_announced:
+        client.shut_down()
+    carry(client, server)
+    if not is_announced:
+        server.feed_eof()
+    assert server.read() == b"last"
+    assert server.read() == b""
+    assert server.is_ended
+
+
+def test_a_changed_byte_ends_the_connection(files: TlsFiles) -> None:
+    server, client = established(files)
+    client.write(b"WAL" * 100)
+    data = bytearray(client.take())
+    data[len(data) // 2] ^= 1
+    server.feed(data)
+    with pytest.raises(ssl.SSLError):
+        server.read()
+
+
+def test_a_peer_of_another_authority_is_refused(files: TlsFiles, tmp_path: Path) -> None:
+    other = TlsFiles(tmp_path)
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake_hands(*pair(other.safekeeper(1).server_context(), files.proposer().client_context()))
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.load_cert_chain(other.path(Role.ADMIN, "eve"))
+    client_context.load_verify_locations(files.path(Role.PROPOSER, "db1", cluster="main"))
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake_hands(*pair(files.safekeeper(1).server_context(), client_context))
+
+
+def test_a_safekeeper_at_another_host_is_refused(files: TlsFiles) -> None:
+    server, client = pair(
+        files.safekeeper(1).server_context(), files.proposer().client_context(), "127.0.0.2"
+    )
+    with pytest.raises(ssl.SSLError, match=r"127\.0\.0\.2"):
+        shake_hands(server, client)
+
+
+def test_a_certificate_that_serves_no_host_cannot_serve(files: TlsFiles) -> None:
+    """A stolen file of a replica, for instance, is of no use as a safekeeper."""
+    thief = Credentials(files.path(Role.REPLICA, "standby1"))
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        shake_hands(*pair(thief.server_context(), files.proposer().client_context()))
+
+
+def test_an_expired_certificate_is_refused(
+    tmp_path: Path, files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    past = TlsFiles(tmp_path, NOW - datetime.timedelta(days=91))
+    expired = past.safekeeper(1)
+    assert "run walkeeper certs renew" in caplog.text
+    with pytest.raises(ssl.SSLError, match="expired"):
+        shake_hands(*pair(expired.server_context(), past.proposer().client_context()))
+
+
+def test_plain_bytes_are_no_handshake(files: TlsFiles) -> None:
+    server = TlsLayer(files.safekeeper(1).server_context(), server_side=True)
+    server.feed(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(ssl.SSLError):
+        server.handshake()
+
+
+# The file.
+
+
+def test_a_renewed_file_serves_new_connections_without_a_restart(
+    files: TlsFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = files.path(Role.SAFEKEEPER, "7")
+    credentials, client = Credentials(path), files.proposer().client_context()
+    old = pair(credentials.server_context(), client)
+    shake_hands(*old)
+    files.authority.renew(path)
+    new = pair(credentials.server_context(), client)
+    shake_hands(*new)
+    assert old[1].peer_certificate != new[1].peer_certificate
+    old[0].write(b"the old connection goes on")
+    carry(*old)
+    assert old[1].read() == b"the old connection goes on"
+
+    Path(path).write_text("broken")
+    for _ in range(2):
+        shake_hands(*pair(credentials.server_context(), client))
+    assert caplog.text.count("stays in use") == 1
+    Path(path).unlink()
+    shake_hands(*pair(credentials.server_context(), client))
+
+
+def test_a_key_that_others_can_read_is_refused(files: TlsFiles) -> None:
+    path = files.path(Role.SAFEKEEPER, "8")
+    os.chmod(path, 0o640)
+    with pytest.raises(Refused, match="chmod 600"):
+        Credentials(path)
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        (),
+        ("https://main/proposer/p1",),
+        ("walkeeper://main/root/p1",),
+        ("walkeeper://main/proposer",),
+        ("walkeeper:///proposer/p1",),
+        ("walkeeper://main/proposer/p1/x",),
+        ("walkeeper://main/proposer/p\n1",),
+        ("walkeeper://*/safekeeper/zero",),
+        ("walkeeper://*/safekeeper/0",),
+        ("walkeeper://*/safekeeper/65536",),
+        ("walkeeper://main/proposer/p1", "walkeeper://*/monitor/p1"),
+        ("walkeeper://main/proposer/p1", "walkeeper://main/monitor/p2"),
+    ],
+)
+def test_a_certificate_that_states_no_clear_identity_has_none(uris: tuple[str, ...]) -> None:
+    with pytest.raises(Refused):
+        identity_of_certificate({"subjectAltName": tuple(("URI", uri) for uri in uris)})
+
+
+# The transport.
+
+
+class Hears(Silent):
+    def __init__(self) -> None:
+        self.heard, self.reasons = list[Message](), list[str]()
+
+    def on_message(self, message: Message) -> None:
+        self.heard.append(message)
+
+    def on_closed(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def encrypted(
+    end: socket.socket, layer: TlsLayer, owner: Hears, received: bytes = b""
+) -> FramedConnection:
+    loop, connection = asyncio.get_running_loop(), FramedConnection(lambda _: owner)
+    await loop.create_connection(lambda: TlsOpening(layer, connection, received), sock=end)
+    return connection
+
+
+Runner = Callable[[Coroutine[object, object, None]], None]
+
+
+@pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
+def test_messages_arrive_over_tls_in_order(files: TlsFiles, runner: Runner) -> None:
+    """The sockets are small, the reader pauses, and the first bytes came before the layer."""
+    sizes = (1, 300, 9000, 70_000, 131_072, 200_000)
+    sent: list[Message] = [
+        append_of(sizes[n // 2 % 6]) if n % 2 else ReadRequest(NO_BALLOT, Lsn(n), 1)
+        for n in range(100)
+    ]
+
+    async def story() -> None:
+        server_layer, client_layer = pair(
+            files.safekeeper(1).server_context(), files.proposer().client_context()
+        )
+        here, there = socket.socketpair()
+        for end in (here, there):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+            end.setblocking(False)
+        heard, said = Hears(), Hears()
+        client = await encrypted(there, client_layer, said)
+        first = here.recv(100)  # sent at once
+        server = await encrypted(here, server_layer, heard, first)
+        await until(lambda: not client.is_closed and not server.is_closed, 20)
+        for number, message in enumerate(sent):
+            client.send(message)
+            if number % 20 == 10:
+                server.pause_reading()
+                await asyncio.sleep(0.01)
+                before = len(heard.heard)
+                await asyncio.sleep(0.01)
+                assert len(heard.heard) == before, "a paused connection hands over nothing"
+                server.resume_reading()
+        await until(lambda: len(heard.heard) == len(sent), 60)
+        assert [b"".join(encode(each)) for each in heard.heard] == [
+            b"".join(encode(each)) for each in sent
+        ]
+        server.close("done")
+        await until(lambda: bool(said.reasons and heard.reasons), 20)
+        assert said.reasons == ["the peer closed the connection"]
+        await asyncio.sleep(0.01)  # the transports let go of their sockets
+        for end in (here, there):
+            end.close()
+
+    runner(story())
+
+
+@pytest.mark.parametrize("runner", [uvloop.run, asyncio.run])
+def test_a_failed_handshake_closes_with_the_reason(files: TlsFiles, runner: Runner) -> None:
+    async def story() -> None:
+        here, there = socket.socketpair()
+        lost = asyncio.get_running_loop().create_future()
+
+        class Listening(asyncio.Protocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                lost.set_result(exc)
+
+        layer = TlsLayer(files.safekeeper(1).server_context(), server_side=True)
+        opening = TlsOpening(layer, Listening())
+        await asyncio.get_running_loop().create_connection(lambda: opening, sock=here)
+        there.send(PREFACE)
+        assert "TLS" in str(await asyncio.wait_for(lost, 10))
+        await asyncio.sleep(0.01)  # the transport lets go of its socket
+        for end in (here, there):
+            end.close()
+
+    runner(story())
