@@ -33,6 +33,8 @@ file_argument = click.argument(
 def command() -> None:
     """Make a certificate authority, and one TLS file for each daemon.
 
+    The daemons of this version do not use these files yet (docs/tls.md).
+
     \b
     Three machines:
       walkeeper certs init  --dir ca
