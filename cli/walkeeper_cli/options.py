@@ -253,6 +253,11 @@ def log_level_option(function: Function) -> Function:
     )(function)
 
 
+log_json_option = option(
+    "--log-json", is_flag=True, help="Write each line of the log as a JSON object."
+)
+
+
 safekeepers_option = option(
     "--safekeepers",
     type=HostPorts(),

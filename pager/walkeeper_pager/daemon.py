@@ -45,11 +45,14 @@ class PagerSettings:
     archive: str | None
     http: Address
     log_level: str
+    log_json: bool = False
 
 
 def run(settings: PagerSettings) -> int:
     """Run the daemon and return its exit code."""
-    return run_daemon(lambda: _main(settings), log_level=settings.log_level)
+    return run_daemon(
+        lambda: _main(settings), log_level=settings.log_level, log_json=settings.log_json
+    )
 
 
 async def _main(settings: PagerSettings) -> int:

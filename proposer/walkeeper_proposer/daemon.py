@@ -41,7 +41,9 @@ NEW_ELECTION_PAUSE_S = (0.1, 1.0)
 
 def run(settings: ProposerSettings) -> int:
     """Run the daemon; return the exit code."""
-    return run_daemon(lambda: _main(settings), log_level=settings.log_level)
+    return run_daemon(
+        lambda: _main(settings), log_level=settings.log_level, log_json=settings.log_json
+    )
 
 
 async def _main(settings: ProposerSettings) -> int:

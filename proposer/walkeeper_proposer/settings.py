@@ -27,3 +27,4 @@ class ProposerSettings:
     spool_directory: str | None = None  # for transactions that are open at the primary
     spool_bytes_max: int = 4 << 30
     log_level: str = "INFO"
+    log_json: bool = False

@@ -30,7 +30,9 @@ RESERVED_SHARE = 10  # one place of so many is left to commands and to the leade
 
 def run(settings: SafekeeperSettings) -> int:
     """Run the daemon; return the exit code."""
-    return run_daemon(lambda: _main(settings), log_level=settings.log_level)
+    return run_daemon(
+        lambda: _main(settings), log_level=settings.log_level, log_json=settings.log_json
+    )
 
 
 async def _main(settings: SafekeeperSettings) -> int:

@@ -31,3 +31,4 @@ class SafekeeperSettings:
     allow_unauthenticated: bool = False
     audit_json: bool = False
     log_level: str = "INFO"
+    log_json: bool = False

@@ -19,6 +19,7 @@ from walkeeper_cli.options import (
     allow_unauthenticated_option,
     cluster_option,
     config_option,
+    log_json_option,
     log_level_option,
     option,
 )
@@ -58,13 +59,14 @@ AT_DEFAULT = "127.0.0.1:5460"
     "port can read every table.",
 )
 @allow_unauthenticated_option
+@log_json_option
 @log_level_option
 @config_option
 @click.pass_context
 def command(
     ctx: click.Context, safekeepers: tuple[Address, ...] | None, base: str | None,
     data_dir: str | None, cluster: str, history: int, archive: str | None, http: Address,
-    allow_unauthenticated: bool, log_level: str,
+    allow_unauthenticated: bool, log_json: bool, log_level: str,
 ) -> int | None:  # fmt: skip
     """Follow the log and serve pages as they are or were: page(relation, fork, block, LSN).
 
@@ -93,6 +95,7 @@ def command(
         PagerSettings(
             safekeepers, cluster, base, Path(os.path.abspath(data_dir)), history, archive, http,
             log_level,
+            log_json,
         )
     )  # fmt: skip
 

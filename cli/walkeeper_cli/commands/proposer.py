@@ -15,6 +15,7 @@ from walkeeper_cli.options import (
     default_name,
     dsn_option,
     http_option,
+    log_json_option,
     log_level_option,
     option,
     safekeepers_option,
@@ -90,6 +91,7 @@ RISK = "see the members and the positions of the log"
     type=click.Path(exists=True, file_okay=False, writable=True),
     help="The spool's folder, on a disk and not in memory.  [default: that of temporary files]",
 )
+@log_json_option
 @log_level_option
 @config_option
 def command(
@@ -110,6 +112,7 @@ def command(
     allow_unsafe_settings: bool,
     http: Address | None,
     allow_unauthenticated: bool,
+    log_json: bool,
     log_level: str,
 ) -> int:
     """Send a primary's WAL to the safekeepers, and a quorum's acknowledgement back to it.
@@ -147,6 +150,7 @@ def command(
         spool_bytes_max=spool_size_max,
         http=http,
         log_level=log_level,
+        log_json=log_json,
     )
     return run(settings)
 

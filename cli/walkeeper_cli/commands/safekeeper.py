@@ -10,6 +10,7 @@ from walkeeper_cli.options import (
     Size,
     config_option,
     http_option,
+    log_json_option,
     log_level_option,
     option,
 )
@@ -80,6 +81,7 @@ from walkeeper_common.addresses import Address
     help="How often to archive the committed part of the last segment, if it has grown.",
 )
 @option("--audit-json", is_flag=True, help="Write each audit line of the log as a JSON object.")
+@log_json_option
 @log_level_option
 @config_option
 def command(
@@ -94,6 +96,7 @@ def command(
     allow_unauthenticated: bool,
     http: Address | None,
     audit_json: bool,
+    log_json: bool,
     log_level: str,
 ) -> int:
     """Run one safekeeper, which stores WAL, votes, and serves committed WAL.
@@ -122,5 +125,6 @@ def command(
         http=http,
         audit_json=audit_json,
         log_level=log_level,
+        log_json=log_json,
     )
     return run(settings)

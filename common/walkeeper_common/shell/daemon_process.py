@@ -28,11 +28,13 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 HEAP_KEPT_BYTES, HEAP_BUFFER_BYTES_MAX = 64 << 20, 1 << 20
 
 
-def run_daemon(main: Callable[[], Coroutine[object, object, int]], *, log_level: str) -> int:
+def run_daemon(
+    main: Callable[[], Coroutine[object, object, int]], *, log_level: str, log_json: bool = False
+) -> int:
     """Run until `main` returns its exit code or a signal cancels it."""
     if not __debug__:
         sys.exit("the assertions are part of the protocol; do not use -O")
-    log_in_background(log_level)
+    log_in_background(log_level, as_json=log_json)
     _keep_heap()
     try:
         take_descriptors()

@@ -1,5 +1,7 @@
 """The operator's log, in PostgreSQL's form: `2026-11-21 03:03:10.104 UTC [pid] LOG:  message`.
 
+Or, on request, each line is a JSON object with the same words and the facts of a note apart.
+
 A thread writes a daemon's lines in order, those on stdout among them: a pipe whose reader hangs
 must hold up no commit. In that case `LINES_MAX` lines wait, and more are dropped and counted. At
 the end of the process the reader has `FLUSH_S` more. A failing operation is tried once a second.
@@ -8,6 +10,7 @@ the end of the process the reader has `FLUSH_S` more. A failing operation is tri
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
@@ -25,6 +28,7 @@ LEVELS = {"DEBUG": "DEBUG", "INFO": "LOG", "WARNING": "WARNING", "ERROR": "ERROR
 STDOUT, STDERR = 1, 2
 LINES_MAX = 4096
 FLUSH_S = 2.0
+FACTS = "facts"  # the attribute of a record that has the facts of a note
 REPEAT_S, REPEATS_MAX, REMEMBERED_MAX = 60.0, 3, 256
 
 
@@ -42,6 +46,24 @@ class PostgresFormatter(logging.Formatter):
         if record.exc_info:
             text += "\n" + printable(self.formatException(record.exc_info), kept="\n")
         return text
+
+
+class JsonFormatter(PostgresFormatter):
+    """The same line as one JSON object: time, pid, level, logger, message, and facts or error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": self.formatTime(record),
+            "pid": record.process,
+            "level": LEVELS.get(record.levelname, "FATAL"),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if facts := getattr(record, FACTS, None):
+            fields["facts"] = facts
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields)  # in ASCII, so no name can hold a control character
 
 
 @dataclass(slots=True)
@@ -174,8 +196,10 @@ def _write(descriptor: int, data: bytes) -> None:
             select.select((), (descriptor,), ())
 
 
-def log_in_background(level: str) -> None:
+def log_in_background(level: str, *, as_json: bool = False) -> None:
     """Log as the daemons do, in the background; called once."""
+    if as_json:
+        background_output().setFormatter(JsonFormatter())
     _log_through(background_output(), level)
 
 
@@ -205,4 +229,5 @@ def log_note(
     """Log a core's Note: its text, then its facts as key=value."""
     pairs = facts if isinstance(facts, list | tuple) else ()
     shown = " ".join(f"{name}={value}" for name, value in pairs)
-    logger.log(LEVEL_OF[severity], "%s%s%s", text, ": " if shown else "", shown)
+    apart = {FACTS: {name: str(value) for name, value in pairs}}
+    logger.log(LEVEL_OF[severity], "%s%s%s", text, ": " if shown else "", shown, extra=apart)
