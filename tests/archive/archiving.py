@@ -45,7 +45,7 @@ class ArchivingCluster(Cluster):
     def archiving(
         cls, primary: PostgresServer, url: str, *options: str, **environment: str
     ) -> Iterator[ArchivingCluster]:
-        """Everything from nothing, until commits wait for the quorum."""
+        """Make all parts from nothing, until commits wait for the quorum."""
         cluster = cls(primary, url, options, environment)
         try:
             cluster.start_safekeepers()
@@ -62,22 +62,22 @@ class ArchivingCluster(Cluster):
         return HurriedDaemon(made.name, arguments, made.log, environment=self.environment)
 
     def fill(self, half_megabytes: int) -> None:
-        """So much WAL, committed."""
+        """Commit this much WAL."""
         for _ in range(half_megabytes):
             self.primary.sql(MESSAGE)
 
     def archived_lsns(self) -> dict[int, int]:
-        """Of the safekeepers that answer."""
+        """Return the archived LSN of each safekeeper that answers, by id."""
         lines: list[dict[str, Any]] = self.status()["safekeepers"]
         return {line["id"]: lsn_of(line["archived_lsn"]) for line in lines if line["reachable"]}
 
     def archive_of(self, number: int) -> dict[str, Any]:
-        """What that safekeeper says of its archive."""
+        """Return that safekeeper's report on its archive."""
         found: dict[str, Any] = self.status()["safekeepers"][number - 1]["archive"]
         return found
 
     def last_whole(self) -> int:
-        """The end of the last segment that is committed as a whole."""
+        """Return the end of the last segment that is committed as a whole."""
         end = lsn_of(self.primary.sql("SELECT pg_current_wal_flush_lsn()"))
         return end - end % self.segment_bytes
 
@@ -86,30 +86,30 @@ class ArchivingCluster(Cluster):
         return int(self.primary.sql("SELECT pg_size_bytes(current_setting('wal_segment_size'))"))
 
     def wait_archived(self, timeout_s: float = LIMIT_S) -> int:
-        """Until everybody that answers says that all whole segments are archived; that LSN."""
+        """Wait until each answering safekeeper has all whole segments archived; return the LSN."""
         wanted = self.last_whole()
         wait_until(lambda: min(self.archived_lsns().values()) >= wanted, timeout_s)
         return wanted
 
     def offloader(self) -> int:
-        """Who archives now."""
+        """Return the id of the safekeeper that archives now."""
         lines = self.status()["safekeepers"]
         number: int = next(n for n in lines if n["archive"] and n["archive"]["offloading"])["id"]
         return number
 
     def oldest_kept(self, number: int) -> int:
-        """Where the WAL on that safekeeper's disk starts."""
+        """Return the LSN at which the WAL on that safekeeper's disk starts."""
         return min(start_of(name, self.segment_bytes) for name in digests(self.wal_dir(number)))
 
     def archive(self) -> Archive:
-        """As soon as anything is archived."""
+        """Wait until a file is archived, and return the archive."""
         store = open_store(self.url)
         wait_until(lambda: bool(archives_at(store)))
         return open_archive(self.url)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of each segment in a directory, also while some of them go."""
+    """Return the digest of each segment in a directory, also while some of them go."""
     found = {}
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -119,7 +119,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def archived_digests(archive: Archive) -> dict[str, str]:
-    """Of each whole segment in the archive, read through it."""
+    """Return the digest of each whole segment, read through the archive."""
     files = {o.file for o in archive.objects() if o.is_receipt and o.file.kind is Kind.SEGMENT}
     found = {}
     for file in files:

@@ -19,7 +19,7 @@ from tests.support.s3_server import s3_server
 
 
 def main() -> int:
-    """The first exit code that is not 0."""
+    """Return the first exit code that is not 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.archive.benchmark")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side is measured")
     parser.add_argument("--seconds", type=int, default=10, help="of pgbench, a side and round")

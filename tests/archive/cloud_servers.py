@@ -55,7 +55,7 @@ class GcsFace:
 
 @contextmanager
 def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
-    """With an empty bucket; what a client needs in its environment. `directory` is for a key."""
+    """Yield a client's environment for an empty bucket. `directory` is for a key."""
     with serving(GcsFace()) as port:
         base = f"http://127.0.0.1:{port}"
         make_bucket(port)
@@ -70,7 +70,7 @@ def gcs_server(directory: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def azure_server(directory: Path) -> Iterator[dict[str, str]]:
-    """With an empty container; what a client needs in its environment."""
+    """Yield a client's environment for an empty container."""
     port = free_port()
     options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry", "--blobPort", str(port)]
     beside = os.path.dirname(sys.executable)  # a Node.js that came as a wheel
@@ -93,7 +93,7 @@ def azure_server(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def has_azurite() -> bool:
-    """`make test` installs it."""
+    """Return True if azurite is there; `make test` installs it."""
     return os.access(AZURITE, os.X_OK)
 
 

@@ -34,13 +34,13 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def trunk() -> Branch:
-    """A fork in the middle of its third segment follows."""
+    """Return WAL that a fork in the middle of its third segment follows."""
     branch = Branch(WalMaker(Random(7), segment_bytes=MB)).write_checkpoint()
     return branch.write(7000).commit(b"acknowledged").write(300)
 
 
 def put(archive: Archive, branch: Branch, fork_lsn: Lsn) -> None:
-    """As safekeepers archive it: each timeline's files, and the last tail."""
+    """Archive it as safekeepers do: each timeline's files, and the last tail."""
     wal, end_lsn = branch.maker, branch.end
     for at in range(wal.start_lsn, fork_lsn.round_down(MB), MB):
         archive.put(segment_file(1, Lsn(at), MB), wal.read(Lsn(at), Lsn(at + MB)))

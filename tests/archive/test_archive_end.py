@@ -53,7 +53,7 @@ def segment(timeline: int, number: int) -> str:
 
 
 def remove(archive: Archive, *names: str) -> None:
-    """With all of its packings, tails and receipts."""
+    """Remove these files with all of their packings, tails and receipts."""
     for name in names:
         for found in list(archive.objects(int(name[:8], 16))):
             if found.file.name.startswith(name):

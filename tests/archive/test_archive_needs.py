@@ -1,4 +1,4 @@
-"""What `archive prune --safekeepers` and `status` make of what the safekeepers say."""
+"""`archive prune --safekeepers` and `status` read the reports of the safekeepers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def archive(**other: Any) -> dict[str, Any]:
 
 
 def line(number: int, **other: Any) -> dict[str, Any]:
-    """A safekeeper to which nothing is wanting."""
+    """Return the line of a healthy safekeeper."""
     own = dict.fromkeys(("flush_lsn", "commit_lsn", "restart_lsn", "archived_lsn"), END)
     facts = {
         "id": number,

@@ -113,7 +113,7 @@ class FakeLog:
         self.reaches = oldest_lsn
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None:
-        """Nobody starts it again."""
+        """Save no position, because the process is not started again."""
 
     def run(
         self,

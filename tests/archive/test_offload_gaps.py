@@ -19,7 +19,7 @@ __all__ = ["archive", "hurry"]
 
 
 def after_surveys() -> Callable[[Offload], bool]:
-    """True when it was asked so often that two surveys have been made: a gap is sure by then."""
+    """Return a condition that is true after two surveys: a gap is sure by then."""
     asked = iter(range(1 << 30))
     return lambda _: next(asked) > 20
 

@@ -55,7 +55,7 @@ def archived_files(cluster: ArchivedChanges) -> set[str]:
 
 
 def pruned(cluster: ArchivedChanges) -> str:
-    """Of all that nobody asks for any more."""
+    """Prune all entries that no client needs any more; return the output."""
     done = walkeeper("archive", "prune", cluster.url, "--keep", "F/0",
                      "--safekeepers", cluster.addresses)  # fmt: skip
     assert done.returncode == 0, done

@@ -40,7 +40,7 @@ TAIL_TICKS = 60
 
 
 def at(number: int) -> Lsn:
-    """Start of the segment with that number, counted from the first one."""
+    """Return the start of the segment with that number, counted from the first one."""
     return FIRST + number * SEGMENT
 
 
@@ -137,7 +137,7 @@ def test_one_that_took_over_gives_way_when_it_meets_another() -> None:
     effects = plan.step(SegmentArchived(at(0), by_us=False))
     assert any(isinstance(effect, OffloadNote) for effect in effects)
     assert not plan.is_offloading
-    # However much is due, it watches for a while; what it sees it compares.
+    # A safekeeper with much to do first watches for a while, and compares the files that it sees.
     seen = frozenset({at(5)})
     assert plan.step(Looked(seen)) == [ArchiveSegment(at(5))]
     plan.step(SegmentArchived(at(5), by_us=False))
@@ -264,7 +264,7 @@ class World:
                 return TailArchived()
 
     def kill(self, member: int) -> None:
-        """What it asked for may still arrive at the store; its memory is gone."""
+        """Take the member's memory away; its requests may still arrive at the store."""
         old = self.plans[member]
         self.plans[member] = plan_of(member)
         self.plans[member].whole_lsn = FIRST

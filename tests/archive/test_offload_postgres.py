@@ -52,21 +52,21 @@ def url(tmp_path: Path) -> str:
 
 
 def verified(url: str) -> str:
-    """What `archive verify` says of it; it must find nothing."""
+    """Return the output of `archive verify`, which must find no damage."""
     done = walkeeper("archive", "verify", url)
     assert done.returncode == 0, done
     return done.stderr
 
 
 def prune(cluster: ArchivingCluster, url: str) -> tuple[int, str]:
-    """Its exit code and its first lines, when nothing but the log itself needs anything."""
+    """Return its exit code and its first lines if only the log itself needs WAL."""
     flags = ("--keep", "F/0", "--safekeepers", cluster.addresses)
     done = walkeeper("archive", "prune", url, *flags)
     return done.returncode, done.stdout + ("" if done.returncode == 0 else done.stderr)
 
 
 def segments_read(port: int, *, before: Lsn) -> list[str]:
-    """What pg_receivewal gets from the start of the last segment on; it ends behind --endpos."""
+    """Return pg_receivewal's bytes from the last segment's start on; it ends after --endpos."""
     end_lsn = str(Lsn(before - 1))
     received = make_directory("walkeeper_received_")
     try:
@@ -138,7 +138,7 @@ def test_wal_that_left_the_disks_is_streamed_from_the_archive(
         mine = digests(primary.data / "pg_wal")
         assert len(there) >= 8 and {name: mine[name] for name in there} == there
         shutil.rmtree(received)
-        # What a slot promises stays in the archive, although nothing else needs it any more.
+        # The WAL of a slot stays in the archive, although no other client needs it any more.
         wait_until(lambda: forgets(cluster, slot_lsn))
         assert prune(cluster, url)[1].endswith("which slot 'backup' of safekeeper 2 needs\n")
         first = survey(cluster.archive()).timelines[1].first_lsn

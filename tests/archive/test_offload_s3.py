@@ -41,15 +41,17 @@ def primary() -> Iterator[PostgresServer]:
 
 
 def assert_nothing_went_too_early(cluster: ArchivingCluster, archive: Archive) -> None:
-    """What is on no disk any more is in the archive, with a receipt. Above that there may be gaps:
-    segments are put side by side, and arrive in any order."""
+    """Check that WAL which left the disks is in the archive, with a receipt.
+
+    Above that there may be gaps: segments are put side by side, and arrive in any order.
+    """
     begins = [cluster.oldest_kept(number) for number in (1, 2, 3)]
     runs = survey(archive).runs(1)
     assert runs[0][1] >= max(begins), (runs, begins)
 
 
 def commits_per_second(journal: Journal, load: Callable[[], None]) -> float:
-    """They have to go on; how fast is a figure alone."""
+    """Let commits go on; their rate is a figure alone."""
     began_s, before = time.monotonic(), len(journal.entries)
     load()
     journal.wait_for_more(COMMITS_MIN, WITHIN_S)

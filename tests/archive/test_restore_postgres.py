@@ -76,7 +76,7 @@ def _recover(scene: Scene, option: str, *journals: Journal) -> None:
 
 
 def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) -> None:
-    """To the end of what was archived, and never because the archive could not be read."""
+    """Recover to the end of the archive, and never end because it could not be read."""
     command = f"{scene.installation.script} restore --archive file://{place} --wait 500ms %f %p"
     with scene.server("recovery.signal", command) as server:
         away = place.with_name(f"{place.name}_away")
@@ -98,7 +98,7 @@ def _recover_without_safekeepers(scene: Scene, place: Path, journal: Journal) ->
 
 @contextlib.contextmanager
 def _without_a_segment(place: Path, server: PostgresServer) -> Iterator[None]:
-    """One in the middle of those that the server has not got; its receipt has gone as well."""
+    """Remove one in the middle of the server's missing segments, and its receipt."""
     has = max(path.name for path in (server.data / "pg_wal").glob("[0-9A-F]*[0-9A-F]"))
     later = sorted(path for path in place.rglob("0" * 7 + "1" + "?" * 16) if path.name > has)
     gone = later[len(later) // 2]

@@ -28,7 +28,7 @@ DONE = "SELECT NOT pg_is_in_recovery()"
 
 @contextmanager
 def recovered(backup: PostgresServer, command: str, timeline: str) -> Iterator[PostgresServer]:
-    """The backup with that restore_command alone, recovered to the end of that timeline."""
+    """Recover the backup with that restore_command alone to the end of that timeline."""
     directory = make_directory("walkeeper_recovered_")
     run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
     settings = {"restore_command": command, "fsync": "off"}
@@ -45,7 +45,7 @@ def recovered(backup: PostgresServer, command: str, timeline: str) -> Iterator[P
 
 
 def fetched(archive: Archive) -> Path:
-    """All that is archived, by PostgreSQL's names; a part of a segment padded."""
+    """Return all archived files by PostgreSQL's names, with a part of a segment padded."""
     target = make_directory("walkeeper_fetched_")
     for file in survey(archive).files():
         if file.kind is Kind.PARTIAL:

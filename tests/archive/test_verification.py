@@ -33,7 +33,7 @@ SYSTEM_ID = 7000000000000000001
 
 
 def wal_of(begin_lsn: Lsn, timeline: int = 1, system_id: int = SYSTEM_ID, size: int = MB) -> bytes:
-    """A segment with the header that a real one has, and bytes that differ from any other's."""
+    """Return a segment with a real header and with bytes of its own."""
     front = PAGE_HEADER.pack(0xD110, LONG_HEADER, timeline, begin_lsn, 0, 0)
     front += LONG_HEADER_REST.pack(system_id, MB, 8192)
     return (front + str(begin_lsn).encode() * 1000).ljust(size, b"\0")[:size]
@@ -320,7 +320,7 @@ def test_prune_deletes_nothing_where_no_segment_is_what_its_receipt_says(
 
 @pytest.mark.parametrize("number", range(3, 13))
 def test_an_archive_that_was_pruned_past_a_fork_has_no_gap(made: Made, number: int) -> None:
-    """Of one log, whose timeline 1 was left in segment 7, its last part archived up to there."""
+    """The log left timeline 1 in segment 7, and its last part is archived up to there."""
     for later in range(7, 10):
         made.remove(segment(later))
     made.archive.put(partial_file(1, Lsn(0x780000), MB), wal_of(Lsn(7 * MB), size=MB // 2))

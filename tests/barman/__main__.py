@@ -96,7 +96,7 @@ class Barman:
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[None]:
-        """It is expected to stay."""
+        """Start receive-wal, which is expected to stay."""
         process = self._popen("receive-wal", "shop")
         try:
             yield
@@ -107,14 +107,14 @@ class Barman:
             process.wait()
 
     def archived(self) -> dict[str, bytes]:
-        """What `archive-wal` has taken in, by name."""
+        """Return the files that `archive-wal` has taken in, by name."""
         self.run("archive-wal", "shop")
         wals = (self.home / "shop" / "wals").rglob("0*")
         return {path.name: path.read_bytes() for path in wals if path.is_file()}
 
 
 def compare(cluster: Cluster, archived: dict[str, bytes]) -> bool:
-    """With every safekeeper's files."""
+    """Compare them with every safekeeper's files."""
     good = True
     for number in (1, 2, 3):
         for name, wal in archived.items():
@@ -186,7 +186,7 @@ def follow(barman: Barman, cluster: Cluster, servers: Sequence[PostgresServer]) 
 
 
 def lose(server: PostgresServer, proposer: Daemon, *, commits: int = 300) -> None:
-    """The primary, under load."""
+    """Kill the primary under load."""
     with Journal(server, record_bytes=100_000) as journal:
         journal.wait_for_more(commits)
         server.kill()

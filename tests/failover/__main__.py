@@ -35,7 +35,7 @@ WAYS = ("dead", "frozen")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one failover came to."""
+    """The result of one failover."""
 
     acknowledged: int
     lost: int
@@ -48,7 +48,7 @@ class Round:
 
 
 def play(how: str, *, behind: int) -> Round:
-    """One round, from nothing."""
+    """Run one round, from nothing."""
     with (
         PostgresServer.create(initdb_options=["--wal-segsize=1"]) as primary,
         Cluster.create(primary) as cluster,

@@ -57,7 +57,7 @@ class Play:
         self.is_good = True
 
     def begin(self, *, with_second: bool) -> None:
-        """As docs/failover.md says: the log and the switch before the second node."""
+        """Make the log and the switch before the second node, as docs/failover.md says."""
         first, second = self.site.nodes
         first.start()
         wait_until(lambda: first.is_leader, UP_S)
@@ -79,7 +79,7 @@ class Play:
             say("node2 replays what safekeepers have")
 
     def lose(self, old: Node, new: Node) -> None:
-        """`old` is killed under load, and Patroni promotes `new`."""
+        """Kill `old` under load, and wait until Patroni promotes `new`."""
         with Journal(old, writers=8) as journal:
             journal.wait_for_more(self.commits)
             old.kill()
@@ -105,7 +105,7 @@ class Play:
         )
 
     def return_as_standby(self, old: Node, new: Node) -> None:
-        """Patroni rewinds it; its proposer waits for its next turn."""
+        """Wait until Patroni has rewound it; its proposer waits for its next turn."""
         began_s = time.monotonic()
         old.start()
         self.proposers[old.name].start(wait=False)
@@ -122,7 +122,7 @@ class Play:
         )
 
     def switch(self, old: Node, new: Node) -> None:
-        """Planned: Patroni stops the one, and promotes the other."""
+        """Switch over by plan: Patroni stops the one, and promotes the other."""
         with Journal(old, writers=8) as journal:
             journal.wait_for_more(self.commits)
         self.journals.append(journal)
@@ -179,7 +179,7 @@ class Play:
         say(f"node2 is rebuilt: {len(lost)} lost; the lone row is on {alone or 'no node'}")
 
     def stand_by_elsewhere(self) -> None:
-        """A standby cluster streams from the safekeepers, and outlives the whole first one."""
+        """Let a standby cluster stream from the safekeepers and outlive the whole first one."""
         (first, _), elsewhere = self.site.nodes, self.site.elsewhere
         elsewhere.start()
         wait_until(lambda: elsewhere.ask().get("role") == "standby_leader", UP_S)
@@ -208,7 +208,7 @@ class Play:
         )
 
     def _streams(self, node: Node) -> int | None:
-        """From which safekeeper."""
+        """Return the safekeeper that it streams from."""
         for line in self.cluster.status()["safekeepers"]:
             names = [s["application_name"] for s in line["standbys"] if s["state"] == "streaming"]
             if node.name in names:
@@ -217,7 +217,7 @@ class Play:
 
 
 def play(what: str, *, commits: int) -> bool:
-    """Whether nothing was lost."""
+    """Return True if no row was lost."""
     with installed(MORE_PACKAGES) as installation, Site.create(installation) as site:
         steps = Play(site, commits)
         first, second = site.nodes

@@ -40,7 +40,7 @@ PASSWORD = "secret1"  # the example's
 
 
 def filled_in(example_file: str, values: Mapping[str, str]) -> str:
-    """The longest first; each must be there."""
+    """Return the example with these values, the longest text first; each must be there."""
     text = (EXAMPLES / example_file).read_text()
     for example in sorted(values, key=len, reverse=True):
         assert example in text, f"{example_file} has no {example!r}"
@@ -102,7 +102,7 @@ class Node(PostgresServer):
         return super().dsn(**{"password": PASSWORD, **parameters})
 
     def ask(self, path: str = "patroni") -> dict[str, Any]:
-        """Patroni's REST interface; {} while there is none."""
+        """Return the answer of Patroni's REST interface; {} while there is none."""
         assert self.patroni.is_running, f"{self.name}: Patroni has ended"
         try:
             with urllib.request.urlopen(
@@ -116,11 +116,11 @@ class Node(PostgresServer):
         return answer
 
     def configure_cluster(self, change: Mapping[str, Any]) -> None:
-        """What `patronictl edit-config` does."""
+        """Change the configuration as `patronictl edit-config` does."""
         self._send("PATCH", "config", change, timeout_s=10)
 
     def switch_over(self, to: Node) -> None:
-        """What `patronictl switchover` does; it answers when it is done, or could not be."""
+        """Switch over as `patronictl switchover` does; return when it is done, or could not be."""
         self._send("POST", "switchover", {"leader": self.name, "candidate": to.name}, timeout_s=90)
 
     def rebuild(self) -> None:
@@ -206,7 +206,7 @@ class Site:
         self._fill_in("patroni.yml", node, "10.0.0.11", values)
 
     def _configure_elsewhere(self) -> None:
-        """The standby cluster's only node."""
+        """Prepare the standby cluster's only node."""
         primary = f"host=127.0.0.1 port={self.nodes[0].port}"
         values = {
             "host: 10.0.0.21,10.0.0.22,10.0.0.23": f"host: {','.join(['127.0.0.1'] * 3)}",
@@ -217,7 +217,7 @@ class Site:
         self._fill_in("standby.yml", self.elsewhere, "10.0.1.11", values)
 
     def _fill_in(self, example: str, node: Node, address: str, values: Mapping[str, str]) -> None:
-        """What both examples have."""
+        """Fill in the parts that both examples have."""
         directory = node.directory
         (directory / "raft").mkdir(parents=True)
         common = {

@@ -43,7 +43,7 @@ REPLAYED = "SELECT coalesce(pg_last_wal_replay_lsn(), '0/0')::text"
 
 @contextlib.contextmanager
 def standby(backup: PostgresServer, settings: dict[str, str]) -> Iterator[PostgresServer]:
-    """Started and in its recovery; a copy of `backup`."""
+    """Yield a copy of `backup`, started and in its recovery."""
     directory = make_directory("walkeeper_catch_up_")
     run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
     quick = {"synchronous_standby_names": "", "wal_retrieve_retry_interval": "100ms"}
@@ -58,14 +58,14 @@ def standby(backup: PostgresServer, settings: dict[str, str]) -> Iterator[Postgr
 
 
 def seconds_until(server: PostgresServer, what: str, end_lsn: int) -> float:
-    """From now on; the server's start is not in it."""
+    """Return the seconds from now on, without the server's start."""
     began_s = time.monotonic()
     wait_until(lambda: lsn_of(server.sql(what)) >= end_lsn, PATIENCE_S)
     return time.monotonic() - began_s
 
 
 def streaming(backup: PostgresServer, port: int, end_lsn: int) -> float:
-    """MB/s of a standby that is told its upstream when it is up."""
+    """Return MB/s of a standby that gets its upstream when it is up."""
     with standby(backup, {}) as server:
         begin_lsn = lsn_of(server.sql(REPLAYED))
         server.configure({"primary_conninfo": f"host=127.0.0.1 port={port} user=postgres"})
@@ -74,7 +74,7 @@ def streaming(backup: PostgresServer, port: int, end_lsn: int) -> float:
 
 
 def restoring(backup: PostgresServer, command: str, end_lsn: int) -> float:
-    """Segments/s of a standby that is given its restore_command when it is up."""
+    """Return segments/s of a standby that gets its restore_command when it is up."""
     with standby(backup, {"restore_command": "false"}) as server:
         begin_lsn = lsn_of(server.sql(REPLAYED))
         server.configure({"restore_command": command})
@@ -84,7 +84,7 @@ def restoring(backup: PostgresServer, command: str, end_lsn: int) -> float:
 
 
 def copied_segments(primary: PostgresServer) -> Path:
-    """What `cp` takes them from."""
+    """Return the directory that `cp` takes them from."""
     directory = make_directory("walkeeper_catch_up_wal_")
     for path in (primary.data / "pg_wal").iterdir():
         if len(path.name) == 24:
@@ -94,7 +94,7 @@ def copied_segments(primary: PostgresServer) -> Path:
 
 
 def measure(megabytes: int, rounds: int) -> dict[str, list[float]]:
-    """Every figure of every round, by what was measured."""
+    """Return every figure of every round, by its name."""
     found: dict[str, list[float]] = {}
     keep = {"wal_keep_size": f"{megabytes + 512}MB", "max_wal_size": "20GB"}
     with PostgresServer.create(keep) as primary, Cluster.create(primary) as cluster:

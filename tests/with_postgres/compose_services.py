@@ -69,7 +69,7 @@ exec "$@"
 
 
 def compose_document() -> dict[str, Any]:
-    """compose.yaml with the defaults of its variables."""
+    """Return compose.yaml with the defaults of its variables."""
     text = DEFAULTED.sub(r"\1", (DOCKER / "compose.yaml").read_text())
     document: dict[str, Any] = yaml.safe_load(text)
     return document
@@ -94,7 +94,7 @@ class Service:
 
 
 def read_services() -> dict[str, Service]:
-    """Those that `up` starts, each after what it depends on."""
+    """Return the services that `up` starts, each after those that it depends on."""
     document = compose_document()["services"]
     services = {name: _service(name, d) for name, d in document.items() if "profiles" not in d}
     ordered: dict[str, Service] = {}
@@ -141,7 +141,7 @@ class ServiceProcess:
         self._environment = {**image, **service.environment}
 
     def start(self) -> None:
-        """Its entrypoint with its command."""
+        """Start its entrypoint with its command."""
         service = self.service
         entrypoint = service.entrypoint
         if service.is_walkeeper:
@@ -161,7 +161,7 @@ class ServiceProcess:
             )
 
     def _mounts(self) -> list[str]:
-        """Source and target of each volume: a directory of ours, or a file of docker/."""
+        """Return source and target of each volume: a directory of ours, or a file of docker/."""
         words = []
         for source, target in self.service.volumes:
             if source.startswith("."):
@@ -180,7 +180,7 @@ class ServiceProcess:
         return ["setpriv", *user, "env", "-i", *variables]
 
     def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A program in the service's place, as its user."""
+        """Run a program in the service's place, as its user."""
         inside = ("nsenter", "--target", str(self.pid), "--mount", "--net", "--")
         return subprocess.run(
             [*inside, *self._as_user(), *command],
@@ -201,7 +201,7 @@ class ServiceProcess:
         return self._process is not None and self._process.poll() is None
 
     def is_healthy(self) -> bool:
-        """What its healthcheck says now."""
+        """Return True if its healthcheck passes now."""
         return self.is_running and self.execute(*self.service.healthcheck).returncode == 0
 
     def wait_healthy(self) -> None:
@@ -217,13 +217,13 @@ class ServiceProcess:
         assert code == 0, f"{self.service.name}: {code}: {self.output()}"
 
     def stop(self) -> int:
-        """As `docker compose stop`: SIGTERM, and the exit code."""
+        """Stop it as `docker compose stop` does, by SIGTERM; return the exit code."""
         assert self._process is not None, self.service.name
         os.kill(self.pid, signal.SIGTERM)
         return self._process.wait(HEALTHY_S)
 
     def kill(self) -> None:
-        """And wait until it is gone."""
+        """Kill it, and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -256,7 +256,7 @@ class ComposedServices:
                 made.close()
 
     def close(self) -> None:
-        """SIGKILL to each; what they have started ends with its namespace."""
+        """Kill each one; their children end with their namespaces."""
         for process in self._processes.values():
             process.kill()
 

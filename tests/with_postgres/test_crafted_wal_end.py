@@ -40,11 +40,11 @@ class Writer:
         return lsn_of(self.primary.sql("SELECT pg_current_wal_flush_lsn()"))
 
     def next(self) -> int:
-        """Where the next record starts: behind the page header, where one is due."""
+        """Return the start of the next record: after the page header, where one is due."""
         return lsn_of(self.primary.sql("SELECT pg_current_wal_insert_lsn()"))
 
     def commit(self, size: int = MESSAGE_BYTES) -> int:
-        """One transaction with a message of that size, which a quorum has; where it ends."""
+        """Commit one transaction with a message of that size to a quorum; return its end."""
         self.emit(size, is_transactional=True)
         return self.end()
 
@@ -53,7 +53,7 @@ class Writer:
         self.primary.sql(f"SELECT pg_logical_emit_message({message})")
 
     def switch(self) -> int:
-        """The end of its record; what pads the segment behind that comes with the next one."""
+        """Switch the segment; return that record's end. The padding comes with the next one."""
         record_end = lsn_of(self.primary.sql("SELECT pg_switch_wal()"))
         end = self.end()
         assert end % SEGMENT == 0, f"{end:X}"
@@ -69,7 +69,7 @@ class Writer:
         wait_until(is_there)
 
     def commit_to(self, offset: int, *, modulo: int) -> int:
-        """Commits until one ends at `offset` of a page or of a segment; that LSN."""
+        """Commit until a record ends at `offset` of a page or of a segment; return that LSN."""
         for _ in range(TRIES):
             overhead, begin = self._overhead_bytes(), self.next()
             end = begin // modulo * modulo + offset
@@ -80,7 +80,7 @@ class Writer:
         raise AssertionError(f"no commit ended at {offset:X} of {modulo:X}")
 
     def _overhead_bytes(self) -> int:
-        """What a transaction takes beside its message."""
+        """Return the bytes of a transaction beside its message."""
         for _ in range(TRIES):
             begin = self.next()
             self.commit()
@@ -91,7 +91,7 @@ class Writer:
 
 
 def _headers_bytes(begin: int, end: int) -> int:
-    """Those of the pages that start in [begin, end)."""
+    """Return the header bytes of the pages that start in [begin, end)."""
     starts = range(-(-begin // PAGE) * PAGE, end, PAGE)
     return sum(24 if lsn % SEGMENT else 40 for lsn in starts)
 
@@ -138,7 +138,7 @@ def behind_a_small_record_after_that(writer: Writer) -> int:
 
 
 def before_half_a_record(writer: Writer) -> int:
-    """Its first pages are flushed, and on the safekeepers; the last is lost with the server."""
+    """Flush its first pages to the safekeepers; the last one is lost with the server."""
     return _half_a_record(writer, writer.commit)
 
 

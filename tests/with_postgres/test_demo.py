@@ -44,7 +44,7 @@ except Refused as error:
 
 
 def processes_with(text: str) -> list[str]:
-    """Command lines of everything that runs and mentions it."""
+    """Return the command lines of all processes that mention it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -128,7 +128,7 @@ def demo(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def under_load(demo: Daemon) -> str:
-    """Its directory, once the first step is on its way."""
+    """Return its directory once the first step is on its way."""
 
     def started() -> bool:
         assert demo.is_running, demo.output()

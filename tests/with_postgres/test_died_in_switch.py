@@ -72,7 +72,7 @@ def accepts(server: PostgresServer) -> bool:
 
 
 def has_old_pages(segment: Path) -> bool:
-    """Whether a page says that it belongs to another segment."""
+    """Return True if a page says that it belongs to another segment."""
     data, begin_lsn = segment.read_bytes(), parse_segment_name(segment.name, SEGMENT_BYTES)[1]
     headers = (page_header(data[at : at + 40]) for at in range(0, SEGMENT_BYTES, WAL_PAGE_BYTES))
     return any(0 < header.page_lsn < begin_lsn for header in headers)

@@ -145,21 +145,21 @@ def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_t
 
 
 def archive(composed: ComposedServices, what: str, *flags: str) -> str:
-    """As the tool's service, which has the safekeepers' volume."""
+    """Run `walkeeper archive` in a service that has the safekeepers' volume."""
     done = composed["safekeeper2"].execute("walkeeper", "archive", what, "/srv/archive", *flags)
     assert done.returncode == 0 or what == "ls", done
     return done.stdout
 
 
 def _where() -> list[str]:
-    """What the environment gives to the services that talk to the primary."""
+    """Return the flags for the environment of services that connect to the primary."""
     given = read_services()["create"].environment
     dsn = f"{given['WALKEEPER_DSN']} password={given['PGPASSWORD']}"
     return ["--safekeepers", given["WALKEEPER_SAFEKEEPERS"], "--dsn", dsn]
 
 
 def sql(composed: ComposedServices, service: str, statement: str) -> str:
-    """By psql in that service, as its superuser."""
+    """Run a query by psql in that service, as its superuser."""
     arguments = ("psql", "-U", "postgres", "-d", "postgres", "-XAt", "-v", "ON_ERROR_STOP=1", "-c")
     done = composed[service].execute(*arguments, statement)
     assert done.returncode == 0, done
@@ -167,7 +167,7 @@ def sql(composed: ComposedServices, service: str, statement: str) -> str:
 
 
 def engine_is_missing() -> str | None:
-    """Why nothing can be run in containers here."""
+    """Return why no container can run here, or None."""
     if not shutil.which("docker"):
         return "no container engine: there is no `docker` command"
     done = subprocess.run(

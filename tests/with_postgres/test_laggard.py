@@ -70,7 +70,7 @@ def test_a_returned_laggard_is_fed_without_memory_or_disk_growing(
 
 
 def write_locally(primary: PostgresServer, megabytes: int) -> None:
-    """Without waiting for the quorum."""
+    """Write without a wait for the quorum."""
     for _ in range(0, megabytes, MESSAGE_MB):
         primary.sql("SET synchronous_commit = local", MESSAGE)
 
@@ -96,7 +96,7 @@ def test_without_a_quorum_the_proposer_waits_and_does_not_collect_wal_in_memory(
 
 
 def assert_all_equal(cluster: Cluster) -> None:
-    """Every segment of the three safekeepers, below the end that they have in common."""
+    """Compare every segment of the three safekeepers, below their common end."""
     directories = [cluster.wal_dir(number) for number in (1, 2, 3)]
     common = set.intersection(*(set(segments(directory)) for directory in directories))
     assert len(common) * 16 >= min(WAL_MB, BACKLOG_MB) - 32

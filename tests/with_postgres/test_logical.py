@@ -48,11 +48,11 @@ class LogicalCluster(Cluster):
         self.command("create", "--dsn", self.primary.dsn(), "--logical")
 
     def segments_kept(self) -> int:
-        """How many segments the log has on the first safekeeper."""
+        """Return how many segments the log has on the first safekeeper."""
         return sum(1 for file in self.wal_dir(1).iterdir() if len(file.name) == 24)
 
     def slot_lsns(self, slot: str) -> dict[int, str]:
-        """Where each safekeeper that answers knows a consumer to be."""
+        """Return a consumer's position as each safekeeper knows it, by id."""
         return {
             safekeeper["id"]: found["restart_lsn"]
             for safekeeper in self.status()["safekeepers"]
@@ -61,13 +61,13 @@ class LogicalCluster(Cluster):
         }
 
     def confirmed_lsn(self, slot: str, member: int, received: bytes) -> str:
-        """Where a consumer's last word has moved its slot to, a moment after it has left."""
+        """Return the slot's position a moment after its consumer has left."""
         last_lsn = transactions(received)[-1].end_lsn
         wait_until(lambda: lsn_of(self.slot_lsns(slot)[member]) >= last_lsn)
         return self.slot_lsns(slot)[member]
 
     def end_lsn(self) -> str:
-        """Where the primary's WAL ends, after one more commit that everybody has to have."""
+        """Return the end of the primary's WAL, after one more commit that every safekeeper gets."""
         self.primary.sql(
             "CREATE TABLE IF NOT EXISTS fence (id int)", "INSERT INTO fence VALUES (1)"
         )
@@ -123,7 +123,7 @@ class ChangingSchema:
 
 
 def pgbench(server: PostgresServer, *options: str) -> None:
-    """One run; one that a restart of the server has ended is no failure."""
+    """Run it once; a run that a restart of the server has ended is no failure."""
     subprocess.run(
         [program("pgbench"), *options, server.dsn()],
         env=server_environment(),
@@ -134,7 +134,7 @@ def pgbench(server: PostgresServer, *options: str) -> None:
 
 
 def table_rows(server: PostgresServer, table: str) -> list[tuple[tuple[str, str | None], ...]]:
-    """As Replica.rows gives them."""
+    """Return the rows as Replica.rows gives them."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {table} LIMIT 0".encode())
         names = [column.name for column in cursor.description or ()]
@@ -147,7 +147,7 @@ def table_rows(server: PostgresServer, table: str) -> list[tuple[tuple[str, str 
 
 
 def check_stream(stream: bytes, server: PostgresServer, journal: Journal) -> Replica:
-    """Each acknowledged transaction once, in commit order, and the state equals the tables'."""
+    """Check each acknowledged transaction once, in commit order; the state is the tables'."""
     found = transactions(stream)
     ends = [one.end_lsn for one in found]
     assert ends == sorted(set(ends)), "not in commit order, or twice"
@@ -196,7 +196,7 @@ def test_every_acknowledged_transaction_is_in_the_stream_once_while_parts_are_ki
 
 
 def kill_all_in_turn(cluster: LogicalCluster, journal: Journal) -> None:
-    """Under pgbench, too. Commits go on after each."""
+    """Kill parts in turn, under pgbench too. Commits go on after each."""
     first, second, third = cluster.safekeepers
     primary = cluster.primary
     load = threading.Thread(target=pgbench, args=(primary, "-n", "-c", "2", "-T", "6"))

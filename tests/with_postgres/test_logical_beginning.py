@@ -38,7 +38,10 @@ def subscriber() -> Iterator[PostgresServer]:
 
 
 def create(port: int, number: int) -> Lsn:
-    """Where it begins. A safekeeper that has just started waits until it hears of the log."""
+    """Return the LSN at which it begins.
+
+    A safekeeper that has just started waits until it knows the log.
+    """
     link = ConsumerLink.open([("127.0.0.1", port)], "changes")
     try:
         return link.create_slot(f"after_{number}")

@@ -46,7 +46,7 @@ def ids(cluster: LogicalCluster, until: str) -> list[int]:
 
 
 def whole_end_lsn(cluster: LogicalCluster) -> str:
-    """Where the log ends, when every safekeeper knows to have all that the primary has written."""
+    """Return the end of the log, when every safekeeper has all WAL of the primary."""
     end_lsn: str = cluster.primary.sql("SELECT pg_current_wal_flush_lsn()")
 
     def ends() -> list[str]:
@@ -57,7 +57,7 @@ def whole_end_lsn(cluster: LogicalCluster) -> str:
 
 
 def hanging_inserts(primary: PostgresServer, numbers: range) -> list[subprocess.Popen[str]]:
-    """Each in a session of its own: they wait for the log's quorum."""
+    """Begin each in a session of its own, because they wait for the log's quorum."""
     row = "INSERT INTO journal VALUES ({}, 'instead of it')"
     return [primary.psql("-c", row.format(number)) for number in numbers]
 

@@ -56,7 +56,7 @@ def primary() -> Iterator[PostgresServer]:
 
 
 def streamed(port: int, slot: str, endpos: str, file: Path) -> None:
-    """pg_recvlogical that asks for transactions as they grow."""
+    """Start pg_recvlogical, which asks for transactions as they grow."""
     arguments = consumer_arguments(port, slot, "--start", "-n", "-f", str(file))
     arguments[arguments.index("proto_version=1")] = "proto_version=2"
     run_program([*arguments, "-o", "streaming=on", "--endpos", endpos])

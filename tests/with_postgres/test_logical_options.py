@@ -118,7 +118,7 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
 
 
 def contents(stream: bytes) -> list[list[Change]]:
-    """The changes of each transaction that has any: PostgreSQL 14 sends empty ones, too."""
+    """Return the changes of each transaction that has some: PostgreSQL 14 sends empty ones, too."""
     return [list(one.changes) for one in transactions(stream) if one.changes]
 
 

@@ -106,7 +106,7 @@ def check_transactions(
     primary: PostgresServer,  # noqa: F811
     journal: Journal,
 ) -> None:
-    """Each once, in commit order, and together they are the tables."""
+    """Compare: each once, in commit order, and together they are the tables."""
     ends = [one.end_lsn for one in found]
     assert ends == sorted(set(ends)), "not in commit order, or twice"
     ids = {int(new["id"]) for new in inserts(found, "public.journal")}

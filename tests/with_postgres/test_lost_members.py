@@ -17,7 +17,7 @@ HANG_S = 2.0
 
 
 def wipe(cluster: Cluster, number: int) -> None:
-    """Its disk was replaced by an empty one."""
+    """Replace its disk by an empty one."""
     safekeeper = cluster.safekeepers[number - 1]
     safekeeper.kill()
     shutil.rmtree(cluster.data_dir(number))

@@ -44,7 +44,7 @@ def major(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @contextlib.contextmanager
 def standby_behind(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """A copy of a stopped server: packages of 13 and 14 have no pg_basebackup. Not started."""
+    """Yield a copy of a stopped server, because packages of 13 and 14 have no pg_basebackup."""
     directory = make_directory("walkeeper_standby_")
     run_as_server_user(["cp", "-a", str(primary.data), str(directory / "data")])
     standby = PostgresServer(directory)
@@ -133,7 +133,7 @@ def test_the_role_of_the_compose_file_may_stream_and_attach(major: int) -> None:
 
 
 def _restore_alone(standby: PostgresServer, cluster: Cluster) -> None:
-    """It was never started, and nobody streams to it."""
+    """Recover it by restore alone: it was never started, and gets no stream."""
     with installed() as walkeeper:
         command = f"{walkeeper.script} restore --safekeepers {cluster.addresses} %f %p"
         standby.configure({"restore_command": command})
@@ -155,7 +155,7 @@ def _feed_from_one_of_the_quorum(standby: PostgresServer, cluster: Cluster, end:
 
 
 def _kill_each_part(cluster: Cluster, journal: Journal) -> None:
-    """Each comes back under load."""
+    """Kill each part, and start it again under load."""
     journal.wait_for_more(100)
     cluster.safekeepers[0].kill()
     journal.wait_for_more(100)

@@ -59,7 +59,7 @@ def test_every_acknowledged_commit_survives_kills_and_the_loss_of_the_primary(
 
 
 def _kill_everything_in_turn(cluster: Cluster, journal: Journal) -> None:
-    """Each comes back under load."""
+    """Kill each part, and start it again under load."""
     for safekeeper in cluster.safekeepers:
         journal.wait_for_more(200)
         safekeeper.kill()
@@ -83,7 +83,7 @@ def _kill_everything_in_turn(cluster: Cluster, journal: Journal) -> None:
 def _check_pair(
     cluster: Cluster, journal: Journal, backup: PostgresServer, pair: tuple[int, ...]
 ) -> None:
-    """With these two safekeepers alone."""
+    """Recover the primary with these two safekeepers alone."""
     absent = next(s for n, s in enumerate(cluster.safekeepers, 1) if n not in pair)
     absent.kill()
     settled = cluster.settle()

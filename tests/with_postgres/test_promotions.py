@@ -31,7 +31,7 @@ pytestmark = pytest.mark.postgres
 
 
 def timeline_served(cluster: Cluster, number: int) -> int:
-    """By safekeeper 1, 2, 3, to whoever asks as a standby does."""
+    """Return the timeline that this safekeeper serves to a standby."""
     return int(identified(cluster, number)[1])
 
 
@@ -76,7 +76,7 @@ def test_a_promoted_standby_takes_over_and_the_old_primary_returns_as_a_standby(
 
 
 def _refused_to_promote(server: PostgresServer, end: Lsn) -> str:
-    """What `settle --replayed-by` says then."""
+    """Return the text of the refusal of `settle --replayed-by`."""
     with pytest.raises(Refused) as refused:
         asyncio.run(replaying.wait_replayed(server.dsn(), end, timeout_s=0, say=print))
     return str(refused.value)

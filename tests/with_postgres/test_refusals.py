@@ -35,7 +35,7 @@ def shared() -> Iterator[Cluster]:
 
 
 def assert_refused(daemon: Daemon, *words: str) -> None:
-    """It ends with 1 and its last line says all of this, without a traceback."""
+    """Check that it ends with 1, and that its last line has all of this and no traceback."""
     daemon.start(wait=False)
     code, said = daemon.ended(), daemon.output()
     assert code == 1, f"{code}: {said}"
@@ -271,6 +271,6 @@ def test_damage_is_named_and_the_safekeeper_does_not_serve_it(
 
 
 def _first(cluster: Cluster) -> int:
-    """Where safekeeper 1's WAL begins."""
+    """Return the LSN at which safekeeper 1's WAL begins."""
     name = sorted(cluster.wal_dir(1).glob("0*"))[0].name
     return (int(name[8:16], 16) << 32) + int(name[16:], 16) * SEGMENT_BYTES

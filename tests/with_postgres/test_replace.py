@@ -26,7 +26,7 @@ def lose_disk(cluster: Cluster, number: int) -> None:
 
 
 def add_safekeeper(cluster: Cluster, number: int) -> tuple[Daemon, int]:
-    """Another machine; ends with the cluster."""
+    """Start a safekeeper of another machine; it ends with the cluster."""
     port = free_port()
     newcomer = cluster.new_safekeeper(number, port)
     cluster.safekeepers.append(newcomer)

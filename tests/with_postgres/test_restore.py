@@ -52,7 +52,7 @@ class Scene:
 
     @contextlib.contextmanager
     def server(self, signal_file: str, command: str, **settings: str) -> Iterator[PostgresServer]:
-        """A copy of the backup, not started."""
+        """Yield a copy of the backup that is not started."""
         directory = make_directory("walkeeper_restored_")
         run_as_server_user(["cp", "-a", str(self.backup.data), str(directory / "data")])
         quick = {
@@ -74,7 +74,7 @@ class Scene:
         return sorted(name for name in names if len(name) == 24)
 
     def run_in(self, directory: Path) -> subprocess.CompletedProcess[str]:
-        """As PostgreSQL does, for the log's first segment."""
+        """Ask for the log's first segment as PostgreSQL does."""
         words = (
             self.command().replace("%f", self.segments()[0]).replace("%p", "pg_wal/RECOVERYXLOG")
         )
@@ -163,7 +163,7 @@ def test_a_standby_far_behind_is_promoted_with_every_acknowledged_commit(lost: L
 
 
 def fails(server: PostgresServer, signal_file: str, command: str) -> None:
-    """It stops, and has not ended its recovery: it can be started again."""
+    """Let it fail: it stops without the end of its recovery, and can be started again."""
     server.configure({"restore_command": command})
     server.pg_ctl("-l", str(server.log), "-w", "-t", "60", "start", check=False)
     has_stopped(server, signal_file)

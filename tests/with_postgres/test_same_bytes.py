@@ -35,7 +35,7 @@ def pgbench(primary: PostgresServer, *arguments: str) -> None:
 
 
 def records_of(wal: Path, end: str) -> list[str]:
-    """What pg_waldump prints of this directory, from its first byte to the end of WAL."""
+    """Return pg_waldump's output for this directory, from its first byte to the end of WAL."""
     copy = make_directory("walkeeper_dump_")
     try:
         for name in segments(wal):
@@ -72,7 +72,7 @@ def test_segments_equal_the_primarys_and_pg_waldump_reads_them_all(
 def standby_of(
     backup: PostgresServer, port: int, name: str, settings: dict[str, str] | None = None
 ) -> Iterator[PostgresServer]:
-    """A hot standby that streams from the safekeeper at `port`; unmodified PostgreSQL."""
+    """Yield a stock hot standby that streams from the safekeeper at `port`."""
     directory = make_directory("walkeeper_standby_")
     run_as_server_user(["cp", "-a", str(backup.data), str(directory / "data")])
     conninfo = f"host=127.0.0.1 port={port} user=postgres application_name={name}"
@@ -94,7 +94,7 @@ def wait_replayed(standby: PostgresServer, end: str) -> None:
 
 
 def wait_received(primary: PostgresServer, directory: Path, end: str) -> None:
-    """Until pg_receivewal has the last byte before `end`, and all of that segment is right."""
+    """Wait until pg_receivewal has the last byte before `end`; compare all of that segment."""
     number = (lsn_of(end) - 1) // SEGMENT_BYTES
     per_file_id = (1 << 32) // SEGMENT_BYTES
     name = f"{1:08X}{number // per_file_id:08X}{number % per_file_id:08X}"

@@ -47,7 +47,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 
 def crash_while_writing(server: PostgresServer) -> None:
-    """Most of these kills leave a record that was begun."""
+    """Kill it; most of these kills leave a record that was begun."""
 
     def write() -> None:
         with contextlib.suppress(psycopg.OperationalError):
@@ -64,7 +64,7 @@ def crash_while_writing(server: PostgresServer) -> None:
 
 
 def promote(server: PostgresServer) -> None:
-    """On a new timeline, inside a page."""
+    """Promote it to a new timeline, inside a page."""
     server.stop()
     (server.data / "standby.signal").touch()
     server.start()
@@ -78,7 +78,7 @@ def first_kept(server: PostgresServer) -> Lsn:
 
 
 def store_of(server: PostgresServer, first_lsn: Lsn) -> WalStore:
-    """Its pg_wal as a safekeeper would have it after a start."""
+    """Return its pg_wal as a safekeeper would have it after a start."""
     wal = server.data / "pg_wal"
     newest = max(wal.glob("0*.history"))
     ends = parse_timeline_file(newest.read_bytes())

@@ -19,7 +19,7 @@ MEMORY_MB_MAX = 150
 
 
 def only_survivor(proposers: list[Daemon]) -> Daemon:
-    """Waits until one of them is left; the others ended with a reason."""
+    """Wait until one of them is left; the others have ended with a reason."""
     wait_until(lambda: sum(p.is_running for p in proposers) == 1)
     for ended in (p for p in proposers if not p.is_running):
         assert ended.ended() == 1

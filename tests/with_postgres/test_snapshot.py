@@ -78,7 +78,7 @@ class Writers:
 
 
 def replica_of(output: Path) -> tuple[Replica, dict[str, Any]]:
-    """The files as tables; values as text."""
+    """Return the files as tables, with values as text."""
     document = json.loads((output / "snapshot.json").read_text())
     replica = Replica()
     for table in document["tables"]:

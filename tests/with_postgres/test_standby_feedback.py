@@ -23,7 +23,7 @@ SLOT_XMIN = "SELECT xmin::text FROM pg_replication_slots WHERE slot_name = 'walk
 
 @contextmanager
 def standby(cluster: Cluster, number: int, **settings: str) -> Iterator[PostgresServer]:
-    """Behind safekeeper `number`, streaming."""
+    """Yield a standby that streams from safekeeper `number`."""
     server = cluster.primary.base_backup()
     upstream = f"host=127.0.0.1 port={cluster.ports[number - 1]} application_name=standby{number}"
     quick = {"wal_retrieve_retry_interval": "200ms", "synchronous_standby_names": ""}

@@ -32,7 +32,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def traced(pid: int, output: Path) -> Iterator[None]:
-    """strace is attached to all threads of that process within the block."""
+    """Attach strace to all threads of that process within the block."""
     options = ["-f", "-y", "-xx", "-s", "256", "-e", f"trace={TRACED}", "-o", str(output)]
     strace = subprocess.Popen(
         ["strace", *options, "-p", str(pid)], stderr=subprocess.PIPE, text=True

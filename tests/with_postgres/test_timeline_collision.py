@@ -56,7 +56,7 @@ class Play:
         return self.cluster.try_command("standby-check", "-D", str(server.data), *options)
 
     def comes_back(self, server: PostgresServer, *, with_restore: bool) -> None:
-        """Configured as a standby of a safekeeper, not started."""
+        """Make it a standby of a safekeeper, not started."""
         feed_from(server, self.cluster.ports[1])
         if with_restore:
             server.configure({"restore_command": self.restore})
@@ -67,7 +67,7 @@ class Play:
 def two_promotions(
     primary: PostgresServer, installation: Installation, *, length: str = "shorter"
 ) -> Iterator[Play]:
-    """Both run. `length` of the branch that the log does not follow."""
+    """Yield both servers, which run. `length` of the branch that the log does not follow."""
     settings = {"synchronous_standby_names": "FIRST 1 (walkeeper)", "wal_log_hints": "on"}
     with Cluster.create(primary, attach=False) as cluster, contextlib.ExitStack() as stack:
         primary.configure(settings | {"wal_keep_size": "64MB"})
@@ -111,7 +111,7 @@ def write(connection: psycopg.Connection[Any], who: str, rows: int) -> None:
 
 
 def refuses_to_start(server: PostgresServer) -> str:
-    """The server's log; it must not be up."""
+    """Return the server's log; the server must be down."""
     server.pg_ctl("-l", str(server.log), "-w", "-t", "60", "start", check=False)
     text = server.log_text()
     if server.is_running:

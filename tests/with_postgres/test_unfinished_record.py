@@ -42,7 +42,7 @@ def primary() -> Iterator[PostgresServer]:
 
 
 def lose_the_primary_inside_a_record(cluster: Cluster, primary: PostgresServer) -> int:
-    """Where the record starts. It is committed into the next segment; its end nobody has."""
+    """Return the start of the record. It is committed into the next segment; its end nobody has."""
     start = lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
     next_segment = (start // SEGMENT_BYTES + 1) * SEGMENT_BYTES
     cluster.proposer.signal(signal.SIGSTOP)
@@ -63,12 +63,12 @@ def lose_the_primary_inside_a_record(cluster: Cluster, primary: PostgresServer) 
 
 
 def committed(cluster: Cluster) -> int:
-    """Everywhere."""
+    """Return the LSN that every safekeeper has committed."""
     return min(lsn_of(line["commit_lsn"]) for line in cluster.status()["safekeepers"])
 
 
 def rebuilt(backup: PostgresServer, wal: Path) -> None:
-    """`backup` is the primary now: by a crash recovery with the safekeepers' WAL."""
+    """Make `backup` the primary, by a crash recovery with the safekeepers' WAL."""
     for segment in wal.iterdir():
         shutil.copy2(segment, backup.data / "pg_wal" / segment.name)
     shutil.rmtree(wal)

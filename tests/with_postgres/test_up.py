@@ -40,7 +40,7 @@ class Up(Daemon):
         super().__init__("up", (*arguments, "--dsn", dsn), directory / "up.out")
 
     def read_by(self, output: str) -> None:
-        """stdout, as bash writes it; stderr is kept."""
+        """Let bash lead its stdout there; keep stderr."""
         self._prefix = ("bash", "-c", f'exec "$@" > {output}', "bash")
 
     def wait_ready(self, timeout_s: float = LIMIT_S) -> None:
@@ -54,7 +54,7 @@ class Up(Daemon):
         wait_until(said, timeout_s)
 
     def daemons(self) -> dict[str, int]:
-        """By what follows `walkeeper` on the command line, of this directory or these ports."""
+        """Return them by the words after `walkeeper`, of this directory or these ports."""
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
