@@ -56,6 +56,14 @@ def packages() -> list[Path]:
     )
 
 
+def test_the_source_distribution_takes_along_every_folder() -> None:
+    """`make dist` compares it with the commit; this one is quick, and in the gate."""
+    lines = (ROOT / "MANIFEST.in").read_text().splitlines()
+    grafted = {line.removeprefix("graft ") for line in lines if line.startswith("graft ")}
+    assert grafted == {*PRODUCT, ".ci", "docker", "docs", "tests"}
+    assert {"constraints.txt", "mkdocs.yml"} <= set(" ".join(lines).split())
+
+
 def test_every_package_says_that_it_is_typed() -> None:
     """Without py.typed a type checker ignores the annotations of an installed package."""
     found = packages()
