@@ -8,10 +8,10 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
-from walkeeper_common.addresses import Address, parse_address, shown_address
+from walkeeper_common.addresses import Address, shown_address
 from walkeeper_common.errors import Deposed, Refused
 from walkeeper_common.lsn import Lsn
-from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.quorum import LogKind
 from walkeeper_common.severity import Severity
 from walkeeper_common.shell.daemon_process import announce_ready, run_daemon
 from walkeeper_common.shell.logs import log_note
@@ -22,6 +22,7 @@ from walkeeper_proposer.consensus.primary_check import PrimaryCheck
 from walkeeper_proposer.consensus.proposer import Proposer
 from walkeeper_proposer.consensus.proposer_events import Event, Outcome, Received, Stop, Tick
 from walkeeper_proposer.driver import ANNOUNCE_S, Driver
+from walkeeper_proposer.linked_addresses import LinkedAddresses
 from walkeeper_proposer.links import SafekeeperLinks
 from walkeeper_proposer.logical.logical_check import LogicalEnd
 from walkeeper_proposer.postgres.logical_primary import LogicalPrimary, Spooling
@@ -59,18 +60,18 @@ async def _main(settings: ProposerSettings) -> int:
     def on_streaming(start_lsn: Lsn) -> None:
         tell(f"streaming from {start_lsn}")
 
-    addresses = settings.safekeepers
-    life = _Life(settings, addresses, on_streaming)
+    linked = LinkedAddresses(settings.safekeepers)
+    life = _Life(settings, linked.all, on_streaming)
     async with asyncio.TaskGroup() as group:
         sync_state = SyncState(settings.dsn, settings.application_name)
         reporter = PrimaryReporter(
-            settings.cluster, lambda: life.core, lambda: addresses, sync_state
+            settings.cluster, lambda: life.core, lambda: linked.all, sync_state
         )
         group.create_task(sync_state.watch(), name="sync_state")
         group.create_task(reporter.run(), name="reports")
         group.create_task(reporter.watch(), name="incidents")
         if settings.http is not None:
-            serving = _serve_http(settings, lambda: life, lambda: addresses, sync_state)
+            serving = _serve_http(settings, lambda: life, lambda: linked.all, sync_state)
             group.create_task(serving, name="http")
         while True:
             if settings.follow:
@@ -83,23 +84,9 @@ async def _main(settings: ProposerSettings) -> int:
             stop = await life.run()
             _refuse_or_go_on(stop)
             await asyncio.sleep(random.uniform(*NEW_ELECTION_PAUSE_S))
-            addresses = _with_newcomer(addresses, life.core.configuration)
-            life = _Life(settings, addresses, on_streaming)
-
-
-def _with_newcomer(
-    addresses: tuple[Address, ...], configuration: Configuration | None
-) -> tuple[Address, ...]:
-    """Add the address of a member that joined since this process was started."""
-    if configuration is None or not configuration.address:
-        return addresses
-    joined = parse_address(configuration.address)
-    if joined in addresses:
-        return addresses
-    logger.warning(
-        "safekeeper at %s has become a member: put it into --safekeepers", configuration.address
-    )
-    return (*addresses, joined)
+            if text := linked.follow(life.core.configuration):
+                logger.warning("%s", text)
+            life = _Life(settings, linked.all, on_streaming)
 
 
 def _refuse_or_go_on(stop: Stop) -> None:

@@ -1,0 +1,70 @@
+"""A newcomer's link: there while it joins, kept once it is a member, dropped after a cancel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from walkeeper_common.lsn import Lsn
+from walkeeper_common.quorum import Configuration, LogKind
+from walkeeper_common.wire.member_change import cancelled, final, joint
+from walkeeper_proposer.linked_addresses import LinkedAddresses
+
+GIVEN = (("a", 1), ("b", 1), ("c", 1))
+FOURTH, FIFTH = ("d", 1), ("e", 1)
+MADE = Configuration(
+    generation=1,
+    log_uuid=b"l" * 16,
+    system_id=1,
+    segment_bytes=1 << 24,
+    server_version="15.4",
+    kind=LogKind.PHYSICAL,
+    creation_lsn=Lsn(1 << 24),
+    timeline=1,
+    members=("1#a", "2#b", "3#c"),
+    ack_quorum=2,
+)
+JOINT = joint(MADE, leaving="3#c", joining="4#d", address="d:1")
+
+
+def test_a_newcomer_is_linked_and_stays_once_it_is_a_member() -> None:
+    linked = LinkedAddresses(GIVEN)
+    assert linked.follow(None) is None and linked.follow(MADE) is None
+    assert linked.all == GIVEN
+    assert "d:1 is to become a member" in (linked.follow(JOINT) or "")
+    assert linked.all == (*GIVEN, FOURTH)
+    assert linked.follow(JOINT) is None
+    assert "d:1 has become a member" in (linked.follow(final(JOINT)) or "")
+    following = joint(final(JOINT), leaving="1#a", joining="5#e", address="e:1")
+    linked.follow(following)
+    linked.follow(final(following))
+    assert linked.all == (*GIVEN, FOURTH, FIFTH)
+
+
+def test_a_member_that_joined_unseen_is_linked_for_good() -> None:
+    linked = LinkedAddresses(GIVEN)
+    assert "put it into --safekeepers" in (linked.follow(final(JOINT)) or "")
+    linked.follow(joint(final(JOINT), leaving="1#a", joining="5#e", address="e:1"))
+    assert linked.all == (*GIVEN, FOURTH, FIFTH)
+
+
+def test_a_cancelled_newcomer_loses_its_link() -> None:
+    linked = LinkedAddresses(GIVEN)
+    linked.follow(JOINT)
+    assert "does not become a member" in (linked.follow(cancelled(JOINT)) or "")
+    assert linked.all == GIVEN
+
+
+def test_a_newcomer_in_the_place_of_a_lost_one_takes_its_link() -> None:
+    linked = LinkedAddresses(GIVEN)
+    linked.follow(JOINT)
+    linked.follow(joint(JOINT, leaving="3#c", joining="5#e", address="e:1"))
+    assert linked.all == (*GIVEN, FIFTH)
+
+
+def test_an_address_of_the_command_line_is_never_dropped() -> None:
+    """The newcomer may be a member's own machine with a new disk."""
+    linked = LinkedAddresses(GIVEN)
+    same = replace(JOINT, joining="3#z", address="c:1")
+    assert linked.follow(same) is None
+    assert linked.follow(cancelled(same)) is None
+    assert linked.all == GIVEN
