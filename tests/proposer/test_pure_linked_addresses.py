@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from walkeeper_common.addresses import Address
 from walkeeper_common.lsn import Lsn
 from walkeeper_common.quorum import Configuration, LogKind
 from walkeeper_common.wire.member_change import cancelled, final, joint
 from walkeeper_proposer.linked_addresses import LinkedAddresses
 
-GIVEN = (("a", 1), ("b", 1), ("c", 1))
+GIVEN: tuple[Address, ...] = (("a", 1), ("b", 1), ("c", 1))
 FOURTH, FIFTH = ("d", 1), ("e", 1)
 MADE = Configuration(
     generation=1,

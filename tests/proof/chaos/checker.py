@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from tests.support.waiting import wait_until
 from tests.support.wal_files import assert_same_wal
 
 SHOWN_MAX = 5
+LONG_TRANSACTIONS = "SELECT id, count(*) FROM long_transactions GROUP BY id"
 RECOVERY_S = 120.0
 SETTLE_TRIES = 3
 INDEXED = ("journal", "transfers", "accounts", "large_records")
@@ -52,6 +53,18 @@ def check_served(server: PostgresServer, loads: Loads, where: str) -> None:
     check_bank(server, where)
     checked = server.sql(INDEXES)  # raises for a damaged one
     assert checked == len(INDEXED), f"{checked} of the indexes of {INDEXED} were checked"
+
+
+def check_long_transactions(
+    server: PostgresServer, promised: Mapping[int, int], where: str
+) -> None:
+    """Check that each acknowledged long transaction has all of its rows."""
+    if not promised:
+        return
+    found = dict(server.rows(LONG_TRANSACTIONS))
+    for each, rows in promised.items():
+        if found.get(each) != rows:
+            raise Violation(f"{where}: long transaction {each} has {found.get(each)} of {rows}")
 
 
 def check_ids(journal: Journal, promised: set[int], found: set[int], where: str) -> None:
@@ -189,6 +202,7 @@ class PrimaryIsLost:
         with recovered(self._backup, wal) as server:
             wait_until(lambda: server.sql("SELECT NOT pg_is_in_recovery()"), RECOVERY_S)
             check_served(server, self._loads, where)
+            check_long_transactions(server, cluster.long_transactions, where)
             check_standby(cluster.standby, server, self._loads)
             check_received(cluster.standby, settled)
         shutil.rmtree(wal)

@@ -16,7 +16,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from tests.support.waiting import NotInTime
 NUMBERS = (1, 2, 3)
 SAFEKEEPER_PORT, HTTP_PORT = 5454, 7676
 SEATS = ("proposer1", "proposer2")
+SPARE = "spare"  # a fourth safekeeper, for faults that change members
+COPIES = ("copy1", "copy2")  # of the standby, for faults that promote it by mistake
 SEGMENT_BYTES = 1 << 20
 WAL_KEPT = "2GB"  # more than is written between two base backups
 ASK_S = 1.0
@@ -41,7 +43,6 @@ LAG_BYTES_MAX = 2 * SEGMENT_BYTES
 PRIMARY_SETTINGS = {
     "checkpoint_timeout": "30s",
     "max_wal_size": "256MB",
-    "wal_keep_size": "64MB",
     "wal_sender_timeout": "10s",
     "synchronous_commit": "on",
     "deadlock_timeout": "200ms",
@@ -77,12 +78,15 @@ class ChaosCluster(Cluster):
         self.proposer = self._seats[0]
         self.restarts: list[str] = []  # the last line of each proposer that had to be started again
         self._ended_at_s: float | None = None
+        self.spare_directory = directory / SPARE
+        self.spare = self._new_keeper(4, SPARE, SAFEKEEPER_PORT, self.spare_directory, {})
+        self.long_transactions: dict[int, int] = {}  # acknowledged ones: rows by id
 
     @classmethod
     @contextlib.contextmanager
     def running(cls, directory: Path) -> Iterator[ChaosCluster]:
         """Make the whole cluster, and yield it once commits wait for the quorum."""
-        names = ("primary", *(f"safekeeper{n}" for n in NUMBERS), *SEATS, "standby")
+        names = ("primary", *(f"safekeeper{n}" for n in NUMBERS), *SEATS, "standby", SPARE, *COPIES)
         with Network.create(names) as network:
             cluster = cls(directory, network)
             try:
@@ -128,18 +132,24 @@ class ChaosCluster(Cluster):
         return self.disks[number - 1].mount_point / "data"
 
     def new_safekeeper(self, number: int, port: int, data_dir: Path | None = None) -> Daemon:
-        node = self.node(f"safekeeper{number}")
-        where = str(data_dir or self.data_dir(number))
+        where = data_dir or self.data_dir(number)
+        environment = self.steered[number - 1].environment()
+        return self._new_keeper(number, f"safekeeper{number}", port, where, environment)
+
+    def _new_keeper(
+        self, number: int, name: str, port: int, data_dir: Path, environment: Mapping[str, str]
+    ) -> Daemon:
+        node = self.node(name)
         return Daemon(
-            node.name,
+            name,
             [
-                *("safekeeper", "--id", str(number), "--data-dir", where),
+                *("safekeeper", "--id", str(number), "--data-dir", str(data_dir)),
                 *("--listen", f"{node.address}:{port}", "--allow-unauthenticated"),
                 *("--http", f"{node.address}:{HTTP_PORT}", "--wal-keep-size", WAL_KEPT),
             ],
-            self.directory / f"{node.name}.log",
+            self.directory / f"{name}.log",
             prefix=node.prefix,
-            environment=self.steered[number - 1].environment(),
+            environment=environment,
         )
 
     def _new_seat(self, name: str) -> Daemon:
@@ -274,7 +284,7 @@ class ChaosCluster(Cluster):
 
     def close(self) -> None:
         """Kill all with SIGKILL; the files stay."""
-        for daemon in [*self._seats, *self.safekeepers]:
+        for daemon in [*self._seats, *self.safekeepers, self.spare]:
             daemon.kill()
         for server in (self.standby, self.primary):
             with contextlib.suppress(FileNotFoundError):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.proof.chaos import disk_faults, network_faults, process_faults
+from tests.proof.chaos import (
+    disk_faults,
+    member_faults,
+    network_faults,
+    process_faults,
+    promotion_faults,
+    transaction_faults,
+)
 from tests.proof.chaos.fault import Fault
 
 KINDS: Sequence[type[Fault]] = (
@@ -41,6 +48,11 @@ KINDS: Sequence[type[Fault]] = (
     disk_faults.FailingControl,
     disk_faults.PowerCut,
     disk_faults.PowerCutOfAll,
+    member_faults.WipedAndReplaced,
+    member_faults.ReplacementCancelled,
+    transaction_faults.LongTransaction,
+    transaction_faults.PrimaryDiesInLongTransaction,
+    promotion_faults.CollidingPromotions,
 )
 
 
