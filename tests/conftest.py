@@ -6,6 +6,7 @@ tree gives the same verdict. `make soak` draws both anew.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 from collections.abc import Iterator
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = [item.nodeid.partition("::")[0] for item in items]
     place = in_order(files)
     items.sort(key=lambda item: place[item.nodeid.partition("::")[0]])
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of each later garbage collection: they live to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -138,7 +138,7 @@ class Play:
 
     def refuse_the_copy(self, copy: PostgresServer, rows: int) -> None:
         """Run the same statements on a copy; raise if a proposer streams from it."""
-        copy.configure({"synchronous_standby_names": ""})
+        (copy.data / "postgresql.auto.conf").write_text("")  # it waits for no standby
         copy.start()
         with copy.connect(options="-c statement_timeout=0") as connection:
             connection.execute(ROWS.format(id=1, size=ROW_BYTES, rows=rows).encode())

@@ -116,6 +116,7 @@ def test_the_image_speaks_to_object_stores_and_packs(programs: Path) -> None:
     assert done.returncode == 0, done
 
 
+@pytest.mark.soak
 def test_the_services_make_a_primary_whose_commits_wait_and_a_standby_that_has_them(
     composed: ComposedServices,
 ) -> None:

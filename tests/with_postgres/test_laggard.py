@@ -75,7 +75,7 @@ def write_locally(primary: PostgresServer, megabytes: int) -> None:
         primary.sql("SET synchronous_commit = local", MESSAGE)
 
 
-@pytest.mark.parametrize("away", ["killed", "frozen"])
+@pytest.mark.parametrize("away", ["killed", pytest.param("frozen", marks=pytest.mark.soak)])
 def test_without_a_quorum_the_proposer_waits_and_does_not_collect_wal_in_memory(
     cluster: Cluster, primary: PostgresServer, figure: Figure, away: str
 ) -> None:

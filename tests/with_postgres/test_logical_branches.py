@@ -62,7 +62,9 @@ def hanging_inserts(primary: PostgresServer, numbers: range) -> list[subprocess.
     return [primary.psql("-c", row.format(number)) for number in numbers]
 
 
-@pytest.mark.parametrize("proposer", ["started later", "running"])
+@pytest.mark.parametrize(
+    "proposer", ["started later", pytest.param("running", marks=pytest.mark.soak)]
+)
 def test_a_primary_that_was_set_back_to_a_snapshot_is_refused(
     cluster: LogicalCluster, primary: PostgresServer, proposer: str
 ) -> None:

@@ -73,7 +73,7 @@ class EncodedCluster(LogicalCluster):
         self.proposer = self.new_proposer("encoded", "--logical", "--publication", "pübl")
 
 
-@pytest.fixture(params=["UTF8", "LATIN1"])
+@pytest.fixture(params=[pytest.param("UTF8", marks=pytest.mark.soak), "LATIN1"])
 def encoding(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

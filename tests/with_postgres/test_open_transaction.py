@@ -22,7 +22,9 @@ def _flushed(primary: PostgresServer) -> int:
     return lsn_of(primary.sql("SELECT pg_current_wal_flush_lsn()"))
 
 
-@pytest.mark.parametrize("trouble", ["proposer killed", "connection reset"])
+@pytest.mark.parametrize(
+    "trouble", ["proposer killed", pytest.param("connection reset", marks=pytest.mark.soak)]
+)
 def test_a_transaction_of_many_segments_outlives_a_new_connection(trouble: str) -> None:
     """No commit and no checkpoint lies in the WAL that the log has of the transaction, and the
     primary has recycled all that the proposer's own slot does not hold."""

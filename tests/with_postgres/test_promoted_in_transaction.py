@@ -22,7 +22,7 @@ SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'walkeeper_
 OLDEST = "SELECT min(name) FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$'"
 
 
-@pytest.mark.parametrize("looked_by", ["follow", "settle"])
+@pytest.mark.parametrize("looked_by", ["follow", pytest.param("settle", marks=pytest.mark.soak)])
 def test_a_standby_promoted_inside_a_transaction_is_taken(looked_by: str) -> None:
     settings = {"wal_keep_size": "0", "min_wal_size": "2MB"}
     with contextlib.ExitStack() as stack:

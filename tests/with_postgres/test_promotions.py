@@ -103,7 +103,7 @@ def _refused_until_it_is_rewound(
     wait_until(lambda: old.sql(fed_by) == cluster.ports[1])  # else it could be ahead of the log
 
 
-@pytest.mark.parametrize("how", ["dead", "frozen"])
+@pytest.mark.parametrize("how", [pytest.param("dead", marks=pytest.mark.soak), "frozen"])
 def test_a_standby_far_behind_gets_every_acknowledged_row(
     cluster: Cluster, primary: PostgresServer, figure: Figure, how: str
 ) -> None:
@@ -215,7 +215,13 @@ def test_what_one_safekeeper_had_alone_is_kept_beside_its_log(
     assert "COMMIT" in ran.stdout, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("has_stream", [True, False], ids=["streaming", "restore alone"])
+@pytest.mark.parametrize(
+    "has_stream",
+    [
+        pytest.param(True, id="streaming"),
+        pytest.param(False, id="restore alone", marks=pytest.mark.soak),
+    ],
+)
 def test_standbys_follow_a_promotion_that_passes_over_a_number(
     cluster: Cluster, primary: PostgresServer, has_stream: bool
 ) -> None:

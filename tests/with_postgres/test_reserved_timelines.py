@@ -103,6 +103,7 @@ def test_two_promotions_take_two_numbers(
         assert first.sql(ROW) == "acknowledged"
 
 
+@pytest.mark.soak
 def test_a_server_that_was_not_promoted_follows_the_one_that_was(
     primary: PostgresServer, installation: Installation
 ) -> None:

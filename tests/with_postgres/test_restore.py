@@ -206,7 +206,9 @@ def restore_processes(server: PostgresServer) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("signal_file", ["recovery.signal", "standby.signal"])
+@pytest.mark.parametrize(
+    "signal_file", [pytest.param("recovery.signal", marks=pytest.mark.soak), "standby.signal"]
+)
 def test_no_failure_ends_a_recovery_and_afterwards_it_goes_on(lost: Lost, signal_file: str) -> None:
     """One server, every failure in turn, then none."""
     with lost.server(signal_file, lost.command()) as server:

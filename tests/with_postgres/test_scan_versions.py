@@ -26,7 +26,6 @@ from walkeeper_safekeeper.storage.wal_store import WalStore
 pytestmark = pytest.mark.postgres
 
 SEGMENT_BYTES = 1 << 20
-DEBIAN = 15
 CRASHES = 6
 ODD_SIZES = """SELECT pg_logical_emit_message(i % 2 = 0, 'x', repeat('y', i))
     FROM generate_series({}) i"""
@@ -34,14 +33,11 @@ INSERT_LSN = "SELECT pg_current_wal_insert_lsn()::text"
 LARGE = "SELECT pg_logical_emit_message(false, 'x', repeat('z', 60000000))"
 
 
-@pytest.fixture(
-    params=versions([*WHEELS, *NPM_PACKAGES, DEBIAN]), ids=lambda major: f"PostgreSQL {major}"
-)
+@pytest.fixture(params=versions([*WHEELS, *NPM_PACKAGES]), ids=lambda major: f"PostgreSQL {major}")
 def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     settings = {"wal_keep_size": "900MB", "wal_level": "logical", "restore_command": "false"}
     with contextlib.ExitStack() as stack:
-        if request.param != DEBIAN:
-            stack.enter_context(installation(binaries_or_skip(request.param)))
+        stack.enter_context(installation(binaries_or_skip(request.param)))
         made = PostgresServer.create(settings, initdb_options=["--wal-segsize=1"])
         yield stack.enter_context(made)
 

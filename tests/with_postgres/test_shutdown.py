@@ -11,7 +11,13 @@ from tests.support.postgres_server import PostgresServer
 pytestmark = pytest.mark.postgres
 
 
-@pytest.mark.parametrize("dead", [0, 1], ids=["all alive", "one safekeeper dead"])
+@pytest.mark.parametrize(
+    "dead",
+    [
+        pytest.param(0, id="all alive", marks=pytest.mark.soak),
+        pytest.param(1, id="one safekeeper dead"),
+    ],
+)
 def test_fast_shutdown_ends_under_load_while_a_quorum_lives(
     cluster: Cluster, primary: PostgresServer, dead: int
 ) -> None:

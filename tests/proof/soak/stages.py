@@ -99,6 +99,12 @@ SEARCHES = (
         share=0.17,
         needs_root=True,
     ),
+    Stage(
+        "large transaction",
+        "one transaction of two gigabytes, while proposer, safekeepers and primary fail in it",
+        f"{PYTHON} -m tests.failover.large_transaction --gigabytes 2 --seed {{seed}}",
+        needs_minutes=10,
+    ),
 )
 # Their order changes with the seed, so that short soaks come to each of them in turn.
 WHOLE = (
