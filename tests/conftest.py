@@ -1,4 +1,4 @@
-"""What all tests share: their order, their seeds, and one Java machine.
+"""Parts that all tests share: their order, their seeds, and one Java machine.
 
 The order of the tests follows from the tree, the draws of each test from a fixed seed: the same
 tree gives the same verdict. `make soak` draws both anew.

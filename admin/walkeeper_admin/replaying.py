@@ -1,7 +1,8 @@
 """`settle --replayed-by DSN`: a standby may be promoted when this returns.
 
-Contract: Refused if it has not replayed up to there in time, or is no standby; whoever promotes by
-an exit code (Patroni's pre_promote) then does not. It asks, and makes the retention slot (R22).
+Contract: raise Refused if the standby has not replayed up to there in time, or is no standby. A
+tool that promotes by an exit code (Patroni's pre_promote) then does not promote. The command asks,
+and makes the retention slot (R22).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def make_promotable(
 async def wait_replayed(
     dsn: str, end_lsn: Lsn, *, timeout_s: float, say: Callable[[str], None]
 ) -> Lsn:
-    """Until the standby at `dsn` has replayed to `end_lsn`; as far as it has replayed then."""
+    """Wait until the standby at `dsn` has replayed to `end_lsn`; return how far it has."""
     loop = asyncio.get_running_loop()
     deadline, say_at = loop.time() + timeout_s, loop.time() + SAY_EVERY_S
     async with connected(dsn) as sql:

@@ -10,7 +10,7 @@ from walkeeper_common.wire.framing import PREFACE, FrameReader, Message, encode
 
 
 class Unreachable(Exception):
-    """Nobody answered at this address in time."""
+    """No safekeeper answered at this address in time."""
 
 
 class NoAnswer(Unreachable):
@@ -22,7 +22,7 @@ class _Closed(RemoteProtocolError):
 
 
 async def ask(address: Address, question: Message, timeout_s: float) -> Message:
-    """The first message that comes back. Unreachable names the address and the reason."""
+    """Return the first message that comes back. Unreachable names the address and the reason."""
     shown = shown_address(address)
     try:
         async with asyncio.timeout(timeout_s):

@@ -2,13 +2,13 @@
 
     for batch in read_changes(path, plan, history, catalog, database, tables=["public.t"], …)
 
-WAL of wal_level=replica says which tuple a record is about, and the page has the rest: a deleted
-tuple's bytes are still there behind the record, an update's old and new version both. So this needs
-redo of the tables' pages from the beginning of the WAL (or a base backup) on, and nothing else.
+WAL of wal_level=replica says which tuple a record is about, and the page has the rest. After the
+record, a deleted tuple's bytes are still there, and so are an update's old and new version. So this
+needs only redo of the tables' pages, from the beginning of the WAL or a base backup on.
 
-Contract: only what was committed, in the order of commits; rows moved by VACUUM FULL, CLUSTER or a
+Contract: only committed changes, in the order of commits. Rows moved by VACUUM FULL, CLUSTER or a
 rewriting ALTER TABLE are no changes. TRUNCATE is one, without the rows. Values are text as
-PostgreSQL prints it, by column; a value or row that cannot be known is absent, and `coverage` says
+PostgreSQL prints it, by column. A value or row that cannot be known is absent, and `coverage` says
 so. Columns are those that the table had when the change was committed.
 """
 
@@ -93,7 +93,7 @@ class Change:
 
     start_lsn: int
     commit: Commit
-    xid: int | None  # the subtransaction's; None where that is not known
+    xid: int | None  # the subtransaction's, or None if it is not known
     table: Table
     operation: str
     old: dict[str, str | None] | None = None
@@ -130,7 +130,7 @@ class ChangeReader:
     """Tables whose changes were left out, and why."""
     _lost_from: int | None = None
     _insists: bool = False
-    """Whether tables were named, so that one that is not described is an error."""
+    """True if tables were named, so that one that is not described is an error."""
 
     def read(
         self,
@@ -140,10 +140,11 @@ class ChangeReader:
         *,
         share: tuple[int, int] = (0, 1),
     ) -> list[Change]:
-        """Of the tables named (all of users', if none is), by transactions whose commit records end
-        in (start, end]: whole ones, so that of two ranges side by side each change is in one.
+        """Return changes of the tables named, or of all of users' if none is.
 
-        `share`: only one part's of so many; whole tables are shared, so that no change is torn.
+        Their transactions' commit records end in (start, end]. A transaction is taken whole, so of
+        two ranges side by side each change is in one. `share` is (number, count): one part of so
+        many. Whole tables are shared, so that no change is torn.
         """
         end = self.history.end_lsn if end_lsn is None else end_lsn
         every = self._files(names, end)
@@ -171,8 +172,8 @@ class ChangeReader:
         return found
 
     def cut_off(self, start_lsn: int = 0, end_lsn: int | None = None) -> list[int]:
-        """Transactions committed in the range that had begun before the WAL (with a base backup:
-        before its part of it), of which nothing is known from there."""
+        """List transactions committed in the range that had begun before the WAL. Their work there
+        is not known. With a base backup, they had begun before its part of the WAL."""
         begin = max(self._begin_lsn, start_lsn)
         end, xids = self.history.end_lsn if end_lsn is None else end_lsn, self.history.xids
         tops = {c.top_xid for c in xids.commits.values() if begin < c.end_lsn <= end}
@@ -218,7 +219,7 @@ class ChangeReader:
         return found
 
     def _files(self, names: Sequence[str], end: int) -> list[_File]:
-        """Every file that one of the tables had before `end`."""
+        """Return every file that one of the tables had before `end`."""
         history = self.history
         owners = [
             (relation, named)
@@ -260,7 +261,7 @@ class ChangeReader:
         return catalog.file_of(toast) if toast else None
 
     def _catalog(self, lsn: int) -> Catalog:
-        """As of a commit; few of them, because few commits change a catalog."""
+        """Return the catalog as of a commit; few are made, because few commits change a catalog."""
         place = self.history.last_change(lsn)
         if place not in self._catalogs:
             self._catalogs[place] = self.history.at(lsn, self.database)
@@ -302,7 +303,7 @@ class ChangeReader:
         committed = np.isin(rows["xid"], np.array(chosen, np.int64))
         rows = rows[committed & np.isin(rows["kind"], (INSERTED, DELETED, OLD, NEW))]
         if file.relation.relfilenode in self.history.rewritten_files(self.database.oid):
-            # What a rewriting ALTER TABLE copied came to be with the file itself.
+            # Rows that a rewriting ALTER TABLE copied came to be with the file itself.
             own = np.array([commits[x].end_lsn != file.begin for x in rows["xid"].tolist()], bool)
             rows = rows[own]
         # A commit that rewrote the table has the new columns, and these rows the old ones.
@@ -332,7 +333,7 @@ class ChangeReader:
         return found
 
     def _truncation(self, file: _File, start: int) -> list[Change]:
-        """By the commit that gave the table a new and empty file."""
+        """Return a truncation by the commit that gave the table a new and empty file."""
         found = [c for c in self.history.xids.commits.values() if c.end_lsn == file.begin]
         known = self._catalog(file.begin).classes.get(file.oid)
         if not found or known is None:
@@ -343,7 +344,7 @@ class ChangeReader:
         return [Change(start, commit, commit.top_xid, table, "truncate")]
 
     def _fetch(self, store: PageStore, file: _File) -> Fetch:
-        """Chunks of every value that was ever seen."""
+        """Return the chunks of every value that was ever seen."""
         if file.toast is None:
             return nothing
         events, relation = store.events[0], store.want(file.toast)
@@ -351,7 +352,7 @@ class ChangeReader:
         return Chunks(events.arena, rows["place"], rows["length"])
 
     def _decoded(self, events: Events, rows: Column, file: _File, fetch: Fetch) -> list[Change]:
-        """Grouped by what the table looked like when they were committed."""
+        """Decode rows, grouped by what the table looked like when they were committed."""
         commits = self.history.xids.commits
         places = np.array(
             [self.history.last_change(commits[x].end_lsn) for x in rows["xid"].tolist()], np.int64
@@ -389,7 +390,7 @@ class ChangeReader:
     def _paired(
         self, events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
     ) -> list[Change]:
-        """An update's two versions are one change; they have the same record."""
+        """Join an update's two versions, which have the same record, to one change."""
         values, doubts = _values(events, rows, table, catalog, fetch)
         commits = self.history.xids.commits
         olds = {
@@ -415,7 +416,7 @@ class ChangeReader:
 
 
 def _taken_back(rows: Column) -> Column:
-    """Which are insertions that their own transaction deleted as though they had never been: those
+    """Mark insertions that their own transaction deleted as though they had never been. These are
     of an INSERT … ON CONFLICT that another transaction came before."""
     found = np.zeros(len(rows), bool)
     for undone in rows[rows["kind"] == UNDONE]:
@@ -427,13 +428,14 @@ def _taken_back(rows: Column) -> Column:
 
 
 def _emptied(store: PageStore, file: _File) -> int:
-    """The last time that the transaction which made a file emptied it: a second TRUNCATE, or one
-    of a table that it has created, is in place. Later ones are VACUUM's, and take no row."""
+    """Return the last time that the transaction which made a file emptied it, or 0. A second
+    TRUNCATE is in place, and so is one of a table that the transaction has created. Later ones are
+    VACUUM's, and take no row."""
     return max((lsn for lsn in store.emptied.get(file.relation, ()) if lsn < file.begin), default=0)
 
 
 def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
-    """Whether the row before or behind a change has all these values."""
+    """Return True if the row before or after a change has all these values."""
     rows = [row for row in (change.old, change.new) if row is not None]
     return not wanted or any(all(row.get(c) == v for c, v in wanted) for row in rows)
 
@@ -441,7 +443,7 @@ def is_of_row(change: Change, wanted: Sequence[tuple[str, str]]) -> bool:
 def _values(
     events: Events, rows: Column, table: Table, catalog: Catalog, fetch: Fetch
 ) -> tuple[list[dict[str, str | None] | None], list[str]]:
-    """For each event its tuple's values by column, and what of them is not known."""
+    """Return for each event its tuple's values by column, and the values that are not known."""
     known = np.flatnonzero(rows["length"] > 0)
     made = RowColumns(table, catalog.printer, fetch)
     arrays = made.arrays(events.arena, rows["place"][known], rows["length"][known])

@@ -58,7 +58,7 @@ class TableAt:
     unlogged_since: int | None = None
     """See CatalogHistory."""
     ends_before: int | None = None
-    """Where the WAL ends, if that is before what was asked for."""
+    """The end of the WAL, if that is before the LSN that the caller wanted."""
 
     @classmethod
     def open(

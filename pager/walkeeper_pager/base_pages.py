@@ -38,7 +38,7 @@ class BasePages:
         self.segment_bytes = int(unpack_from("<I", control, sizes + _SEGMENT_BYTES)[0])
         self.redo_lsn = self.directory.redo_lsn
         self.ends_in_wal = self.directory.ends_in_wal
-        """Whether it is consistent only from its BACKUP_END record on."""
+        """True if it is consistent only from its BACKUP_END record on."""
         self.consistent_lsn = self.directory.consistent_lsn
 
     def read(self, place: Place, block: int) -> Bytes | None:

@@ -87,7 +87,7 @@ class BlockIndex:
     def __init__(self, first_lsn: int) -> None:
         self.first_lsn = first_lsn
         self.end_lsn = first_lsn
-        """Of the last record in it, which may end in a later segment."""
+        """The end of the last record in it, which may be in a later segment."""
         self.changes: list[FileChange] = []
         self._places: dict[Place, int] = {}
         self._rows = _Rows()

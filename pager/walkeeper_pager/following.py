@@ -49,7 +49,7 @@ class Following:
     on_wal: Callable[[], None]
     archive: WalFiles | None = None
     source: str = ""
-    """Where WAL comes from now; empty: from nowhere."""
+    """The address that WAL comes from now; empty while there is none."""
     problem: str = ""
     """Why from nowhere."""
     _turn: int = 0

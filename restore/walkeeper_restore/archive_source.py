@@ -1,8 +1,8 @@
 """The archive as a source of `walkeeper restore`: beside the safekeepers, or when they are lost.
 
-`WalSource` is what restoring needs of it. `ArchivedWal` opens the archive when it is first asked,
-since most files come from the safekeepers. `ArchiveAlone` is for the day on which no
-quorum of safekeepers is left: what was archived is found, up to the end of the last tail.
+`WalSource` is what restoring needs of it. `ArchivedWal` opens the archive at its first use, since
+most files come from the safekeepers. `ArchiveAlone` is for the day on which no quorum of
+safekeepers is left. It finds the archived WAL, up to the end of the last tail.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class WalSource(Protocol):
     """An archive of one log."""
 
     def fetch(self, name: str, path: str) -> bool:
-        """A whole segment or a .history file, verified, decompressed, written to `path`.
+        """Fetch a whole segment or a .history file, verified and decompressed, into `path`.
 
-        False only if the archive was asked and does not have it. Whatever it raises means that
+        Return False only if the archive answers that it does not have it. An exception means that
         this is not known. `path` is a temporary file: it need be neither atomic nor synced.
         """
         ...
@@ -78,7 +78,7 @@ class ArchivedWal:
                 self._refuse_logical()
 
     def check_has_wal(self) -> None:
-        """Misconfigured if nothing can be found here because it is no archive of WAL.
+        """Raise Misconfigured if this is no archive of WAL, so that it can hold no file of the log.
 
         Costs one file's reading, so it is for the answer that ends a recovery.
         """
@@ -99,12 +99,12 @@ class ArchiveAlone:
     """One request to an archive without safekeepers."""
 
     def __init__(self, source: ArchivedWal, key: str, partial: bool, min_lsn: Lsn) -> None:
-        """`key`: the spool's, of the command line."""
+        """Keep `key`, the spool's, which the command line gives."""
         self._source, self._partial, self._min_lsn = source, partial, min_lsn
         self._key = key
 
     def run(self, name: str, path: str, wait_s: float) -> str:
-        """`found` or `absent`; blocks until the archive has answered."""
+        """Return `found` or `absent`; block until the archive has answered."""
         if not SEGMENT_NAME.fullmatch(name) and not HISTORY_NAME.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         remove_leftovers(path)
@@ -153,14 +153,14 @@ class ArchiveAlone:
         if refusal is not None:
             return refusal
         if end_lsn is None:
-            if not restored_server.is_standby():  # which asks again every few seconds
+            if not restored_server.is_standby():  # a standby asks again every few seconds
                 self._source.check_has_wal()
             return "absent"
         say(f"the archive ends at {end_lsn}; what was committed later is not in it")
         return "found"
 
     def _refusal(self, name: str, tail_lsn: Lsn | None) -> str | Unknown | None:
-        """None if the log may end with this tail, or, if there is none, before this segment."""
+        """Return None if the log may end with this tail or, without one, before this segment."""
         from walkeeper_archive.layout import WalFile
         from walkeeper_archive.timeline_extent import extent_of
 
@@ -183,7 +183,7 @@ class ArchiveAlone:
 
 
 def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
-    """Its end; None: there is no tail of this segment."""
+    """Place the tail of this segment and return its end, or None if there is no tail."""
     try:
         with placing(path) as temporary:
             end_lsn = source.fetch_tail(name, temporary, _segment_bytes())
@@ -201,7 +201,7 @@ def _place_tail(source: ArchivedWal, name: str, path: str) -> Lsn | None:
 
 
 def _segment_bytes() -> int:
-    """Of the segments that are there already: every backup has one, or has restored one."""
+    """Return the size of the segments here: every backup has one, or has restored one."""
     with os.scandir("pg_wal") as entries:
         for entry in entries:
             if SEGMENT_NAME.fullmatch(entry.name):
@@ -210,5 +210,5 @@ def _segment_bytes() -> int:
 
 
 def archived(url: str, cluster: str) -> ArchivedWal:
-    """Of the server whose data directory this is."""
+    """Return the archive of the server whose data directory this is."""
     return ArchivedWal(url, cluster, spool.system_id())

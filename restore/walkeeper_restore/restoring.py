@@ -2,9 +2,10 @@
 
     Restore(…).run(name, path) -> "found" | "absent"        or raises: not known, and it will not be
 
-Every round asks all safekeepers (asking.py). What cannot be known is asked again: without limit for
-a standby, else for `wait_s`; every 10 s the server's log is told why. `verdict` decides, and the
-archive, where there is one, has its say before anything is called absent.
+Every round asks all safekeepers (asking.py). If the answer is not known, the next round asks again.
+A standby repeats this without limit, any other server for `wait_s`. Every 10 s the server's log
+gets the reason. `verdict` decides. If there is an archive, no file is called absent without its
+answer.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Restore:
         self._reach_lsn: Lsn | None = None
 
     def run(self, name: str, path: str) -> str:
-        """Blocks until it is known, or for `wait_s`."""
+        """Block until the answer is known, or for `wait_s`."""
         if not WAL_FILE.fullmatch(name):
             raise Misconfigured(f"{name!r} is not the name of a WAL file")
         ask = self._history if name.endswith(".history") else self._segment
@@ -82,7 +83,7 @@ class Restore:
         return until_known(name, self._settings.wait_s, lambda: ask(name, path))
 
     def _prove(self, name: str) -> None:
-        """Once a start of the server (R23). Refused if its WAL is another branch."""
+        """Prove the server's branch once a start (R23). Raise Refused for WAL of another branch."""
         from walkeeper_restore.standby_check.checking import Where
         from walkeeper_restore.standby_check.restored_standby import prove
 
@@ -121,7 +122,7 @@ class Restore:
             round_.close()
 
     def _judged(self, name: str, round_: Round) -> Verdict:
-        """As soon as an answer is final; Unknown when everybody has had the time."""
+        """Return a verdict once it is final, or Unknown after every safekeeper had its time."""
         verdict: Verdict = Unknown("no safekeeper answered")
         for _ in round_.greeted():
             verdict = judge_segment(
@@ -144,7 +145,7 @@ class Restore:
         return "found"
 
     def _fetch(self, path: str, found: Whole | Part, round_: Round, size: int) -> int:
-        """Whose it is now; the next one is asked when one fails."""
+        """Fetch from one source after another until one succeeds; return its place."""
         for last, place in enumerate(found.sources, 1 - len(found.sources)):
             try:
                 with placing(path) as temporary:
@@ -183,7 +184,7 @@ class Restore:
     # Histories
 
     def _history(self, name: str, path: str) -> str | Unknown:
-        """Found if anybody has it; absent if a vote quorum of the members has none."""
+        """Return found if a safekeeper has it; absent if a vote quorum of the members has none."""
         spool.remove(path)
         timeline, settings, round_ = int(name.partition(".")[0], 16), self._settings, self._round()
         without: set[int] = set()

@@ -2,10 +2,10 @@
 
     python -m tests.archive.benchmark [--rounds 3] [--seconds 10] [--segments 24] [--dir DIR]
 
-The server is written in Python and shares the machine with all else, so MB/s are its more than
-ours, and what it costs commits is the CPU that it takes from them; the ratios are of one run, the
-sides in turn. For a directory: `walkeeper bench archive-put` and `walkeeper bench archive`. For a
-store of one's own: the same with --archive s3://… and its variables.
+The server is written in Python and shares the machine with all else. So MB/s are its more than
+ours, and commits lose the CPU that it takes from them. The ratios are of one run, the sides in
+turn. For a directory: `walkeeper bench archive-put` and `walkeeper bench archive`. For a store of
+one's own: the same with --archive s3://… and its variables.
 """
 
 from __future__ import annotations

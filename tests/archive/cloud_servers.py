@@ -3,9 +3,9 @@
     with gcs_server() as served: …      moto's S3 behind what GCS's XML API calls things
     with azure_server() as served: …    azurite, Microsoft's own emulator, from npm
 
-obstore speaks to GCS by its XML API, which is S3's but for the condition of a put. No emulator that
-a registry has knows conditions there (fake-gcs-server, gcp-storage-emulator), so this shows that
-our side and obstore's speak that API, and nothing about Google's.
+obstore speaks to GCS by its XML API, which is S3's but for the condition of a put. No emulator in a
+registry knows conditions there (fake-gcs-server, gcp-storage-emulator). So this shows that our side
+and obstore's speak that API, and nothing about Google's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AZURITE = Path(sys.prefix) / "servers" / "node_modules" / ".bin" / "azurite-blob
 ACCOUNT = "devstoreaccount1"  # azurite's own, known to everybody
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 VERSION = "2021-08-06"
-# moto wants to be told which service is meant, and checks no signature.
+# moto takes the service from this header, and checks no signature.
 AS_S3 = "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request, Signature=0"
 
 

@@ -1,4 +1,4 @@
-"""What an archive changes in the driver, taken out: the simulator with an archive must notice.
+"""Changes of an archive to the driver, taken out: the simulator with an archive must notice.
 
 As tests/proof/mutants, on seeds with an archive: the copy runs
 `python -m tests.proof.sim --archive --seed N`.

@@ -125,8 +125,10 @@ class FakeLog:
         gap: tuple[Lsn, Lsn] | None = None,
         has: Callable[[Offload], bool] = lambda _: True,
     ) -> Offload:
-        """Until so much is archived, the tail goes so far and that gap is known, and what else is
-        asked; or the time is over, or it dies."""
+        """Run until so much is archived, the tail goes so far, that gap is known and `has` holds.
+
+        End as well when the time is over, or the offload dies.
+        """
         died: list[BaseException] = []
 
         def is_done(made: Offload) -> bool:
@@ -281,8 +283,11 @@ def test_a_timeline_that_ends_in_the_tail_is_archived_with_it(archive: Archive) 
 def test_an_offload_that_dies_at_any_step_is_finished_by_itself_or_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every request of looking, of a history, of the last part of a timeline, of a segment, of the
-    tail and of what it replaces: the process ends before it, or behind it without an answer."""
+    """The process ends before each request, or after it without an answer.
+
+    The requests look, and put a history, a timeline's last part, a segment and the tail. The last
+    one removes the files that the tail replaces.
+    """
     monkeypatch.setattr(offload, "TICK_S", 0.001)
     monkeypatch.setattr(offload, "PARALLEL_MAX", 1)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # see test_stores for that

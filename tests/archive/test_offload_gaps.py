@@ -1,4 +1,4 @@
-"""WAL that the archive lacks between older WAL and a member's: it is told when it is sure."""
+"""WAL that the archive lacks between older WAL and a member's: it is reported when it is sure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.postgres
 
 SEGMENT = 1 << 20
 FILL = "INSERT INTO t SELECT i, repeat('x', 900) FROM generate_series({}, {}) i"
-ROWS = 1500  # of each transaction
+ROWS = 1500  # rows of each transaction
 
 
 class ArchivedChanges(LogicalCluster):

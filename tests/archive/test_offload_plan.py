@@ -1,4 +1,4 @@
-"""Who archives what when: turns, take-over, giving way, order of promise, pauses after failures."""
+"""The plan of archiving: turns, take-over, yielding, order of promise, pauses after failures."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     python -m tests.barman
 
 Barman (from PyPI) runs `receive-wal` from the safekeepers. Twice the primary is killed under load
-and a standby promoted: once receive-wal stays attached, once it is killed with the primary and
-begins again behind the promotion. In the end every segment that Barman has archived, and each
-`.history` file, is the safekeepers' byte for byte, without a gap on any of the three timelines.
+and a standby promoted. Once receive-wal stays attached, once it is killed with the primary and
+begins again after the promotion. In the end every segment and each `.history` file that Barman has
+archived is the safekeepers', byte for byte. There is no gap on any of the three timelines.
 
 Half a minute. Exit codes: 0 it is so, 1 it is not, 3 Barman could not be installed, and why.
 """
@@ -126,7 +126,7 @@ def compare(cluster: Cluster, archived: dict[str, bytes]) -> bool:
 
 
 def gaps(archived: dict[str, bytes]) -> list[str]:
-    """Segments that are missing between the first and the last of a timeline (of 1 MB)."""
+    """List segments that are missing between the first and the last of a timeline (of 1 MB)."""
     missing = []
     for timeline in ("00000001", "00000002", "00000003"):
         numbers = sorted(

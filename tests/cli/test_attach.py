@@ -32,7 +32,7 @@ OLD_SETTING = 'ANY 1 ("it\'s old", walreceiver)'
 
 
 class Outcome(NamedTuple):
-    """What one command did."""
+    """The result of one command."""
 
     code: int
     out: str
@@ -65,7 +65,7 @@ def server() -> Iterator[PostgresServer]:
 def proposer(
     server: PostgresServer, name: str = "walkeeper", slot: str = "", user: str = "postgres"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Streams, flushes and acknowledges; until the block ends."""
+    """Stream, flush and acknowledge, until the block ends."""
     directory = make_directory("walkeeper_receivewal_")
     slot = slot or name
     server.sql(
@@ -96,7 +96,7 @@ def proposer(
 
 @contextmanager
 def hanging_commit(server: PostgresServer) -> Iterator[subprocess.Popen[str]]:
-    """A commit that waits for synchronous replication; ended with the block at the latest."""
+    """Run a commit that waits for synchronous replication; end it with the block at the latest."""
     process = server.psql("-c", "INSERT INTO t VALUES (1)")
     try:
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -304,7 +304,7 @@ def test_a_plain_role_is_told_every_grant_it_lacks_and_then_works(
     dsn = server.dsn(user="operator")
     set_names(server, "walkeeper_gone")
     with proposer(server):
-        # Every run says all that is known to be missing; what it says is what is granted here.
+        # Every run names all privileges known to be missing; these are granted here.
         for _ in range(3):
             done = walkeeper("attach", "--dsn", dsn, "--replace", "--application-name", "walkeeper")
             grants = [part.strip() for part in done.err.split(";") if "GRANT" in part]

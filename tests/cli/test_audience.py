@@ -1,4 +1,4 @@
-"""What a command does goes on when nobody reads what it says of it, and that is said in the end."""
+"""A command's work goes on when nobody reads its report, and the end says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOSED = "walkeeper: error: stdout is closed: nobody can hear the answer"
 
 @contextlib.contextmanager
 def unread(kind: str) -> Iterator[int]:
-    """A descriptor that nothing can be written to; or none."""
+    """Open a descriptor that no byte can be written to, or none."""
     if kind == "closed":
         yield NO_STDOUT
         return
@@ -41,7 +41,7 @@ def unread(kind: str) -> Iterator[int]:
 
 
 def run(*arguments: str, stdout: int, stderr: int = subprocess.PIPE) -> tuple[int, str]:
-    """The exit code and what was said on stderr."""
+    """Return the exit code and the text on stderr."""
     command = [sys.executable, "-m", "walkeeper_cli", *arguments]
     if stdout == NO_STDOUT:
         command, stdout = ["sh", "-c", '"$@" >&-', "sh", *command], subprocess.PIPE
@@ -72,7 +72,7 @@ def test_detach_does_all_that_it_was_told(
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["gone", "full"])
 def test_attach_needs_nobody_who_reads_its_warnings(server: PostgresServer, kind: str) -> None:
-    """Of wal_keep_size, for one."""
+    """wal_keep_size is the subject of one."""
     with proposer(server), unread(kind) as output:
         code, _ = run("attach", "--dsn", server.dsn(), stdout=subprocess.DEVNULL, stderr=output)
         assert code == 0

@@ -1,4 +1,4 @@
-"""What commands say when only the base is installed: which extra to install, and nothing else."""
+"""With only the base installed, commands say which extra to install, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark says: ratios within a round, the disk it ran on, table, JSON and plot."""
+"""A benchmark's report: ratios within a round, the disk it ran on, table, JSON and plot."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Complaint = Callable[..., str]
 
 @pytest.fixture
 def complaint(capsys: pytest.CaptureFixture[str]) -> Complaint:
-    """What a usage error says; asserts that it is one."""
+    """The text of a usage error; asserts that it is one."""
 
     def call(*arguments: str) -> str:
         assert run(list(arguments)) == 2
@@ -321,9 +321,10 @@ def test_every_option_has_an_environment_variable() -> None:
         assert command is not None
         for parameter in command.params:
             if isinstance(parameter, click.Argument):
-                continue  # what PostgreSQL puts for %f and %p
+                continue  # PostgreSQL's values for %f and %p
             flag = max(parameter.opts, key=len).removeprefix("--").replace("-", "_").upper()
-            theirs = name.startswith("bench ") and flag == "ARCHIVE"  # one that is in use
+            # an archive in use, not one of ours
+            theirs = name.startswith("bench ") and flag == "ARCHIVE"
             expected = None if theirs else f"WALKEEPER_{flag}"
             assert parameter.envvar == expected, f"{name} {parameter.opts}"
 

@@ -22,7 +22,7 @@ from walkeeper_lab.local.programs import find_programs
 
 
 def installation(where: Path, version: str = "15.4 (Debian 15.4-1)") -> Path:
-    """The bindir of one whose programs say their version and do nothing else."""
+    """Make the bindir of an installation whose programs only print their version."""
     bindir = where / "bin"
     bindir.mkdir(parents=True)
     for name in ("initdb", "postgres", "pg_basebackup"):

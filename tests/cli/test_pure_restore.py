@@ -1,4 +1,4 @@
-"""What `walkeeper restore` may hand out, and when "there is no such WAL" is proven.
+"""The WAL that `walkeeper restore` may hand out, and the proof that "there is no such WAL".
 
 Three members, an ack quorum of two: two answers are a vote quorum. Segments of 1 MB.
 """

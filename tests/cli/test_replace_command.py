@@ -21,7 +21,7 @@ from walkeeper_common.wire.messages import Reject, RejectCode
 
 
 def test_who_gives_no_answer_is_named_with_the_reason() -> None:
-    """One that is of a newer version perhaps, and one that is down."""
+    """One has a newer version perhaps, and one is down."""
 
     async def garbage(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x00\x00\x00\x02zz")

@@ -119,7 +119,7 @@ def test_without_assertions_it_is_126(installation: Installation, tmp_path: Path
 
 
 HELP = ("restore", "--help")
-FOREIGN = {  # what is in a server's environment for other Pythons; with the first, none starts
+FOREIGN = {  # variables of a server for other Pythons; with the first, none starts
     "PYTHONHOME": "/nonexistent",
     "PYTHONPATH": "/nonexistent",
     "PYTHONHASHSEED": "abc",
@@ -252,7 +252,7 @@ def test_a_standby_asks_for_ever_and_another_server_for_as_long_as_it_is_told(
 def test_trying_a_broken_installation_again_cannot_end_as_a_verdict(
     installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong with the second try itself, such as a Python that is gone by then."""
+    """No failure of the second try itself, such as a Python that is gone by then, is a verdict."""
     (tmp_path / "standby.signal").touch()
     monkeypatch.setenv("WALKEEPER_RESTORE_TRIES", "soon")
     for module in ("walkeeper_cli", "walkeeper_common"):

@@ -1,4 +1,4 @@
-"""What `attach` and `detach` make of the slot that keeps what tells (docs/protocol.md R22)."""
+"""`attach` makes the slot that keeps telling records (docs/protocol.md R22), `detach` drops it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_proof_that_cannot_be_written_is_owed_again(data: Path) -> None:
 
 
 def prove(monkeypatch: pytest.MonkeyPatch, *found: Checked, wait_s: float = 5) -> list[Checked]:
-    """The checks that were not needed."""
+    """Prove, and return the checks that were not needed."""
     left = list(found)
     monkeypatch.setattr(restored_standby, "check", lambda data, where: left.pop(0))
     monkeypatch.setattr(patience, "PAUSE_S", 0.001)

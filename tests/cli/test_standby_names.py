@@ -1,4 +1,4 @@
-"""What synchronous_standby_names says and how a name is put into it, also against a server."""
+"""The content of synchronous_standby_names and how a name is put into it, also against a server."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_who_is_required_beside_one_that_is_taken_out_stays_required() -> None:
 def _acknowledged(
     method: str, wanted: int, listed: tuple[str, ...], connected: tuple[str, ...], silent: str
 ) -> bool:
-    """As syncrep.c decides: a standby's priority is its first match; all but one acknowledge."""
+    """Decide as syncrep.c does. A standby's priority is its first match; one is silent."""
     matches = {
         name: [i for i, each in enumerate(listed) if each in (name, "*")] for name in connected
     }

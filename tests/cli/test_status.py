@@ -1,4 +1,4 @@
-"""What `walkeeper status` says of what it was told, and of what it could not know. Pure."""
+"""`walkeeper status` reports what it has learned, and what it could not know. Pure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_newcomer_that_blocks_commits_is_named() -> None:
 
 LEADER = {"id": "aa", "address": "p", "application_name": "walkeeper"}
 OTHER = {**LEADER, "id": "bb"}
-DEAF = None  # it answers, and hears no proposer
+DEAF = None  # it answers, and no proposer is connected to it
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ DEAF = None  # it answers, and hears no proposer
             "degraded: the proposer is not heard by safekeeper 3, commits go on",
         ),
         (
-            {1: OTHER, 2: LEADER, 3: LEADER},  # one that was deposed, in an older term
+            {1: OTHER, 2: LEADER, 3: LEADER},  # the first was deposed, in an older term
             DEGRADED,
             "degraded: the proposer is not heard by safekeeper 1, commits go on",
         ),
@@ -161,7 +161,8 @@ def test_a_replaced_member_that_nobody_has_told_is_no_healthy_one(
     said = "it has the configuration of generation 1, and those of generation 3 are 1, 2, 4"
     assert f"safekeeper 3#c was replaced: {said}" in table(found)
     assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
-    found = asked(heard, monkeypatch, newer={1: newest})  # who has not heard of it is a member
+    # a safekeeper that has not learned of it is a member
+    found = asked(heard, monkeypatch, newer={1: newest})
     assert [each["error"] is None for each in found["safekeepers"]] == [True, True, False, True]
 
 
@@ -180,8 +181,10 @@ def asked(
     newer: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     extra: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The document of status; whoever is not in `heard` is down. `newer`: who knows what of a newer
-    configuration."""
+    """Return the document of status; a member that is not in `heard` is down.
+
+    `newer` has the newer configuration of the members that know one.
+    """
     facts = {
         "system_id": "7", "generation": 1, "ack_quorum": 2, "members": MEMBERS,
         "segment_bytes": 1 << 24, **(change or {}),

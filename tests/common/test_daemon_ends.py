@@ -94,7 +94,7 @@ def test_an_error_of_a_peer_or_one_that_nobody_waits_for_ends_nothing(
 
 
 def on_uvloop(body: Callable[[list[object]], Coroutine[object, object, None]]) -> None:
-    """`body` gets what the loop's exception handler was told, which ends a daemon."""
+    """Run `body` with the list of the loop's exceptions, each of which ends a daemon."""
     told: list[object] = []
 
     async def bounded() -> None:
@@ -182,7 +182,7 @@ def test_a_log_whose_disk_fails_at_the_end_is_closed_says_so_and_keeps_no_other_
 
 
 class Child:
-    """Of `walkeeper up`: it dies at once, and at first there is no memory for another one."""
+    """A child of `walkeeper up` that dies at once; at first there is no memory for another one."""
 
     name = "safekeeper 1"
 
@@ -221,7 +221,7 @@ def test_up_tries_again_when_the_machine_cannot_start_a_process(
 
 
 class SlowPrimary:
-    """Whose end takes as long as the test wants."""
+    """A primary whose end takes as long as the test wants."""
 
     def __init__(self) -> None:
         self.is_ending, self.may_end = asyncio.Event(), asyncio.Event()
@@ -322,7 +322,7 @@ def test_only_loopback_is_listened_on_without_leave(host: str, said: str, tmp_pa
 
 
 def test_a_log_that_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path) -> None:
-    """It was: the safekeeper was ready without it, and its operator was told to replace it."""
+    """Once the safekeeper was ready without it, and advised its operator to replace it."""
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "main").mkdir()
     (tmp_path / "main" / "control").symlink_to("control")

@@ -1,4 +1,4 @@
-"""What a daemon says, and who hears it: nobody who reads too slowly, or no more, holds it up.
+"""A daemon's output and its readers: no reader that is too slow, or gone, holds it up.
 
 The daemons here are processes, and what they write to is a pipe of one page.
 """
@@ -75,7 +75,7 @@ def talkative(said: Path, *, lines: int, end: str) -> list[str]:
 
 
 def read_all(reading: int) -> list[str]:
-    """Until nobody has the other end any more."""
+    """Read lines until the other end is closed."""
     with os.fdopen(os.dup(reading), encoding="utf-8") as file:
         return file.read().splitlines()
 

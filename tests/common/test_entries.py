@@ -160,7 +160,7 @@ def test_an_abandoned_entry_is_whole_and_void() -> None:
     writer = EntryWriter(Lsn(1 << 20), end_lsn=Lsn(5), timeline=1, segment_bytes=1 << 20)
     writer.begin(EntryKind.TRANSACTION)
     writer.add(b"a" * 100)
-    writer.abandon()  # nothing of it has left: as if it had never begun
+    writer.abandon()  # no byte of it has left, so it never began
     assert writer.position == 1 << 20 and not writer.is_inside
     writer.begin(EntryKind.TRANSACTION)
     writer.add(b"b" * (FRAME_BYTES_MAX + 1))

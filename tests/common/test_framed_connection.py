@@ -1,4 +1,4 @@
-"""What is written on a connection arrives once and in order, however little the socket takes."""
+"""Bytes written on a connection arrive once and in order, however little the socket takes."""
 
 from __future__ import annotations
 

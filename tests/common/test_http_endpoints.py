@@ -34,7 +34,7 @@ ASK = b"GET /health HTTP/1.1\r\nHost: walkeeper\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def serving(**routes: Callable[[web.Request], object]) -> AsyncIterator[int]:
-    """The port."""
+    """Serve the routes, and yield the port."""
     port = asyncio.get_running_loop().create_future()
     named = {f"/{name}": handler for name, handler in routes.items()}
     running = asyncio.create_task(
@@ -104,7 +104,7 @@ def test_a_connection_too_many_is_refused_while_all_others_are_at_work() -> None
 
 
 async def _answered(port: int) -> bytes:
-    """The first line of an answer, as soon as there is room."""
+    """Return the first line of an answer, as soon as there is room."""
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(ASK)
@@ -133,7 +133,7 @@ def test_who_sends_no_whole_request_is_let_go_and_others_are_answered(
             assert await asyncio.wait_for(_answered(port), LIMIT_S) == b"HTTP/1.1 200 OK\r\n"
             for other, _ in silent:
                 assert await asyncio.wait_for(other.read(), LIMIT_S) == b""
-            writer.write(ASK)  # who has asked once may be silent for longer
+            writer.write(ASK)  # a client that has asked once may be silent for longer
             await asyncio.wait_for(reader.readuntil(b"200 OK"), LIMIT_S)
             for _, each in [(reader, writer), *silent]:
                 each.close()
@@ -254,7 +254,7 @@ def test_a_daemon_that_may_open_too_few_files_says_so_at_once(tmp_path: Path, li
 def test_a_crowd_leaves_half_of_the_descriptors_to_the_files_of_a_safekeeper(
     tmp_path: Path,
 ) -> None:
-    """Those that say nothing, PostgreSQL clients, proposers, and those of --http."""
+    """The crowd has silent clients, PostgreSQL clients, proposers, and those of --http."""
     limit = (DESCRIPTORS_MIN, DESCRIPTORS_MIN)
     ports = [free_port(), free_port()]
     listen, http = (f"127.0.0.1:{port}" for port in ports)

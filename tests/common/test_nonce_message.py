@@ -1,4 +1,4 @@
-"""Which messages in the WAL tell, and when a segment gets one (docs/protocol.md R22)."""
+"""Telling messages in the WAL, and the time when a segment gets one (docs/protocol.md R22)."""
 
 from __future__ import annotations
 

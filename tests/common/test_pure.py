@@ -69,12 +69,12 @@ def fragment(ballot: Ballot, start: int, timeline: int = 1, *, sealed: bool = Fa
 
 
 def written_by(history: History, length: int) -> list[Ballot]:
-    """The twin: who wrote each byte of a log of this length."""
+    """Return the writer of each byte of a log of this length, as the twin."""
     return [max(e.ballot for e in history if e.start_lsn <= at) for at in range(length)]
 
 
 def histories(length: int) -> Iterator[History]:
-    """Every history of up to three terms, each with at most one start below `length`."""
+    """Yield every history of up to three terms, each with at most one start below `length`."""
     for count in range(4):
         for ballots in combinations(BALLOTS[1:], count):
             for starts in product(range(length + 1), repeat=count):
@@ -84,7 +84,7 @@ def histories(length: int) -> Iterator[History]:
 
 
 def starts_agree(one: History, other: History) -> bool:
-    """What every run of the protocol guarantees: a ballot starts at one place."""
+    """Return True if a ballot starts at one place, as every run of the protocol guarantees."""
     known = {e.ballot: e.start_lsn for e in one}
     return all(known.get(e.ballot, e.start_lsn) == e.start_lsn for e in other)
 
@@ -111,7 +111,7 @@ def test_logs_part_where_the_first_byte_was_written_by_another() -> None:
 
 
 def _has_common_past(one: History, other: History) -> bool:
-    """Terms that both know are a prefix of both: an elected log contains its donor's history."""
+    """Return True if terms that both know are a prefix of both, as in an elected log."""
     common = {e.ballot for e in one} & {e.ballot for e in other}
     return all(e.ballot in common for e in one[: len(common)]) and all(
         e.ballot in common for e in other[: len(common)]
@@ -286,7 +286,7 @@ def test_a_short_body_and_trailing_bytes_are_refused(message: Message) -> None:
 
 
 def test_garbage_is_refused_or_a_message() -> None:
-    """Nothing but RemoteProtocolError, whatever arrives: random bytes, and damaged frames."""
+    """Only RemoteProtocolError is raised for any input: random bytes, and damaged frames."""
     random = Random(20_000)
     frames = [wire(message) for message in SAMPLES]
     refused = 0

@@ -1,4 +1,4 @@
-"""R23: a server's WAL and the log's, told apart by their bytes. WAL that is made, no server."""
+"""R23: a comparison of bytes tells a server's WAL from the log's. WAL that is made, no server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Branch:
     maker: WalMaker = field(default_factory=lambda: WalMaker(Random(7)))
     file: bytes = b""
     checkpoint: Checkpoint | None = None
-    second: int = 1000  # of its clock
+    second: int = 1000  # the time of its clock
 
     def write(self, records: int) -> Branch:
         for _ in range(records):
@@ -110,7 +110,7 @@ def judged(
     kept: Log | None = None,
     server_first: Lsn | None = None,
 ) -> Verdict:
-    """The verdict; each side answers with the bytes that it keeps."""
+    """Return the verdict; each side answers with the bytes that it keeps."""
     of, theirs = facts or server.server(), kept or log.log()
     comparing = compare(of, theirs)
     answer: bytes | None = None
@@ -135,7 +135,7 @@ def trunk() -> Branch:
 
 
 def two_promotions(mine: int = 3, theirs: int = 3) -> tuple[Branch, Branch]:
-    """Two that took number 2 at one LSN, and wrote that many records."""
+    """Return two that took number 2 at one LSN, and wrote that many records."""
     old = trunk()
     server, log = old.fork().promote(1), old.fork().promote(2)
     for branch, records in ((server, mine), (log, theirs)):
@@ -146,7 +146,7 @@ def two_promotions(mine: int = 3, theirs: int = 3) -> tuple[Branch, Branch]:
 
 @pytest.mark.parametrize(("mine", "theirs"), [(3, 3), (3, 900), (900, 3), (0, 0)])
 def test_two_promotions_with_one_number_are_told_apart(mine: int, theirs: int) -> None:
-    """Whatever their lengths: the records differ in the time of the promotion alone."""
+    """At any length, the records differ in the time of the promotion alone."""
     server, log = two_promotions(mine, theirs)
     assert server.file == log.file
     verdict = judged(server, log)
@@ -161,8 +161,8 @@ def test_two_promotions_with_one_number_are_told_apart(mine: int, theirs: int) -
 
 
 def test_equal_checkpoints_behind_two_promotions_do_not_tell() -> None:
-    """One script promotes both and runs CHECKPOINT within a second: the checkpoints are equal, and
-    so is a megabyte around them; the promotions' own records are not."""
+    """One script promotes both and runs CHECKPOINT within a second. The checkpoints are equal, and
+    so is a megabyte around them. The promotions' own records are not."""
     server, log = two_promotions()
     for branch in (server, log):
         branch.maker._random = Random(3)
@@ -241,7 +241,7 @@ def test_a_deposed_primary_with_wal_of_its_own_may_be_rewound() -> None:
     verdict = judged(server, log)
     assert isinstance(verdict, AnotherBranch) and verdict.can_rewind, verdict
     assert verdict.lsn == old.end and "pg_rewind --target-pgdata" in remedy(verdict)
-    # One that wrote nothing since is on the log's branch, and follows.
+    # A server that wrote no WAL since is on the log's branch, and follows.
     assert judged(old, log) == SameBranch(old.end)
 
 

@@ -20,7 +20,7 @@ from walkeeper_common.timelines import Timelines
 
 RUNS, TERMS, WRITES = 1000, 16, 8
 
-Byte = tuple[Ballot, int]  # who wrote it, and that one's how many-th
+Byte = tuple[Ballot, int]  # its writer, and its number among that writer's bytes
 
 
 def entry(ballot: Ballot, start: int, timeline: int = 1) -> Fragment:
@@ -34,7 +34,7 @@ class Log:
     wal: list[Byte] = field(default_factory=list)
     history: History = (entry(NO_BALLOT, 0),)
     restart: int = 0
-    """What it has heard that all logs have."""
+    """The LSN that, as it has learned, all logs have."""
 
     @property
     def cut(self) -> History:
@@ -148,7 +148,7 @@ def test_a_folded_history_says_the_rest_as_before() -> None:
 
 
 def test_entries_of_one_ballot_on_two_timelines_are_told_apart() -> None:
-    """A promotion: ballot 1 goes on at 5 on timeline 2. Who has only the first part parts at 5."""
+    """A promotion: ballot 1 goes on at 5 on timeline 2. A log without that diverges at 5."""
     one = Ballot(1, b"p" * 16)
     before = (entry(NO_BALLOT, 0), entry(one, 2))
     after = (*before, entry(one, 5, 2))

@@ -1,4 +1,4 @@
-"""What takes time on the loop of quiet_clock.py, and what does not."""
+"""Some steps take time on the loop of quiet_clock.py, and others do not."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_record_of_many_segments_is_walked_with_bounded_reads() -> None:
 
 
 def unchecked_bits(lsn: Lsn, segment_bytes: int, *, is_first: bool) -> int:
-    """Of a byte of a page's header: those that may differ as far as the format goes."""
+    """Return the bits of a page header's byte that may differ as far as the format goes."""
     offset = lsn % PAGE
     if offset == 2:  # before the log's first page there may be a record that it cuts off
         return BKP_REMOVABLE | (FIRST_IS_OVERWRITE_CONTRECORD if is_first else 0)
@@ -150,7 +150,7 @@ def unchecked_bits(lsn: Lsn, segment_bytes: int, *, is_first: bool) -> int:
 
 
 def delicate_wal(random: Random) -> WalMaker:
-    """Pages that start with a record, inside one, behind a cut one and behind a switch."""
+    """Make pages that start with a record, inside one, after a cut one and after a switch."""
     wal = WalMaker(random, segment_bytes=16384)
     for size in (50, 300, 9000, 20, 20000, 5):
         wal.record(size)
@@ -167,8 +167,8 @@ def delicate_wal(random: Random) -> WalMaker:
 
 
 def test_any_flipped_bit_below_the_end_is_corruption_or_seen_by_a_scan() -> None:
-    """Seed 610179179 of the busy simulator: of two safekeepers' logs, which their history called
-    the same, one had a bit of a padding that the other did not have."""
+    """Seed 610179179 of the busy simulator: a history called two safekeepers' logs the same. One of
+    them had a bit of a padding that the other did not have."""
     random = Random(11)
     wal = delicate_wal(random)
     cut_off = next(made for made in wal.records if not made.complete)
@@ -185,7 +185,7 @@ def test_any_flipped_bit_below_the_end_is_corruption_or_seen_by_a_scan() -> None
         if cut_off.start_lsn <= lsn < cut_off.end_lsn or lsn < wal.start_lsn + 2:
             continue  # wal_store syncs the ones before it relies on them; the other is the magic
         if switch.start_lsn + 24 <= lsn < switch.end_lsn:
-            continue  # nobody looks at what pads a segment
+            continue  # no reader looks at the padding of a segment
         for bit in (1 << number for number in range(8)):
             if not bit & unchecked:
                 found = scan_end(Altered(wal, {lsn: bytes([old ^ bit])}), wal.start_lsn)
@@ -269,7 +269,7 @@ def test_an_unknown_page_magic_is_accepted_but_may_not_change() -> None:
 
 
 def test_a_switch_record_with_data_is_corruption_from_wherever_it_is_met() -> None:
-    """PostgreSQL writes none; what goes on over pages could not be told from another record's end.
+    """PostgreSQL writes none. Data that goes on over pages would look like another record's end.
     tests/proof/fuzz/findings/wal: it was a torn record to one walk, and corruption to the other."""
     wal = WalMaker(Random(8), segment_bytes=16384)
     end = wal.record(100).end_lsn
@@ -351,7 +351,7 @@ DUMPED = re.compile(rb"len \(rec/tot\): +\d+/ *(\d+),.* lsn: ([0-9A-F]+/[0-9A-F]
 
 
 def pg_waldump(directory: Path, start: Lsn, end: Lsn, segment_bytes: int) -> list[tuple[Lsn, str]]:
-    """(record start, the rest of the line) of each record that pg_waldump prints."""
+    """List (record start, the rest of the line) of each record that pg_waldump prints."""
     begin = segment_name(1, start, segment_bytes)
     last = segment_name(1, Lsn(end - 1), segment_bytes)
     run = subprocess.run(

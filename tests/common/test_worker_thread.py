@@ -62,7 +62,7 @@ class Stage:
             self._idle.set()
 
     async def finished(self) -> list[tuple[str, str]]:
-        """Where everything ran, once nothing is under way."""
+        """Return where everything ran, once no job is under way."""
         async with asyncio.timeout(LIMIT_S):
             while self._open:
                 self._idle.clear()
@@ -80,7 +80,7 @@ def played(story: Callable[[Stage], Coroutine[object, object, None]]) -> None:
                 await story(stage)
             finally:
                 for worker in stage.workers:
-                    worker.stop()  # which may be the second time
+                    worker.stop()  # perhaps for the second time
 
     asyncio.run(play())
 
@@ -145,7 +145,7 @@ def test_brief_jobs_need_not_be_submitted_while_nothing_is_before_them() -> None
         assert worker.at_once() is None, "behind what was submitted"
         await stage.finished()
         assert worker.at_once() is pace
-        pace.usual_s = BRIEF_S  # as whoever ran them has found
+        pace.usual_s = BRIEF_S  # as its last user has found
         assert worker.at_once() is None
         pace.usual_s = 0.0
         assert stage.worker("another", share).at_once() is None

@@ -1,7 +1,7 @@
-"""Who knows of newer members serves nobody of an older generation, and tells who has missed them.
+"""A member of a newer generation serves no older one, and names the members that have missed it.
 
-The acceptor, the proposer and its leader alone; which configuration is installed is decided in
-test_pure_replacing.py.
+The acceptor, the proposer and its leader alone. test_pure_replacing.py decides which configuration
+is installed.
 """
 
 from __future__ import annotations

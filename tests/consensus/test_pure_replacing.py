@@ -118,7 +118,7 @@ def test_a_generation_never_decreases() -> None:
 
 
 def changes(seed: int) -> list[Configuration]:
-    """Configurations that follow one another as the register decides them, cancels included."""
+    """Draw configurations that follow one another as the register decides them, with cancels."""
     random, line = Random(seed), [OLD]
     for number in range(10, 10 + random.randrange(2, 12)):
         newest = line[-1]
@@ -195,7 +195,7 @@ class Few:
         restart: int = 4000,
         whole: int | None = None,
     ) -> None:
-        """`whole`: where the record ends that is the last whole one at `restart`. None: there."""
+        """Put the last whole record at `restart` on the disks, which ends there or at `whole`."""
         self.held: dict[int, Durable | None] = {n: durable_of(n) for n in (1, 2, 3)}
         self.held |= {4: None, 5: None}
         self.has_leader, self.first_lsn = has_leader, first_lsn
@@ -403,8 +403,11 @@ def test_the_final_members_wait_for_a_leader_with_the_joint_ones() -> None:
 
 
 def rivals(seed: int) -> dict[int, set[Configuration]]:
-    """What was installed, by generation: step by step in any order, with questions and answers
-    lost, and both commands killed again and again."""
+    """Return the configurations that were installed, by generation.
+
+    The steps come in any order, with questions and answers lost. Both commands are killed again and
+    again.
+    """
     random, few, numbers = Random(seed), Few(), count(1)
     goals = [goal_of(3, 4, instead=True), goal_of(random.choice((2, 3)), 5, instead=True)]
     running: dict[int, tuple[Steps, Batch]] = {}

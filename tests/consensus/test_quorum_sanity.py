@@ -1,4 +1,4 @@
-"""Who can be elected and who can commit, on the real cores: cases by hand, then all small ones.
+"""Elections and commits on the real cores: cases by hand, then all small ones.
 
 The hand-made ones are those of Neon's test_quorum_sanity, with sets of members and quorums instead
 of joint configurations; scenarios/quorum_sanity.txt tells the ones with histories.
@@ -16,7 +16,7 @@ from tests.support.cluster_stage import ClusterStage
 
 @dataclass(frozen=True)
 class Case:
-    """`reach` of `members`, with `ack` as the ack quorum; 0: a majority."""
+    """A reach of `reach` among `members`, with `ack` as the ack quorum, or a majority if 0."""
 
     members: int
     ack: int
@@ -47,7 +47,7 @@ CASES = (
 
 
 def outcome(members: int, ack: int, wal: list[str], reach: tuple[int, ...]) -> str:
-    """What `elections` says of this set, on a stage of its own."""
+    """Return the outcome that `elections` shows for this set, on a stage of its own."""
     stage = ClusterStage()
     stage.run(f"cluster {members} ack={ack} wal={','.join(wal)} history=1:x@R0")
     return stage.election_of(reach)

@@ -36,7 +36,7 @@ STAGES: dict[str, type[Stage]] = {
 
 
 def played(text: str) -> str:
-    """The same text with the effects that really come back."""
+    """Return the same text with the effects that really come back."""
     stage: Stage | None = None
     blocks = []
     for block in text.strip().split("\n\n"):

@@ -3,11 +3,12 @@
     python -m tests.failover --rounds 20              a dead primary, and a frozen one, in turn
     python -m tests.failover --rounds 20 --how frozen
 
-One round is a cluster from nothing: a primary, three safekeepers, a stock standby that is fed by
-one of them and stopped until it is 1000 commits behind. The primary is killed, or stopped (SIGSTOP)
-and resumed later. `settle --seal`, the standby replays, is promoted, a proposer takes over. Each
-round says what was lost (nothing, or it ends with 1), whether the deposed primary got a commit
-acknowledged that was begun after it stood still, and how long it took to the first commit.
+One round is a cluster from nothing: a primary, three safekeepers and a stock standby. One
+safekeeper feeds the standby, which is stopped until it lags 1000 commits. The primary is killed, or
+stopped (SIGSTOP) and resumed later. After `settle --seal` the standby replays and is promoted, and
+a proposer takes over. Each round reports the lost rows (none, or it ends with 1). It says if the
+deposed primary got a commit acknowledged that was begun after it stood still. It also says how long
+it took to the first commit.
 
 Exit codes: 0 nothing was lost, 1 something was, or a round could not be played.
 """

@@ -3,9 +3,9 @@
     python -m tests.history.benchmark [--path DIR] [--megabytes 1000] [--rounds 5] [--spark]
 
 Without --path a server makes the WAL first (pgbench, full page images). In each round every
-contestant runs twice and its second time is taken, so that a busy machine is busy for all of them
-and nobody pays for what its predecessor left in the caches. The table has the best and the median
-of the rounds, and the ratio of medians to pg_waldump's. CPU seconds (user and system, of all
+contestant runs twice and its second time is taken. So a busy machine is busy for all of them, and
+no contestant pays for its predecessor's leftovers in the caches. The table has the best and the
+median of the rounds, and the ratio of medians to pg_waldump's. CPU seconds (user and system, of all
 threads) are beside the wall clock's, since other programs cannot inflate those as much. The JVM's
 are not counted: its processes are not our children.
 """
@@ -151,7 +151,7 @@ def measure(contestants: dict[str, tuple[str, Contestant]], rounds: int) -> None
     times: dict[str, list[Took]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, (_, run) in contestants.items():
-            run()  # what the contestant before it left in the caches is none of its own
+            run()  # the caches hold leftovers of the contestant before it
             times[name].append(took(run))
     wall = {name: median(t.wall_s for t in found) for name, found in times.items()}
     against = {"--stats": wall["pg_waldump --stats"], "text": wall["pg_waldump to /dev/null"]}

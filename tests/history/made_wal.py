@@ -17,7 +17,7 @@ SYSTEM_ID = 7_000_000_000_000_000_001
 
 
 def write_segments(maker: WalMaker, directory: Path, *, pad: bool = True) -> list[Path]:
-    """The stream as segment files, the last one padded with zeros."""
+    """Write the stream as segment files, the last one padded with zeros."""
     size, paths = maker.segment_bytes, []
     directory.mkdir(exist_ok=True)
     for begin in range(int(maker.start_lsn), int(maker.end_lsn), size):
@@ -29,7 +29,7 @@ def write_segments(maker: WalMaker, directory: Path, *, pad: bool = True) -> lis
 
 
 def planned(maker: WalMaker, paths: list[Path]) -> list[PlannedSegment]:
-    """What a plan would say of them, for sizes that a plan refuses."""
+    """Return the segments that a plan would have, for sizes that a plan refuses."""
     size = maker.segment_bytes
     found = []
     for number, path in enumerate(paths):
@@ -61,7 +61,7 @@ class MemoryFiles(LocalFiles):
 
 
 def random_body(random: Random) -> bytes:
-    """Headers and data of a record that add up, with everything that headers can hold."""
+    """Make headers and data of a record that add up, with everything that headers can hold."""
     headers, data = b"", b""
     if random.random() < 0.1:
         headers += struct.pack("<BH", 253, random.randrange(1 << 16))

@@ -20,7 +20,7 @@ def stats_of_segment(reading: Reading) -> Stats:
 
 
 def unexpected(problems: Sequence[Problem]) -> list[Problem]:
-    """A server may have prepared segments for WAL to come; that is said, and no fault."""
+    """Return problems other than segments that a server has prepared for WAL to come."""
     return [problem for problem in problems if "kept for WAL to come" not in problem.reason]
 
 

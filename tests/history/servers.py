@@ -1,5 +1,5 @@
-"""WAL of a seed: a server runs the workload, loses the end of a record in a crash, starts again,
-and goes on a new timeline."""
+"""WAL of a seed: a server runs the workload, and loses the end of a record in a crash. It starts
+again, and goes on a new timeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MESSAGE_BYTES = 60_000  # several pages, so that there is a page boundary inside
 
 
 def make_wal(server: PostgresServer, seed: int, *, scale: int = 2000) -> list[str]:
-    """Fills pg_wal of a running server and stops it; what this server could not do."""
+    """Fill pg_wal of a running server and stop it; return the steps that this server lacks."""
     absent = play(server, seed, scale)
     crash_inside_a_record(server)
     absent += play(server, seed + 1, scale // 4)
@@ -34,7 +34,7 @@ def play(server: PostgresServer, seed: int, scale: int) -> list[str]:
 
 
 def crash_inside_a_record(server: PostgresServer) -> None:
-    """The server dies; of its last record, the part behind a page boundary never reached disk."""
+    """Crash; the part of the last record after a page boundary never reaches the disk."""
     segment_bytes = int(server.sql("SELECT setting FROM pg_settings WHERE name='wal_segment_size'"))
     server.sql("CHECKPOINT")
     begin = Lsn.parse(

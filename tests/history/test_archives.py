@@ -250,7 +250,7 @@ def test_files_cut_off_anywhere_are_problems_and_nothing_worse(tmp_path: Path, s
         directory = lay(tmp_path / f"{kept}", {**whole, middle: whole[middle][:kept]})
         stats, _, problems = whole_stats(directory)
         if suffix and kept == len(whole[middle]) - 1:
-            continue  # of some packings the last byte is not needed
+            continue  # some packings do not need the last byte
         assert any(problem.fatal and middle in problem.file for problem in problems), kept
         assert int(stats.counts.sum()) < len(maker.records)
 
@@ -283,7 +283,7 @@ def test_a_range_takes_the_records_that_start_in_it(tmp_path: Path) -> None:
 def test_segments_kept_for_wal_to_come_are_not_the_log(tmp_path: Path) -> None:
     maker = made_stream(4 * MB)
     names = files_of(maker)
-    # What a running server's directory has behind its log: recycled segments, and a fresh one.
+    # A running server's directory has recycled segments and a fresh one after its log.
     after = [segment_name(1, Lsn(lsn), MB) for lsn in (6 * MB, 7 * MB)]
     lay(tmp_path, {**names, after[0]: names[min(names)], after[1]: bytes(MB)})
     stats, _, problems = whole_stats(tmp_path)

@@ -26,7 +26,7 @@ WHOLE = 3 * SEGMENT_BYTES
 def starts(
     files: MemoryFiles, segments: list[PlannedSegment], *, check_crc: bool = True
 ) -> tuple[dict[int, bytes], int]:
-    """Records by where they start, all of their bytes; and how many fatal problems there were."""
+    """Return records by where they start, with all bytes, and the number of fatal problems."""
     reader = SegmentReader(files, check_crc=check_crc)
     found: dict[int, bytes] = {}
     fatal = 0
@@ -42,7 +42,7 @@ def starts(
 
 
 def harm(kind: str, data: Bytes, random: Random, others: list[Bytes]) -> Bytes:
-    """One segment's bytes, changed the way disks and people change them."""
+    """Change one segment's bytes as disks and people change them."""
     data = data.copy()
     if not len(data):
         return data
@@ -72,7 +72,7 @@ KINDS = ("flip", "zero", "noise", "cut", "shift", "other", "page", "missing")
 
 
 @MANY
-@example(seed=5188, harms=[("cut", 2), ("cut", 2)])  # of a record that ends in the last segment
+@example(seed=5188, harms=[("cut", 2), ("cut", 2)])  # a record that ends in the last segment
 @given(
     seed=st.integers(0, 1 << 32),
     harms=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2)), min_size=1, max_size=3),
@@ -95,7 +95,7 @@ def test_what_is_given_of_damaged_wal_is_what_was_written(
             files.changed[path] = harm(kind, files.read(path), random, others)
     found, fatal = starts(files, kept)
     assert found.items() <= whole.items()
-    # Less than all is said to be so, unless it is the end that is gone: logs have no end mark.
+    # Lost records are reported, unless they are the end: logs have no end mark.
     lost = sorted(whole.keys() - found.keys())
     last = segments[-1].first_lsn
     reaching = max(lsn for lsn in whole if lsn < last)  # into the last segment, with its end

@@ -38,7 +38,7 @@ def filled(server: PostgresServer, *names: str) -> None:
 
 
 def path_of(server: PostgresServer, name: str) -> str:
-    """As a finding shows it."""
+    """Return the path as a finding shows it."""
     return str(server.sql(
         "SELECT '1663/' || (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' "
         f"|| pg_relation_filenode('{name}')"

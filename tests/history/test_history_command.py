@@ -168,7 +168,7 @@ def stamp(second: int) -> int:
 
 
 def commits(seed: int, count: int) -> tuple[WalMaker, list[tuple[int, int]]]:
-    """A log with commits a second apart, some of them a little out of order; (second, LSN)."""
+    """Make a log of commits a second apart, some out of order; return their (second, LSN)."""
     random, made = Random(seed), []
     maker = WalMaker(random, segment_bytes=MB)
     for second in range(count):

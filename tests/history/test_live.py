@@ -65,7 +65,7 @@ class Safekeepers:
         run_with_server(lambda: FakeCatalog(self.logs[number]), scenario)
 
     def call(self, number: int, do: Callable[[], object]) -> None:
-        """On the server's loop, to its end."""
+        """Call on the server's loop, and wait for the end."""
         done = threading.Event()
 
         def run() -> None:

@@ -99,7 +99,7 @@ def test_tail_follows_what_is_committed_over_the_death_of_a_safekeeper(
         wait_until(lambda: set(latest) <= shown())
         assert {xid for xid in xids if xid >= first} <= shown(), "none is left out"
         assert process.poll() is None
-        # Nothing holds WAL back on those that are read: no slot, no standby that stays.
+        # No slot or standby that stays holds WAL back on the safekeepers that are read.
         lines = cluster.status()["safekeepers"]
         names = [s["application_name"] for line in lines for s in line.get("standbys") or []]
         wait_until(lambda: "walkeeper history" not in names)

@@ -21,7 +21,7 @@ from walkeeper_wal.sources.wal_files import LocalFiles, WalFiles
 
 
 def tail(maker: WalMaker, end: int, *, pack: bool = False) -> tuple[str, bytes]:
-    """The tail of the log up to `end` as safekeepers archive it."""
+    """Return the tail of the log up to `end` as safekeepers archive it."""
     last, begin = max(files_of(maker)), end // MB * MB
     data = maker.read(Lsn(begin), Lsn(end))
     name = f"{last}.{end:016X}.partial"
@@ -43,7 +43,7 @@ def read(files: WalFiles, plan: Plan) -> tuple[Stats, list[Problem]]:
 
 
 def half_written(maker: WalMaker) -> int:
-    """How many of the records the tail has that is listed; its end is the last one's."""
+    """Return how many of the records the listed tail has; its end is the last one's."""
     return next(n for n, r in enumerate(maker.records, 1) if r.end_lsn > maker.end_lsn - MB // 4)
 
 

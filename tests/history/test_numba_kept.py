@@ -33,7 +33,7 @@ assert doubled(21) == 42 and tripled(14) == 42
 
 
 def said(directory: Path, *, homeless: bool, terminal: bool = True) -> str:
-    """On stderr."""
+    """Return the output on stderr."""
     script = directory / "script.py"
     script.write_text(CODE.replace("{homeless}", str(homeless)))
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(directory / "kept")}

@@ -1,5 +1,5 @@
-"""What a query asks for is all that is read: filters that are pushed down, with and without an
-index. What is read is counted."""
+"""A query reads no more than it asks for: filters are pushed down, with and without an index. The
+bytes that are read are counted."""
 
 from __future__ import annotations
 

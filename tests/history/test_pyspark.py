@@ -282,7 +282,7 @@ def test_tables_are_written_by_executors(
 def test_who_interrupts_while_java_starts_leaves_no_java(
     archive: Path, number: signal.Signals
 ) -> None:
-    """It stayed, with the command's stderr: whoever read that through a pipe waited for ever."""
+    """It stayed, with the command's stderr: a reader of that pipe waited for ever."""
     command = [sys.executable, "-m", "walkeeper_cli", "history", "stats", "--spark", "--path"]
     with subprocess.Popen(
         [*command, str(archive)], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -37,7 +37,7 @@ MANY = settings(max_examples=40)
 
 
 def body_wal(random: Random, size: int, *, switches: float = 0.02) -> WalMaker:
-    """Records of all resource managers with all kinds of headers."""
+    """Make records of all resource managers with all kinds of headers."""
     maker = WalMaker(random, segment_bytes=SEGMENT_BYTES)
     while maker.end_lsn - maker.start_lsn < size:
         if random.random() < switches:
@@ -48,7 +48,7 @@ def body_wal(random: Random, size: int, *, switches: float = 0.02) -> WalMaker:
 
 
 def rows_of(batch: Batch) -> list[tuple[object, ...]]:
-    """Everything that a batch says, in a form that can be compared."""
+    """Return everything in a batch, in a form that can be compared."""
     records, blocks = batch.records, batch.blocks
     fields = [name for name in records.dtype.names or () if name != "padding"]
     of_blocks = [name for name in blocks.dtype.names or () if name not in ("padding", "record")]
@@ -151,7 +151,7 @@ def test_engines_agree_on_damaged_wal(
     assert compiled == plain
     if check_crc:
         rows, problems = compiled
-        # A page header's timeline is under no checksum; nothing else of a row may be another.
+        # A page header's timeline is under no checksum; all other fields of a row are right.
         known = {row[:2] + row[3:] for row in whole}
         assert {row[:2] + row[3:] for row in rows} <= known
         assert len(rows) == len(whole) or problems

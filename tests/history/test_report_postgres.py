@@ -71,7 +71,7 @@ def gathered(wal: Path) -> ReportData:
 def test_the_page_stands_alone_and_names_relations(server: PostgresServer, tmp_path: Path) -> None:
     pages, wal = tmp_path / "pages", tmp_path / "wal"
     pages.mkdir()
-    shutil.copytree(server.data / "pg_wal", wal)  # a server that is asked for names writes WAL
+    shutil.copytree(server.data / "pg_wal", wal)  # a server that answers for names writes WAL
     command = ["history", "report", "--path", str(wal), "--output", str(pages / "wal.html")]
     assert run([*command, "--dsn", server.dsn()]) == 0
     text = (pages / "wal.html").read_text()

@@ -1,5 +1,7 @@
-"""A safekeeper that is lost while it answers, or is none: whoever reads hears Unavailable, and the
-pager goes to the next one. Any other error would end it."""
+"""A safekeeper that is lost while it answers, or is none, raises Unavailable at its reader.
+
+The pager then goes to the next one. Any other error would end it.
+"""
 
 from __future__ import annotations
 

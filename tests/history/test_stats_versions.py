@@ -1,5 +1,7 @@
-"""The same of PostgreSQL 13, 14, 16, 17 and 18: digit for digit where there is a pg_waldump, and
-every record with its CRC and prev-link up to the shutdown checkpoint where there is none."""
+"""The same of PostgreSQL 13, 14, 16, 17 and 18, digit for digit where there is a pg_waldump.
+
+Without one, every record up to the shutdown checkpoint is checked by CRC and prev-link.
+"""
 
 from __future__ import annotations
 

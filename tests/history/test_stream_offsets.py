@@ -28,7 +28,7 @@ def reader(
 
 
 def starts(made: PgWalStreamReader) -> list[int]:
-    """Where the records start that the stream gives until nothing is new."""
+    """List where the records start that the stream gives until no more are new."""
     at, found = made.initialOffset(), list[int]()
     while (then := made.latestOffset(at, ReadMaxFiles(1))) != at:
         for part in made.partitions(at, then):
@@ -39,7 +39,7 @@ def starts(made: PgWalStreamReader) -> list[int]:
 
 
 def test_a_stream_with_an_end_has_the_segment_that_it_lies_in(tmp_path: Path) -> None:
-    """Of segments of 1 MB, the first two are complete; each end within them is reached."""
+    """With segments of 1 MB, the first two are complete; each end within them is reached."""
     whole = starts(reader(tmp_path / "whole"))
     assert len(whole) > 100
     for number, place in enumerate((len(whole) // 4, len(whole) // 2 - 1, len(whole) - 1)):

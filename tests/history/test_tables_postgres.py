@@ -22,7 +22,7 @@ from walkeeper_wal.sources.plan import make_plan
 from walkeeper_wal.sources.reading import SegmentReader
 
 pytestmark = pytest.mark.postgres
-# Of block references: 16 has no function with the columns of today's.
+# The function of block references: 16 has none with today's columns.
 BLOCK_FUNCTION_MAJOR = 17
 
 

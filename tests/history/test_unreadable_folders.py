@@ -15,7 +15,7 @@ from walkeeper_wal.sources.plan import make_plan
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, refused: Path, error: type[OSError]) -> None:
-    """Root may list every folder, so what the kernel says to others is said here."""
+    """Raise the kernel's error for others here, since root may list every folder."""
     scans = os.scandir
 
     def scan(path: Any) -> Any:
@@ -54,7 +54,7 @@ def test_a_folder_that_goes_meanwhile_is_no_error(
 def test_what_no_wal_can_be_in_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a disk that is nothing but an archive."""
+    """The disk is nothing but an archive."""
     lay(tmp_path, files_of(made_stream()))
     (tmp_path / "lost+found").mkdir()
     refusing(monkeypatch, tmp_path / "lost+found", PermissionError)

@@ -1,4 +1,4 @@
-"""What a command writes where it is told to, and what may not be harmed there."""
+"""A command writes to the place that it gets, and harms no file there."""
 
 from __future__ import annotations
 

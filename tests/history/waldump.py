@@ -11,8 +11,10 @@ from tests.history.servers import segment_paths
 
 
 def one_timeline(directory: Path, chosen: list[tuple[str, Path]], timeline: int) -> Path:
-    """A directory in which the path's segments all carry the names of one timeline, since
-    pg_waldump follows no history; its page headers are not touched."""
+    """Make a directory in which the path's segments all carry the names of one timeline.
+
+    pg_waldump follows no history. The page headers are not touched.
+    """
     directory.mkdir(exist_ok=True)
     for name, path in chosen:
         os.symlink(path, directory / f"{timeline:08X}{name[8:]}")
@@ -22,7 +24,7 @@ def one_timeline(directory: Path, chosen: list[tuple[str, Path]], timeline: int)
 def stats_text(
     program: str, directory: Path, *, by_record: bool, environment: dict[str, str]
 ) -> str:
-    """What pg_waldump prints from the first segment there to the end of the log."""
+    """Return pg_waldump's output from the first segment there to the end of the log."""
     first = segment_paths(directory)[0].name
     size = segment_paths(directory)[0].stat().st_size
     number, per_log = int(first[8:16], 16), int(first[16:], 16)

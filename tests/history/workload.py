@@ -1,9 +1,10 @@
 """WAL of every kind, made anew from a seed by a real server: what `stats` is compared on.
 
-DDL, TOAST, two-phase commit, subtransactions, vacuum, each index method, sequences, logical
-messages, page images in each compression the server has, records for wal_consistency_checking, a
-crash with an overwritten contrecord, and a new timeline. Statements are plain SQL, so that any
-server from 13 on runs them; what one lacks (lz4, zstd, contrib's bloom) is left out and named.
+The statements cover DDL, TOAST, two-phase commit, subtransactions, vacuum, each index method,
+sequences and logical messages. There are page images in each compression the server has, and
+records for wal_consistency_checking. There is a crash with an overwritten contrecord, and a new
+timeline. Statements are plain SQL, so that any server from 13 on runs them. Features that one lacks
+(lz4, zstd, contrib's bloom) are left out and named.
 """
 
 from __future__ import annotations

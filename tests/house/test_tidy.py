@@ -1,7 +1,7 @@
 """The style of this project as far as a program can check it (the rest is for readers).
 
 A limit says where a function or a file has taken in a second idea; it is met by splitting at that
-idea. What a comment refers to must exist.
+idea. The objects that a comment refers to must exist.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a pager costs: WAL applied and folded, pages asked for at random.
+"""The cost of a pager: WAL applied and folded, pages requested at random.
 
     python -m tests.pager.benchmark --directory DIR    (as python -m tests.replay.benchmark makes)
 
-In one process and without a network: received, applied, put into the horizon's pages, and then
-pages of random blocks at random LSNs of the history that is left. Processor time is said beside
-wall-clock time, for machines that do other work.
+All in one process and without a network. WAL is received, applied and put into the horizon's pages.
+Then pages of random blocks at random LSNs of the remaining history are read. Processor time is
+beside wall-clock time, for machines that do other work.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Stopwatch:
 
 
 def follow(pager: Pager, wal: str) -> int:
-    """As it would arrive, a segment at a time; how many bytes."""
+    """Feed the WAL as it would arrive, a segment at a time; return how many bytes."""
     files, total = open_files(wal), 0
     for segment in make_plan(files, start_lsn=pager.start_lsn).segments:
         data = files.read(segment.path).tobytes()

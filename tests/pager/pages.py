@@ -1,8 +1,8 @@
 """Pages of servers and of pagers, compared as wal_consistency_checking compares them.
 
-What a page holds beside what WAL says (hint bits, unused space, LSN and checksum) is masked:
-heap_mask() for heap pages; of sequences the value and how many are cached (the server's runs ahead
-of what it has logged), of index pages the flags of dead items.
+Parts of a page that WAL does not determine are masked. For heap pages, heap_mask() masks hint bits,
+unused space, LSN and checksum. A sequence's value and its number of cached values are masked, since
+the server's run ahead of what it has logged. The flags of an index page's dead items are masked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BTREE_GARBAGE = 0x40
 
 
 def masked(page: bytes | Bytes, block: int) -> bytes:
-    """What two copies of a page have to agree on."""
+    """Return the bytes on which two copies of a page have to agree."""
     copy: Bytes = np.frombuffer(bytes(page), np.uint8).copy()
     special = int(get16(copy, SPECIAL))
     if special == PAGE_BYTES:
@@ -46,7 +46,7 @@ def masked(page: bytes | Bytes, block: int) -> bytes:
 
 
 def files_of(data: Path) -> Iterator[tuple[Place, Bytes]]:
-    """Every main fork of a data directory."""
+    """Yield every main fork of a data directory."""
     for folder in [data / "global", *sorted((data / "base").iterdir())]:
         for file in sorted(folder.iterdir()):
             if file.name.isdigit():
@@ -55,7 +55,7 @@ def files_of(data: Path) -> Iterator[tuple[Place, Bytes]]:
 
 
 def compare_all(pager: Pager, data: Path) -> Counter[str]:
-    """Each page of a stopped server with the pager's newest; what differs is an error."""
+    """Compare each page of a stopped server with the pager's newest; a difference is an error."""
     counts: Counter[str] = Counter()
     for place, pages in files_of(data):
         for block, expected in enumerate(pages):

@@ -16,7 +16,7 @@ HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[str]:
-    """Says `answer` to whoever connects once, and hangs up."""
+    """Send `answer` to the first client that connects, and hang up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -69,7 +69,10 @@ class Pages:
         return host, int(port)
 
     def compare(self, sql: psycopg.Connection[Any], relation: str, block: int) -> str:
-        """At an LSN at which the server's page is what it was read as: what the pager said."""
+        """Compare at an LSN at which the server's page is as it was read.
+
+        Return the pager's answer.
+        """
         file, before, page = one_row(
             sql,
             "SELECT pg_relation_filepath(%s::regclass), pg_current_wal_insert_lsn()::text, "
@@ -191,7 +194,7 @@ def test_files_that_are_made_emptied_and_dropped_are_so_in_the_pager(pages: Page
 
 
 def lsn_now(pages: Pages) -> Lsn:
-    """Of what is committed; a transaction behind it lets the pager reach it."""
+    """Return the LSN of committed WAL; a transaction after it lets the pager reach it."""
     primary = pages.cluster.primary
     lsn = Lsn(lsn_of(primary.sql("SELECT pg_current_wal_insert_lsn()")))
     primary.sql("SELECT txid_current()")

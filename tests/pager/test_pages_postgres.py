@@ -65,7 +65,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[Made]:
 
 
 def segments(made: Made, begin: int) -> Iterator[tuple[int, bytes]]:
-    """Of the server's pg_wal from `begin` on, as long as they are WAL of their place."""
+    """Yield the server's pg_wal from `begin` on, as long as segments are WAL of their place."""
     for file in sorted((made.data / "pg_wal").glob("0000*")):
         _, first = parse_segment_name(file.name, MB)
         data = file.read_bytes()
@@ -77,7 +77,7 @@ def segments(made: Made, begin: int) -> Iterator[tuple[int, bytes]]:
 
 
 def feed(pager: Pager, made: Made, piece: int = MB, limit: int | None = None) -> None:
-    """All that is there, applied piece by piece and trimmed now and then, which costs an fsync."""
+    """Feed all WAL there piece by piece; trim now and then, which costs an fsync."""
     for first, data in segments(made, pager.start_lsn // MB * MB):
         while (at := pager.start_lsn - first) < MB:
             pager.wal.write(1, first + at, data[at : at + piece])
@@ -149,7 +149,7 @@ def test_pages_of_the_past_are_the_same_before_and_after_the_horizon_moved(
 def test_a_pager_that_is_killed_anywhere_goes_on_without_gap_or_repeat(
     made: Made, tmp_path: Path
 ) -> None:
-    """Each life takes another odd piece; of what it received last the end is torn off or bent."""
+    """Each life takes another odd piece; the end of its last one is torn off or bent."""
     state, draw = tmp_path / "state", random.Random(made.seed)
     end = max(first for first, _ in segments(made, 0)) + MB
     lives, torn = 0, 0
@@ -160,7 +160,7 @@ def test_a_pager_that_is_killed_anywhere_goes_on_without_gap_or_repeat(
         assert begin in (applied, applied // MB * MB), f"{Lsn(begin)} {Lsn(applied)}"
         feed(pager, made, piece=8192 * 29 + 8, limit=begin + draw.randrange(2 * MB))
         received = pager.wal.end_lsn
-        pager.close()  # what is not durable is lost below, as in a crash
+        pager.close()  # bytes that are not durable are lost below, as in a crash
         lives += 1
         if received is None or received >= end:
             break

@@ -1,4 +1,4 @@
-"""What the pager says of a disk that is full or failing, and its table behind a failed commit."""
+"""The pager's report of a disk that is full or failing, and its table after a failed commit."""
 
 from __future__ import annotations
 

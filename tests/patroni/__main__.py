@@ -4,17 +4,23 @@
     python -m tests.patroni --only failovers    two of them
     python -m tests.patroni --only switchover   or standby-cluster, or collision
 
-The configuration is that of docs/patroni. Failovers: node1 leads and is attached; node2 is made by
-Patroni and fed by `walkeeper restore` alone (tag nostream). node1 is killed under load, with its
-Patroni and its proposer. Patroni's pre_promote settles the log and lets node2 replay it; node2 is
-promoted, its `proposer --follow` takes over, and every acknowledged row is there. node1 comes back,
-is rewound by Patroni and follows; then node2 is killed, and it goes the other way round. Standby
-cluster: it streams from the safekeepers; node1 is lost with its whole cluster, and it is promoted.
+The configuration is that of docs/patroni.
+
+Failovers: node1 leads and is attached. Patroni makes node2, which `walkeeper restore` alone feeds
+(tag nostream). node1 is killed under load, with its Patroni and its proposer. Patroni's pre_promote
+settles the log and lets node2 replay it. node2 is promoted, its `proposer --follow` takes over, and
+every acknowledged row is there. node1 comes back, is rewound by Patroni and follows. Then node2 is
+killed, and all goes the other way round.
+
+Standby cluster: it streams from the safekeepers. node1 is lost with its whole cluster, and the
+standby cluster is promoted.
+
 Collision: node2 is promoted by hand while Patroni is away, and writes a row without a quorum.
 Patroni then promotes node1 to the same number. node2 may not come back before it is rebuilt.
 
-About three minutes, most of it Patroni's ttl of 20 s. Exit codes: 0 nothing was lost, 1 something
-was, or a step did not happen in time; 3 Patroni could not be installed, and why.
+About three minutes, most of it Patroni's ttl of 20 s. Exit code 0: no row was lost. Exit code 1:
+a row was lost, or a step did not happen in time. Exit code 3: Patroni could not be installed, and
+why.
 """
 
 from __future__ import annotations

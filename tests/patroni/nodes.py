@@ -3,8 +3,8 @@
     with Site.create() as site:          safekeepers (not started), a raft controller, two nodes
         site.nodes[0].start()
 
-The files are used as they stand there, but for addresses, ports and paths: `filled_in` has to find
-each of them, so an example cannot drift away from what was tried.
+The files are used as they stand there, but for addresses, ports and paths. `filled_in` has to find
+each of these, so an example cannot drift away from the tests.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Node(PostgresServer):
         self.patroni.start()
 
     def kill(self) -> None:
-        """The machine is gone: SIGKILL, Patroni first, or it would start its server again."""
+        """Kill the machine: SIGKILL, Patroni first, or it would start its server again."""
         self.patroni.kill()
         super().kill()
 
@@ -187,7 +187,9 @@ class Site:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _script(self, installation: Installation) -> Path:
-        """Our command, with the psycopg of Patroni's environment, which has libraries beside it.
+        """Write our command, with the psycopg of Patroni's environment, which has libraries beside
+        it.
+        it.
 
         `restore` needs no psycopg, and it ignores PYTHONPATH."""
         script = self.directory / "walkeeper"

@@ -60,7 +60,7 @@ QUORUMS = ((3, 2), (4, 3), (5, 3), (5, 4), (5, 2), (2, 2))  # a seed's members a
 NEWCOMERS = (8, 9)  # one of each command
 CANCEL = len(NEWCOMERS)  # the third command
 STEPS = 200
-STEPS_TO_END = 60  # of one command that nothing disturbs
+STEPS_TO_END = 60  # for one command that runs undisturbed
 COMMITTED_LSN = CREATION_LSN + 1000
 CONNECTION = 1
 
@@ -76,7 +76,7 @@ class Successor(Oracle):
         self._acceptances: dict[tuple[Ballot, Configuration], set[int]] = defaultdict(set)
 
     def on_durable(self, number: int, durable: Durable) -> None:
-        """`durable` is on the disk of safekeeper `number` from now on."""
+        """Note that `durable` is on the disk of safekeeper `number` from now on."""
         configuration, following = durable.configuration, durable.accepted
         if configuration is None or following is None:
             return
@@ -100,7 +100,7 @@ class Vow(Oracle):
         self._granted: dict[int, tuple[int, Ballot]] = {}
 
     def on_granted(self, number: int, state: MembersState) -> None:
-        """The command is told that `state` holds for good."""
+        """Note that the command learned `state`, which holds for good."""
         self._check(number, state.configuration, state.round)
         self._granted[number] = (state.configuration.generation, state.round)
 
@@ -122,7 +122,8 @@ class Chances:
     loss: float
     kill: float
     crash: float
-    partition: float  # of a step that cuts a command off from some safekeepers, until the next
+    # the chance of a step that cuts a command off from some safekeepers, until the next
+    partition: float
 
     @classmethod
     def draw(cls, random: Random) -> Chances:
@@ -143,7 +144,7 @@ class Keeper:
         self._acceptor: Acceptor | None = None
 
     def found(self, configuration: Configuration) -> None:
-        """Become a member of a new log."""
+        """Make this safekeeper a member of a new log."""
         members, quorum = configuration.members, configuration.ack_quorum
         self._write(
             Durable(

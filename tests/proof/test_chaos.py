@@ -50,7 +50,7 @@ def steered(tmp_path: Path) -> SteeredDisk:
 
 
 def under(disk: SteeredDisk, program: str, file: Path) -> subprocess.CompletedProcess[str]:
-    """A process of Python's, as a safekeeper is one."""
+    """Run Python in a process of its own, as a safekeeper is one."""
     return subprocess.run(
         [sys.executable, "-c", program, str(file)],
         env=os.environ | disk.environment(),
@@ -111,7 +111,7 @@ def test_a_power_cut_takes_what_was_not_synced_and_nothing_else(tmp_path: Path) 
 @needs_root
 def test_a_one_way_partition_lets_the_other_direction_through() -> None:
     def arrives(sender: Node, receiver: Node) -> bool:
-        """A datagram, so that no answer is needed. The receiver listens in its namespace."""
+        """Send a datagram, so that no answer is needed. The receiver listens in its namespace."""
         code = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
         listen = "s.bind(('', 9)); s.settimeout(1); print('up', flush=True); s.recv(9)"
         listener = subprocess.Popen(
@@ -211,7 +211,7 @@ def _ids_that_nobody_has_turn_it_red(loads: Loads) -> None:
 
 
 def _a_byte_that_differs_turns_it_red(cluster: ChaosCluster) -> None:
-    """In the oldest segment, which nobody reads again."""
+    """Change a byte in the oldest segment, which nobody reads again."""
     file = cluster.wal_dir(2) / segments(cluster.wal_dir(2))[0]
     beyond = start_of(file.name, SEGMENT_BYTES) + SEGMENT_BYTES
 

@@ -43,7 +43,7 @@ def test_states_that_differ_only_in_who_is_who_are_one() -> None:
 
 
 def some_states(world: World, random: Random, *, count: int) -> list[State]:
-    """Random walks from the beginning."""
+    """Collect states on random walks from the beginning."""
     states: list[State] = []
     while len(states) < count:
         state = world.initial
@@ -59,7 +59,7 @@ def some_states(world: World, random: Random, *, count: int) -> list[State]:
 
 
 def renamed(world: World, draft: Draft, order: tuple[int, ...]) -> Draft:
-    """Acceptor `order[i]` is called i."""
+    """Return the draft in which acceptor `order[i]` is called i."""
     return Draft(
         acceptors=[draft.acceptors[old] for old in order],
         proposers=[p if p == NOBODY else world.table.permuted(p, order) for p in draft.proposers],

@@ -1,4 +1,4 @@
-"""What the fuzzer keeps is replayed in plain pytest, and each target is shown to be able to fail.
+"""Inputs that the fuzzer keeps are replayed in plain pytest, and each target is able to fail.
 
 A kept input is a file, a target a function, so this needs no atheris. tests.proof.fuzz searches.
 """
@@ -39,11 +39,11 @@ from walkeeper_wal.sources import reading, timelines
 
 CORPUS_BYTES_MAX = 600_000
 TRIES = 4000
-UNTOUCHED_TRIES = 150  # of each target; a run under libFuzzer makes millions
+UNTOUCHED_TRIES = 150  # tries for each target; a run under libFuzzer makes millions
 
 
 def first_inputs(target: Target) -> list[bytes]:
-    """Kept and made by code, as a run begins."""
+    """Return inputs that are kept and inputs made by code, as a run begins."""
     made = [data for data in target.seeds() if len(data) <= target.bytes_max]
     return [*inputs_of(target.name).values(), *made]
 
@@ -204,7 +204,7 @@ def sends_old_wal_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def looks_at_no_crc(patch: pytest.MonkeyPatch) -> None:
-    """In one of two engines."""
+    """Plant a defect in one of two engines."""
     kept = engines.engine
 
     def engine(name: str = "auto") -> walk.Walk:
@@ -252,7 +252,7 @@ def takes_numbers_of_any_length(patch: pytest.MonkeyPatch) -> None:
 
 
 def sorts_blocks_in_no_order(patch: pytest.MonkeyPatch) -> None:
-    """Of one block, the later record first, where the index is joined."""
+    """Put the later record of a block first, where the index is joined."""
     kept = block_index._Rows.joined
 
     def joined(self: block_index._Rows, other: block_index._Rows) -> block_index._Rows:

@@ -75,7 +75,7 @@ def test_a_log_is_what_its_history_says() -> None:
     with pytest.raises(Violation, match="sk2 has bytes at 0/10004"):
         authorship.check("sk2", history, START, b"abcdef")
     with pytest.raises(Violation, match="sk2 has bytes at 0/10008"):
-        authorship.check("sk2", history, START + 4, b"EFGHi")  # nobody ever wrote it
+        authorship.check("sk2", history, START + 4, b"EFGHi")  # no proposer ever wrote it
     with pytest.raises(Violation, match="took WAL at 0/10009"):
         authorship.wrote(SECOND, START + 9, b"I")
 

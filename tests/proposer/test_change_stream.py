@@ -58,7 +58,7 @@ class Stage:
         self.log.take(self.stream)
 
     def entries(self, start: Lsn | None = None) -> list[tuple[EntryKind, int, int, bytes]]:
-        """(kind, begin LSN, end LSN, messages) of each whole entry from `start` on."""
+        """Return (kind, begin LSN, end LSN, messages) of each whole entry from `start` on."""
         found, payload = [], b""
         for frame in self.log.frames(start or self.start, self.segment_bytes):
             payload += frame.payload
@@ -75,7 +75,7 @@ class Stage:
 
 
 def settings(*tables: str, **slots: str) -> bytes:
-    """A segment's first: with the tables."""
+    """Return the settings of a segment's first entry, with the tables."""
     known = {"tables": [["public", table] for table in tables]}
     return json.dumps({**SETTINGS, "slots": slots, **known}).encode()
 
@@ -109,7 +109,7 @@ def test_a_table_that_was_not_known_is_in_the_settings_at_once() -> None:
 def test_a_table_that_is_not_published_any_more_is_not_in_the_settings() -> None:
     stage = Stage()
     stage.feed(begin(0x110), relation(8, "new"), insert(8), commit(0x110, 0x120))
-    stage.stream.on_published([("public", "new"), ("public", "t")])  # which is no news
+    stage.stream.on_published([("public", "new"), ("public", "t")])  # this is no news
     stage.feed(begin(0x130), insert(8))
     stage.stream.on_published([("public", "t")])
     stage.feed(commit(0x130, 0x140))
@@ -248,7 +248,7 @@ def test_a_message_outside_of_transactions_is_an_entry_of_its_own_and_kept_once(
 def test_nothing_is_made_between_two_connections() -> None:
     """The core has asked for a stream from the log's end: it must not move meanwhile."""
     stage = Stage()
-    stage.feed(keepalive(0x120), keepalive(0x130))  # of which one waits for the other's commit
+    stage.feed(keepalive(0x120), keepalive(0x130))  # one of them waits for the other's commit
     stage.stream.on_consumer_slots((SlotNews("a", Lsn(0x100), is_new=True),))
     stage.stream.on_consumer_slots((SlotNews("b", Lsn(0x100), is_new=True),))
     stage.feed()

@@ -1,4 +1,4 @@
-"""Laggards behind one donor: each gets every byte, whoever the answers were meant for."""
+"""Laggards behind one donor: each gets every byte, although the answers were for others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_second_answer_goes_to_the_laggard_that_still_waits() -> None:
     reads = [e.message for e in asked if isinstance(e, Send)]
     assert [r.begin_lsn for r in reads if isinstance(r, ReadRequest)] == [START, START]
     assert len(asked) == 2
-    full.flush_lsn = START - IN_FLIGHT_BYTES_MAX  # nothing more may be in flight to it
+    full.flush_lsn = START - IN_FLIGHT_BYTES_MAX  # no more WAL may be in flight to it
     wal = bytes(END - START)
     answer = ReadResponse(BALLOT, START, crc_of(wal), wal)
     assert feeder.on_donated(answer, members) == []
@@ -60,8 +60,10 @@ def test_a_second_answer_goes_to_the_laggard_that_still_waits() -> None:
 
 
 def test_a_donor_that_could_not_be_read_is_asked_again() -> None:
-    """What a laggard needs may be in an archive alone, which fails once: commits hung until the
-    proposer was started again."""
+    """WAL for a laggard may be in an archive alone, which fails once.
+
+    Commits hung until the proposer was started again.
+    """
     members = ("1#aa", "2#bb", "3#cc")
     begin_lsn, behind_lsn, end_lsn = Lsn(SEGMENT), Lsn(5 * SEGMENT), Lsn(60 * SEGMENT)
     configuration = Configuration(

@@ -38,7 +38,7 @@ def elected(
     purpose: Purpose = Purpose.ATTACH,
     restart_lsn: Lsn = CREATION_LSN,
 ) -> list[Effect]:
-    """Become the leader that makes a history of `size` entries, if nothing of it is folded."""
+    """Make the leader that makes a history of `size` entries, if none of it is folded."""
     created = Fragment(NO_BALLOT, CREATION_LSN, 1, False, OLD.members, 2)
     history = [created]
     for number in range(1, size - 1):

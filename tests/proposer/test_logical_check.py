@@ -56,7 +56,7 @@ PRIMARY = LogicalIdentity(
 
 
 def made_log() -> LogBytes:
-    """Its last entry ends at 0x140."""
+    """Make a log whose last entry ends at 0x140."""
     stream, log = new_stream(START, SEGMENT), LogBytes(START)
     stream.on_connected()
     for payload in (begin(0x110), relation(9), insert(9), commit(0x110, 0x140)):
@@ -77,7 +77,7 @@ def check(
     piece: int = 1 << 20,
     configuration: Configuration = CONFIGURATION,
 ) -> LogicalCheck:
-    """The whole examination; the donor answers with pieces of `piece` bytes."""
+    """Run the whole examination; the donor answers with pieces of `piece` bytes."""
     history = (Fragment(NO_BALLOT, log.begin, 1, sealed, MEMBERS, 1),)
     log_end = LogEnd(configuration, history, record_lsn or log.end, log.end)
     examination = (end or LogicalEnd()).examine(
@@ -195,7 +195,7 @@ EMPTY, PLAIN, LARGE, PROGRESS, MESSAGE = range(5)
 
 
 def log_of(kinds: list[int]) -> tuple[ChangeStream, LogBytes]:
-    """In segments of 4 kB; each entry's commit is 0x10 behind the end of the one before it."""
+    """Make a log in segments of 4 kB; each entry's commit is 0x10 after the previous one's end."""
     stream, log = new_stream(Lsn(SMALL), SMALL), LogBytes(Lsn(SMALL))
     stream.on_connected()
     for kind in kinds:

@@ -42,7 +42,7 @@ ANSWERS = {
 
 
 async def serve_until_stream(peer: Peer, *, origin: bool) -> str:
-    """Answers all; the START_REPLICATION that comes in the end."""
+    """Answer all commands; return the START_REPLICATION that comes in the end."""
     while True:
         command = await peer.command()
         if command.startswith("START_REPLICATION"):
@@ -65,7 +65,7 @@ TERMINATED = failed("57P01", "terminating connection due to administrator comman
 def asked(
     *ends: bytes, bytes_max: int = 3000, messages: bool = False, origin: bool = False
 ) -> list[bool]:
-    """Whether each connection asks to stream open transactions; `ends` end all but the last."""
+    """Return for each connection if it streams open transactions; `ends` end all but the last."""
     streaming: list[bool] = []
 
     async def body() -> None:

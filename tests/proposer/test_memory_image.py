@@ -37,7 +37,7 @@ SAFEKEEPERS = (1, 2, 3)
 
 
 def image_of(stage: ClusterStage, name: str) -> PlayedProposer:
-    """What a hypervisor keeps: the core and the primary's WAL."""
+    """Copy what a hypervisor keeps: the core and the primary's WAL."""
     played = stage.proposers[name]
     twin = PlayedProposer(stage, name, bytes(played.wal), played.core.campaign.purpose)
     twin.core = copy.deepcopy(played.core)
@@ -54,7 +54,7 @@ def greeting_of(name: str) -> AcceptorGreeting:
 
 
 def set_back(stage: ClusterStage, image: PlayedProposer, writes: str) -> None:
-    """The image goes on where it was made; what it sends does not arrive anywhere."""
+    """Let the image go on where it was made; its messages arrive nowhere."""
     stage.run(f"kill {image.name}")
     stage.proposers[image.name] = image
     image.links = {number: -number for number in SAFEKEEPERS}

@@ -1,4 +1,4 @@
-"""What PostgreSQL decodes again must be what the log has: the same past, or none of ours."""
+"""Changes that PostgreSQL decodes again must be the log's: the same past, or none of ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEXT = (begin(0x210), relation(9), insert(9), commit(0x210, 0x240))
 
 
 def made_stream(*payloads: bytes, end_lsn: int = 0x200) -> ChangeStream:
-    """Of a log with FIRST, LAST and progress up to end_lsn."""
+    """Make the stream of a log with FIRST, LAST and progress up to end_lsn."""
     stream = new_stream(Lsn(SEGMENT), SEGMENT)
     stream.on_connected()
     for payload in (*(payloads or (*FIRST, *LAST)), keepalive(end_lsn)):

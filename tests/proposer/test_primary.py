@@ -1,4 +1,4 @@
-"""The proposer's connections to PostgreSQL, on a real server: what is received and what is said.
+"""The proposer's connections to PostgreSQL, on a real server: receiving and reporting.
 
 Over-reporting is the one mistake that nothing repairs: the clamp has a test of its own.
 """
@@ -80,7 +80,7 @@ class Shell:
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Shell]:
-    """Identified, not streaming yet."""
+    """Connect and identify, without streaming."""
     shell = Shell(dsn)
     task = asyncio.create_task(shell.primary.run(shell.post))
     try:
@@ -300,8 +300,8 @@ def test_a_paused_stream_outlives_wal_sender_timeout(server: PostgresServer) -> 
 def test_a_stream_that_is_paused_before_it_has_started_brings_nothing(
     server: PostgresServer,
 ) -> None:
-    """The window may still be full of what no quorum has when a primary is connected to again: its
-    proposer took in all that came, without a bound."""
+    """When a primary connects again, the window may still be full of WAL that no quorum has. Once
+    its proposer took in all WAL that came, without a bound."""
 
     async def body() -> None:
         start = await flush_lsn(server)

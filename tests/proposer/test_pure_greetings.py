@@ -1,4 +1,4 @@
-"""Who may take part and who leads elsewhere, and which log a greeting is about: all small cases."""
+"""Members that may take part, a leader elsewhere, and a greeting's log: all small cases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_somebody_is_live_who_may_have_an_ack_quorum() -> None:
 
 
 def test_one_that_can_commit_is_never_overlooked() -> None:
-    """Whatever we reach: if X is heard by an ack quorum and one of those greets us, X is live."""
+    """For any reach, if an ack quorum follows X and one of those greets us, X is live."""
     for members in range(1, 6):
         for ack_quorum in range(1, members + 1):
             configuration = configuration_of(members, ack_quorum)

@@ -36,7 +36,7 @@ SEGMENTS = 5
 
 
 def wal_of(*, commits: tuple[int, ...], end: int = SEGMENTS * SEGMENT - 1000) -> bytes:
-    """WAL from the start of segment 1 on; a commit at the start of each segment that is named."""
+    """Make WAL from the start of segment 1 on, with a commit at the start of each named segment."""
     maker = WalMaker(Random(5), segment_bytes=SEGMENT)
     due = sorted(commits)
     while maker.end_lsn - maker.start_lsn < end:
@@ -49,7 +49,7 @@ def wal_of(*, commits: tuple[int, ...], end: int = SEGMENTS * SEGMENT - 1000) ->
 
 
 def lsn(segment: int, offset: int = 0) -> Lsn:
-    """The first segment is 1, as in WAL itself."""
+    """Return an LSN; the first segment is 1, as in WAL itself."""
     return Lsn(segment * SEGMENT + offset)
 
 
@@ -214,9 +214,9 @@ def test_a_primary_that_recycled_the_earlier_segment_is_compared_from_where_its_
 @pytest.mark.parametrize(
     ("commits", "primary_first", "end"),
     [
-        ((4,), 5, END - lsn(1)),  # what is left does not tell
+        ((4,), 5, END - lsn(1)),  # the rest has no telling record
         ((2,), 4, END - lsn(1)),  # the range would have to grow into what is gone
-        ((4, 5), 6, END - lsn(1)),  # nothing is left
+        ((4, 5), 6, END - lsn(1)),  # no WAL is left
         ((4,), 5, 4 * SEGMENT),  # the log ends where the primary's WAL begins
     ],
 )

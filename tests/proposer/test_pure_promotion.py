@@ -132,7 +132,7 @@ def test_the_seal_stays_on_the_parent_up_to_a_fork_that_is_not_reached() -> None
 
 
 def test_the_file_is_kept_when_the_entry_that_carried_it_is_replaced() -> None:
-    """Nothing was written behind the fork: the next term starts at the same LSN."""
+    """No WAL was written after the fork: the next term starts at the same LSN."""
     carrying = replace(entry(2, 0x25000, 2), timeline_file=SECOND)
     for successor in (entry(3, 0x25000, 2), entry(3, 0x26000, 2)):
         history = extended_over((CREATED, carrying), successor, [], 2, b"")

@@ -1,6 +1,8 @@
-"""A PostgreSQL that is lost while it answers, or is none: the proposer has to hear a
-WalkeeperError, since any other error ends it. On uvloop, as the daemons are: it ends a process that
-watches a descriptor which libpq has closed."""
+"""A PostgreSQL that is lost while it answers, or is none, raises a WalkeeperError.
+
+Any other error ends the proposer. The tests run on uvloop, as the daemons do: it ends a process
+that watches a descriptor which libpq has closed.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def dsn_of(server: asyncio.Server) -> str:
 
 @asynccontextmanager
 async def connected(answer: bytes) -> AsyncIterator[ReplicationConnection]:
-    """To a server that answers the first command with these bytes and is gone."""
+    """Connect to a server that answers the first command with these bytes and is gone."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         size = int.from_bytes(await reader.readexactly(4), "big")
@@ -125,7 +127,7 @@ def test_what_the_server_said_at_its_end_is_in_the_error() -> None:
     ],
 )
 def test_what_goes_away_by_itself_is_tried_again(sqlstate: str, goes_away: bool) -> None:
-    """And what somebody has to change first is not."""
+    """An error that somebody has to mend first is not tried again."""
 
     async def body() -> None:
         said = error_response(SqlRefused(sqlstate, "sorry")) + ready_for_query()
@@ -160,13 +162,13 @@ class Peer:
         self.writers.append(writer)
 
     async def command(self) -> str:
-        """The next query."""
+        """Return the next query."""
         head = await self.reader.readexactly(5)
         body = await self.reader.readexactly(int.from_bytes(head[1:], "big") - 4)
         return body.rstrip(b"\0").decode()
 
     def reset(self) -> None:
-        """As a host does that has forgotten the connection."""
+        """Reset the connection as a host does that has forgotten it."""
         lingering = struct.pack("ii", 1, 0)
         connection = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingering)
@@ -253,7 +255,7 @@ def test_whoever_waits_for_an_answer_hears_at_once_that_the_connection_was_close
 
 
 def test_a_connection_that_is_reset_while_statuses_wait_to_be_sent_is_lost() -> None:
-    """And what it watched is watched no more: or the loop ends the process by SIGABRT."""
+    """The loop must not watch its descriptor any more, or it ends the process by SIGABRT."""
 
     async def body() -> None:
         lost = asyncio.Event()
@@ -354,7 +356,7 @@ ANSWERED = {
 
 
 def test_a_primary_that_is_asked_again_while_it_answers_slowly_is_not_lost() -> None:
-    """What it says to the first question is older than the second: one identity, the last."""
+    """The answer to the first question is older than the second: one identity, the last."""
     events: list[Event] = []
 
     async def answer(peer: Peer, upto: str) -> None:

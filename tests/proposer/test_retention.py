@@ -36,7 +36,7 @@ def server() -> Iterator[PostgresServer]:
 async def _retaining(
     server: PostgresServer, dsn: str, *, pid: int | None = None
 ) -> AsyncIterator[tuple[Retention, list[Event]]]:
-    """A proposer's walsender, and what retains for it; `pid`: of another walsender."""
+    """Open a proposer's walsender and its Retention; `pid` is that of another walsender."""
     events: list[Event] = []
     stream = await ReplicationConnection.open(server.dsn(), "walkeeper")
     try:

@@ -1,4 +1,4 @@
-"""What `settle` says when it has waited in vain."""
+"""`settle` says why it has waited in vain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ATTACHED = "ack {} flush=0/100000"
 
 
 def missing(proposer: str, *answers: str) -> str:
-    """With that proposer, once these answers have come."""
+    """Return the text with that proposer, once these answers have come."""
     stage = ProposerStage()
     stage.run(f"proposer x {proposer} settle=yes take_over=yes")
     for member in stage.proposer.members:

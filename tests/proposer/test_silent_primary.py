@@ -1,5 +1,5 @@
-"""A primary of which nothing is heard any more though its connection is up: a proxy or a load
-balancer answers for it. It is asked, and then left for a new connection."""
+"""A primary sends no more bytes though its connection is up: a proxy or a load balancer answers for
+it. The proposer asks it for a reply, and then leaves for a new connection."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def logical(dsn: str, end: LogicalEnd | None = None) -> Primary:
 
 
 async def statuses(peer: Peer) -> list[bool]:
-    """Whether each asks for a reply, until the connection is closed."""
+    """List for each status if it asks for a reply, until the connection is closed."""
     asked: list[bool] = []
     try:
         while True:

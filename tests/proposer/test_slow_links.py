@@ -31,7 +31,7 @@ from walkeeper_safekeeper.consensus import acceptor_events as a
 from walkeeper_safekeeper.consensus.acceptor import Acceptor
 from walkeeper_safekeeper.consensus.durable import Durable
 
-STEPS = 10  # of a second
+STEPS = 10  # steps in a second
 PRIMARY = p.PrimaryIdentified(
     p.PrimaryIdentity(SYSTEM_ID, 1, CREATION_LSN, SEGMENT_BYTES, **SOUND_SERVER)
 )
@@ -110,7 +110,7 @@ class SlowLink:
         self.propose(p.LinkUp(0))
 
     def accept(self, event: a.Event) -> None:
-        """The disk answers at once."""
+        """Step the acceptor; its disk answers at once."""
         self._asked.append(event)
         while self._asked:
             for effect in self.acceptor.step(self._asked.popleft()):
@@ -123,7 +123,7 @@ class SlowLink:
                         self._asked.append(a.RecordEndFound(effect, flush_lsn))
 
     def run(self) -> None:
-        """A second."""
+        """Run for a second."""
         if not self._is_up:
             self._pause_s -= 1
             if self._pause_s < 0:
@@ -143,7 +143,7 @@ class SlowLink:
         self.propose(p.Tick(frozenset([0] if self._back.receives_more() else [])))
 
     def write(self, size: int) -> Lsn:
-        """The primary's WAL comes at once, in messages as long as may be."""
+        """Write WAL of the primary, which comes at once, in messages as long as may be."""
         assert self.core.leader is not None
         while size:
             part = min(size, APPEND_BYTES_MAX)

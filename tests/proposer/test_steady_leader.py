@@ -116,7 +116,7 @@ class LongWays(Driver):
 
 
 def drawn_acks(leading: Leading, link: int, random: Random) -> list[AppendResponse]:
-    """Mostly more durable WAL; now and then news, an old term's, or more than was sent."""
+    """Draw acks of more durable WAL; now and then news, an old term's, or more than was sent."""
     member = leading.core.members[link]
     acks, flush_lsn = list[AppendResponse](), member.flush_lsn
     for _ in range(random.choice((1, 1, 1, 3))):
@@ -185,8 +185,11 @@ def test_both_ways_end_in_the_same_state_and_say_the_same(
 
 
 def said(leading: Leading) -> tuple[object, ...]:
-    """Acks that are received at once are reported at once, and what they make room for is sent at
-    once: the last report, the WAL that each link was sent, and all the rest."""
+    """Return the last report, the WAL that each link was sent, and all the rest.
+
+    Acks that are received at once are reported at once, and WAL for which they make room is sent at
+    once.
+    """
     reports, rest = list[object](), list[object]()
     wal: dict[int, list[Lsn]] = {}
     for one in leading.around.said:

@@ -1,4 +1,4 @@
-"""What PostgreSQL streams of open transactions: in the log it is as if it were sent at the commit.
+"""Open transactions that PostgreSQL streams: in the log they are as if sent at the commit.
 
 The stage, and what a reader finds, are test_change_stream.py's.
 """
@@ -73,7 +73,7 @@ def test_nothing_of_it_is_in_the_log_before_its_commit_and_nothing_if_it_aborts(
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_end_of_one_of_which_nothing_was_streamed_is_no_news(streams: bool) -> None:
-    """PostgreSQL 18 says it of one that it spilled, whatever it was asked for."""
+    """PostgreSQL 18 sends it for one that it spilled, with or without the option."""
     stage = Stage(streams=streams)
     rows = (relation(9), insert(9))
     stage.feed(stream_abort(), stream_abort(subxid=8), begin(0x110), *rows, commit(0x110, 0x140))
@@ -184,7 +184,7 @@ def test_what_waits_for_the_end_of_an_entry_waits_for_a_replay() -> None:
     assert [(kind, end_lsn) for kind, _, end_lsn, _ in stage.entries()[1:]] == [
         (EntryKind.PROGRESS, 0x120),
         (EntryKind.TRANSACTION, 0x150),
-        (EntryKind.SETTINGS, 0x150),  # of the table that is new
+        (EntryKind.SETTINGS, 0x150),  # the settings of the new table
         (EntryKind.PROGRESS, 0x160),
     ]
 

@@ -1,4 +1,4 @@
-"""Which nonce is the last that a quorum has, and what retention makes of it (R22)."""
+"""The last nonce that a quorum has, and its use by retention (R22)."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _restart_lsn(stage: ProposerStage) -> Lsn:
 
 
 def test_safekeepers_may_not_remove_the_last_nonce() -> None:
-    """A leader that has written none yet raises restart_lsn nowhere: the one before it may have
-    left the last nonce far below what all members have."""
+    """A leader that has written no nonce yet does not raise restart_lsn. The one before it may have
+    left the last nonce far below the WAL that all members have."""
     stage = _leads("nonces=yes")
     assert _restart_lsn(stage) == ZERO_LSN
     stage.run("nonce 0/102200")
@@ -104,7 +104,7 @@ def test_a_settle_lets_go_of_nothing() -> None:
 
 
 def _branch(nonce: bytes | None) -> WalMaker:
-    """A server restored from the one backup, under the one load: equal but for its nonce."""
+    """Make a server restored from the one backup, under the one load: equal but for its nonce."""
     wal = WalMaker(Random(1))
     for number in range(300):
         wal.record(200)

@@ -4,8 +4,8 @@
 
 A server makes the WAL (pgbench at scale 20: two million accounts), over a base backup taken before.
 Each round reads pgbench_accounts as of the end of the WAL by replay, in threads and, with --spark,
-in local[2]; and once PostgreSQL restores the backup, recovers to there, and is asked for the sum.
-DIR keeps what was made, for the next run.
+in local[2]. Once in a round PostgreSQL restores the backup, recovers to there, and computes the
+sum. DIR keeps the files for the next run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def make(directory: Path, megabytes: int) -> None:
-    """wal/, backup/ and end (an LSN) in `directory`."""
+    """Make wal/, backup/ and end (an LSN) in `directory`."""
     with PostgresServer.create(SETTINGS) as server:
         backup = server.base_backup()
         pgbench = [program("pgbench")]
@@ -78,7 +78,7 @@ def took(run: Callable[[], str], expected: str) -> float:
 
 
 def restore(directory: Path) -> str:
-    """The copy of the backup counts: a restore begins with one."""
+    """Restore; the copy of the backup counts, since a restore begins with one."""
     scratch = Path(tempfile.mkdtemp(prefix="walkeeper_restore_"))
     try:
         scratch.chmod(0o755)
@@ -103,7 +103,7 @@ def replay(wal: str, lsn: int, threads: int) -> str:
 
 
 def only_redo(wal: str, lsn: int) -> str:
-    """All heap relations of the database, pages only, one thread."""
+    """Redo all heap relations of the database, pages only, in one thread."""
     plan, store = make_plan(open_files(wal)), PageStore(takes_all=True)
     start = time.monotonic()
     pass_over(open_files(wal), plan, [store.add], until=lsn, check_crc=False)
@@ -150,7 +150,7 @@ def main() -> None:
         }
         if given.spark:
             runs["table_at in Spark local[2], warm"] = in_spark(wal, lsn)
-        for run in runs.values():  # what is compiled, and a Java machine, are warm then
+        for run in runs.values():  # compiled code and a Java machine are warm then
             run()
         only_redo(wal, lsn)
         runs["restore, recovery, SELECT"] = lambda: restore(directory)

@@ -56,7 +56,7 @@ class Restored:
 
 
 def copied(server: PostgresServer, table: str) -> list[tuple[str | None, ...]]:
-    """As COPY prints them, in the table's physical order."""
+    """Return the rows as COPY prints them, in the table's physical order."""
     statement = f"COPY (SELECT * FROM {table} ORDER BY ctid) TO STDOUT".encode()
     options = "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres"
     with (

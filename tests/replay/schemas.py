@@ -131,7 +131,7 @@ class Schemas:
         self.insert()
 
     def insert(self) -> None:
-        """Some values null, others of every shape that their type has."""
+        """Insert rows: some values null, others of every shape that their type has."""
         values = ", ".join(
             v if n == "id" else f"CASE WHEN random() < 0.15 THEN NULL ELSE {v} END"
             for n, _, v in self._columns
@@ -186,7 +186,7 @@ class Schemas:
         )  # fmt: skip
 
     def multixact(self) -> None:
-        """The update of a locked row has a multixact for its xmax."""
+        """Make multixacts: the update of a locked row has one for its xmax."""
         self.run(
             "BEGIN", "SELECT * FROM plain WHERE id BETWEEN 1 AND 200 FOR KEY SHARE",
             "SAVEPOINT s", "UPDATE plain SET n = n + 7 WHERE id BETWEEN 50 AND 120",

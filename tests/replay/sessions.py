@@ -1,8 +1,8 @@
 """Sessions whose transactions overlap, one statement after another in an order of a seed's.
 
 They lock each other's rows (multixacts), go deep into subtransactions, are prepared and ended by
-somebody else, and are cut off by a crash. None waits for long, and none locks readers out, so that
-a restore can be asked anywhere.
+somebody else, and are cut off by a crash. None waits for long, and none locks readers out, so a
+restore can read anywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Session:
         self.savepoints: list[str] = []
 
     def run(self, statement: str) -> bool:
-        """Whether it went well; a transaction is rolled back by what fails in it."""
+        """Run a statement, and return True if it succeeds; a failure rolls the transaction back."""
         try:
             self.connection.execute(statement.encode())
         except psycopg.DatabaseError:
@@ -63,7 +63,7 @@ class Sessions:
         self.goes_deep = False
         """Not before a backup: a standby that finds more than 64 subtransactions of one transaction
         under way does not answer until it ends."""
-        self._number = 1000  # of rows, savepoints and prepared transactions
+        self._number = 1000  # the next number of a row, savepoint or prepared transaction
         self._prepared: list[str] = []
         self._connect()
 
@@ -75,7 +75,7 @@ class Sessions:
             assert self.sessions[0].run(statement), statement
 
     def crash(self) -> None:
-        """Of the server; what was prepared is there again."""
+        """Crash the server; prepared transactions are there again."""
         self.server.kill()
         for session in self.sessions:
             session.connection.close()
@@ -83,7 +83,7 @@ class Sessions:
         self._connect()
 
     def close(self) -> None:
-        """Every open transaction is committed, every prepared one as well."""
+        """End every open transaction with a commit, every prepared one as well."""
         for session in self.sessions:
             session.end("COMMIT")
         for gid in self._prepared:
@@ -150,7 +150,7 @@ class Sessions:
             session.savepoints.append(name)
 
     def _back(self, session: Session) -> None:
-        """Or forward: to a savepoint, or without it."""
+        """Go back or forward: to a savepoint, or without it."""
         if session.savepoints:
             number = self.random.randrange(len(session.savepoints))
             how = self.random.choice(("ROLLBACK TO", "RELEASE"))
@@ -158,7 +158,7 @@ class Sessions:
                 del session.savepoints[number + (how == "ROLLBACK TO") :]
 
     def _deep(self, session: Session) -> None:
-        """More than the 64 that a backend announces one by one."""
+        """Open more savepoints than the 64 that a backend announces one by one."""
         for _ in range(self.random.choice((3, 70)) if self.goes_deep else 1):
             self._savepoint(session)
             session.run(f"INSERT INTO plain VALUES ({self._next()}, 9, 'deep')")

@@ -83,7 +83,7 @@ def test_what_a_crash_ended_has_not_committed(server: PostgresServer) -> None:
         past = _past(server, "public.crashed", base.redo_lsn, base)
         assert (_ids(past), coverage_of(past)) == (list(range(1, 11)), COMPLETE)
 
-        # Without the backup nobody can know, and that is said: of the rows that are missing, too.
+        # Without the backup the result is not known, and coverage says so for missing rows, too.
         server.sql("INSERT INTO crashed VALUES (11)")
         wal = open_files(str(server.data / "pg_wal"))
         history = CatalogHistory.read(wal, make_plan(wal, start_lsn=base.redo_lsn), base=base)

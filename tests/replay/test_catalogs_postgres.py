@@ -46,7 +46,7 @@ INSERT INTO mixed VALUES (3, E'gr\374n', E'\344');
 
 
 class Past:
-    """What the WAL says of one database as of now."""
+    """The WAL's facts about one database as of now."""
 
     def __init__(self, server: PostgresServer, base: Path | None = None) -> None:
         self.server = server
@@ -179,13 +179,13 @@ def test_a_database_moved_to_another_tablespace_is_read_before_and_behind(
 
 @pytest.fixture
 def other_server() -> Iterator[PostgresServer]:
-    """Whose backups have no tablespace: it would lie where the server's own does."""
+    """A server whose backups have no tablespace: it would lie where the server's own does."""
     with PostgresServer.create(SETTINGS, initdb_options=["--wal-segsize=1"]) as made:
         yield made
 
 
 def test_a_database_that_was_moved_back_has_no_rows_of_before(other_server: PostgresServer) -> None:
-    """Of its catalogs: what was updated and vacuumed elsewhere is in no page that came back."""
+    """Its catalogs are meant: rows updated and vacuumed elsewhere are in no page that came back."""
     server = other_server
     run(server, "CREATE DATABASE returned")
     run(

@@ -1,4 +1,4 @@
-"""What takes rows without a record for each, or leaves records of no change, within `changes`."""
+"""Commands that take rows without a record for each, or leave records of no change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def changes(server: PostgresServer, *names: str) -> list[Change]:
 
 
 def short(found: list[Change]) -> list[tuple[Any, ...]]:
-    """(operation, the first column before, and behind)."""
+    """Return (operation, the first column before, and after)."""
     return [
         (
             c.operation,

@@ -78,7 +78,7 @@ def test_changes_of_transactions_that_overlap_folded_are_the_table() -> None:
 
 
 def folded(changes: list[Change]) -> dict[str | None, Row]:
-    """The rows by their key, after all of the changes."""
+    """Return the rows by their key, after all of the changes."""
     rows: dict[str | None, Row] = {}
     for change in changes:
         if change.operation == "truncate":
@@ -86,7 +86,7 @@ def folded(changes: list[Change]) -> dict[str | None, Row]:
         if change.operation in ("delete", "update"):
             assert change.old is not None, f"{change}"
             before = rows.pop(change.old["id"])
-            # Columns may have come since; what both have is the same.
+            # Columns may have come since; those of both rows are the same.
             assert {k: v for k, v in change.old.items() if k in before}.items() <= before.items()
         if change.operation in ("insert", "update"):
             assert change.new is not None, f"{change}"

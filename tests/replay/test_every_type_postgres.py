@@ -143,11 +143,11 @@ def _compared(past: TableAt, types: dict[str, str], selected: list[tuple[Any, ..
 
 
 def _is_allowed(past: TableAt, oid: int) -> bool:
-    """Whether a type is, or is made of, one that is known not to be known."""
+    """Return True if a type is, or has a part, known not to be known."""
     types = past.printer.types
     known = types.by_oid.get(types.base_of(oid))
     if known is None or known.kind == "c" or (known.kind == "d" and known.base >= 10_000):
-        return True  # of initdb's: a view's row, say
+        return True  # a type that initdb made: a view's row, say
     if known.name in UNKNOWN:
         return True
     return bool(known.element) and known.length == -1 and _is_allowed(past, known.element)

@@ -43,7 +43,7 @@ TABLES = 14
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A table; `commented`: its changes cannot be undone, so that its name goes into comments."""
+    """A table. If `commented`, its changes cannot be undone, so its name goes into comments."""
 
     schema: str
     name: str
@@ -62,7 +62,7 @@ class Hostile:
 
 
 class Work:
-    """Tables made, filled, and damaged behind `lsn`; `before`: their rows at `lsn`."""
+    """Tables made, filled, and damaged after `lsn`. `before` has their rows at `lsn`."""
 
     def __init__(self, server: PostgresServer, seed: int) -> None:
         self.server, self.random = server, random.Random(seed)

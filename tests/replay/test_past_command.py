@@ -46,7 +46,7 @@ def failed(capsys: Output, *arguments: str) -> tuple[int, str]:
 
 
 class Shop:
-    """A server with some work done and some damage; what it was before."""
+    """A server with some work done and some damage, and its state before that."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server, self.wal = server, str(server.data / "pg_wal")

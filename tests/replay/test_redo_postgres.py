@@ -27,7 +27,7 @@ from walkeeper_wal.sources.reading import SegmentReader
 
 pytestmark = pytest.mark.postgres
 DEBIANS = 15
-# What this workload must have made, by the names of every version.
+# The records that this workload must have made, by the names of every version.
 EXPECTED = {
     "INSERT", "INSERT+INIT", "DELETE", "UPDATE", "HOT_UPDATE", "LOCK", "MULTI_INSERT",
     "MULTI_INSERT+INIT", "LOCK_UPDATED",
@@ -95,7 +95,7 @@ def test_every_heap_page_is_that_of_the_server(made: Made) -> None:
 
 
 def unknown(rows: list[Checked]) -> int:
-    """Images of pages that nothing before made known; with full_page_writes, next to none."""
+    """Count images of pages that no record made known; with full_page_writes, next to none."""
     return sum(row.not_known for row in rows)
 
 

@@ -60,7 +60,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         with server.connect(options="-c statement_timeout=120s") as connection:
             work = Schemas(connection, seed)
             work.create()
-            # Of 15, the server's segments begin with initdb's: catalogs are known from here on.
+            # The segments of a server of 15 begin with initdb's: catalogs are known from here on.
             backup = server.base_backup()
             made = Played(server.data / "pg_wal", backup, backup.directory / "base")
             run_as_server_user(["cp", "-a", str(backup.data), str(made.before)])
@@ -142,8 +142,10 @@ def _table_at(
 
 
 def _record_ends(played: Played) -> list[int]:
-    """The ends of all records behind the backup, apart from those under AccessExclusiveLocks: there
-    a real standby answers nothing (under VACUUM FULL pg_class not even a connection)."""
+    """Return the ends of all records after the backup, but those under AccessExclusiveLocks.
+
+    There a real standby answers no query (under VACUUM FULL pg_class not even a connection).
+    """
     ends: list[int] = []
     locked: dict[int, int] = {}
     unlocked: dict[int, int] = {}

@@ -24,14 +24,14 @@ def server() -> Iterator[PostgresServer]:
 
 
 def other(server: PostgresServer, *statements: str) -> None:
-    """In the database shop."""
+    """Run statements in the database shop."""
     with server.connect(dbname="shop") as session:
         for statement in statements:
             session.execute(statement.encode())
 
 
 def later_wal(server: PostgresServer, path: Path) -> Path:
-    """A folder for the segments from here on."""
+    """Make a folder for the segments from here on."""
     server.sql("CHECKPOINT", "SELECT pg_switch_wal()")
     first = str(server.sql("SELECT pg_walfile_name(pg_current_wal_insert_lsn())"))
     path.mkdir()
@@ -64,7 +64,7 @@ def test_another_database_with_changes_is_named(
     wal = later_wal(server, tmp_path / "wal")
     server.sql("CREATE TABLE here (a int)", "INSERT INTO here VALUES (1)")
     other(server, "INSERT INTO sold VALUES (1)")
-    with server.connect(dbname="calm") as session:  # whose users' tables are as they were
+    with server.connect(dbname="calm") as session:  # its users' tables are as they were
         session.execute("VACUUM FULL pg_statistic")
         session.execute("ANALYZE pg_class")
     path = copied(server, wal)

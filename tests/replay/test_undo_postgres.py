@@ -33,7 +33,7 @@ ROW = (
 
 
 def changed(server: PostgresServer, statement: str) -> str:
-    """Runs it in a transaction of its own, and gives its number."""
+    """Run it in a transaction of its own, and return the number."""
     text = f"WITH x AS ({statement} RETURNING 1) SELECT txid_current() FROM x LIMIT 1"
     return str(server.sql(text))
 
@@ -78,7 +78,7 @@ def test_a_row_that_was_changed_since_is_left_alone(server: PostgresServer, tmp_
 
 
 def test_rows_are_found_by_values_of_every_type(server: PostgresServer, tmp_path: Path) -> None:
-    """Those whose text is not what their cast to text gives, and those without an equality."""
+    """Some values' text differs from their cast to text, and some have no equality."""
     server.sql("CREATE TABLE keyed (LIKE keyless INCLUDING ALL, PRIMARY KEY (met, i))")
     for table in ("keyless", "keyed"):
         inserted = changed(server, f"INSERT INTO {table} VALUES {ROW}")

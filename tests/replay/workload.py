@@ -1,8 +1,9 @@
 """Work whose WAL has every kind of Heap and Heap2 record, in plain SQL that 13 to 18 run.
 
-HOT chains that are pruned on access, rows moved between partitions, speculative insertions that
-lose, COPY FREEZE, multixacts of several sessions, aborted subtransactions, freezing, truncation by
-vacuum, and new databases; beside it what tests.history.workload has of DDL, TOAST and two phases.
+The work has HOT chains that are pruned on access, rows moved between partitions, and speculative
+insertions that lose. It has COPY FREEZE, multixacts of several sessions, aborted subtransactions,
+freezing, truncation by vacuum, and new databases. tests.history.workload adds DDL, TOAST and two
+phases.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def copies(load: Workload) -> None:
 
 
 def multixacts(load: Workload) -> None:
-    """Two sessions lock the same rows, and one updates them in the end."""
+    """Lock the same rows in two sessions, and update them in one in the end."""
     table = load.name("multi")
     load.run(
         f"CREATE TABLE {table} (id int PRIMARY KEY, n int)",
@@ -98,7 +99,7 @@ def multixacts(load: Workload) -> None:
             other.execute(b"BEGIN")
             other.execute(f"SELECT * FROM {table} WHERE id < 60 FOR KEY SHARE".encode())
             load.run(f"UPDATE {table} SET n = n + 1 WHERE id < 90")
-            # Of a row that is just being updated, the new version is locked too.
+            # If a row is just being updated, its new version is locked too.
             other.execute(
                 f"SELECT * FROM {table} WHERE id BETWEEN 70 AND 80 FOR KEY SHARE".encode()
             )
@@ -151,7 +152,7 @@ HEAP_STEPS: tuple[Step, ...] = (
 
 
 def fill(connection: psycopg.Connection[Any], seed: int, scale: int) -> list[str]:
-    """Every step once, in an order of the seed's; what this server could not do."""
+    """Run every step once, in an order of the seed's; return the steps that this server lacks."""
     connection.execute(f"CREATE SCHEMA w{seed}".encode())
     connection.execute(f"SET search_path = w{seed}, public".encode())
     load = Workload(connection, seed, scale)

@@ -1,4 +1,4 @@
-"""Consumers' slots through the log: what is told, and what is taken over."""
+"""Consumers' slots through the log: the news that is sent, and the news that is taken over."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_position_in_use_is_its_consumers_alone() -> None:
     positions = ConsumerPositions(slots)
     positions.on_replicated({"s": A})
     slots.acquire("s", pid=1)
-    positions.on_replicated({"s": C})  # told by an earlier connection, through another safekeeper
+    positions.on_replicated({"s": C})  # from an earlier connection, through another safekeeper
     assert position(slots, "s") == A
     slots.release("s", pid=1)
     positions.on_replicated({"s": C, "t": B})

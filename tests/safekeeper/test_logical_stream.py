@@ -1,4 +1,4 @@
-"""What a consumer of changes is sent: whole committed transactions after its position, in order."""
+"""A consumer of changes gets whole committed transactions after its position, in order."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Client:
         self.sent += data
 
     async def drain(self, timeout_s: float) -> None:
-        """A keepalive, our CopyDone or an error may come here: all before it are whole messages."""
+        """Take a keepalive, our CopyDone or an error: all before it are whole messages."""
         while self._whole_bytes < len(self.sent):
             at = self._whole_bytes
             self._whole_bytes += 1 + int.from_bytes(self.sent[at + 1 : at + 5], "big")
@@ -156,7 +156,7 @@ class Client:
 async def consume(
     kept: Kept, start_lsn: int, wishes: Wishes = EVERYTHING, encoding: ClientEncoding = UTF8
 ) -> bytes:
-    """All that a consumer at `start_lsn` is sent of what is committed."""
+    """Return all committed bytes that a consumer at `start_lsn` is sent."""
     logical = LogicalLog(kept.served())
     segment = await logical.segment_of(Lsn(start_lsn))
     assert segment is not None
@@ -193,7 +193,7 @@ async def consume(
 
 
 def understood(sent: bytes) -> list[tuple[int, list[bytes]]]:
-    """(end LSN, rows) of each transaction; each row's relation was described before it."""
+    """Return (end LSN, rows) of each transaction; each row's relation was described before it."""
     found, rows, known = list[tuple[int, list[bytes]]](), list[bytes](), set[int]()
     is_inside = False
     for copy_data, message in MessageSplitter().feed(without_keepalives(sent)):
@@ -284,7 +284,7 @@ def test_a_position_that_is_no_longer_kept_is_not_found_and_slots_hold_back_a_li
 
 
 def test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one() -> None:
-    """Of a newcomer; to those who are behind it says that it has not all of what they need."""
+    """A newcomer's log. Consumers that lag behind its start learn that it lacks some entries."""
     made = Made(2, 60)
     lasts = [frame for frame in made.log.frames(START, SEGMENT) if frame.is_last]
     lsns = [0x100, *(lsn for lsn, _ in made.transactions)]
@@ -305,7 +305,7 @@ def test_a_log_that_starts_inside_a_transaction_serves_whoever_has_that_one() ->
 
 
 def last_lsn(sent: bytes) -> int:
-    """The LSN that the last keepalive or message names."""
+    """Return the LSN that the last keepalive or message names."""
     at = 0
     while at < len(sent):
         size = 1 + int.from_bytes(sent[at + 1 : at + 5], "big")
@@ -396,13 +396,14 @@ def test_a_slot_that_no_quorum_gets_is_refused_in_time(monkeypatch: pytest.Monke
         with pytest.raises(SqlRefused) as caught:
             await logical.make_slot("late")
         assert caught.value.sqlstate == "57P03" and not logical.positions.news()
-        await logical.drop_slot("unknown")  # which the log does not have: nothing to wait for
+        # the log does not have it, so there is no answer to wait for
+        await logical.drop_slot("unknown")
 
     asyncio.run(ask())
 
 
 class Beginning(Made):
-    """Of it nothing is committed until a consumer waits."""
+    """A log without committed WAL until a consumer waits."""
 
     def __init__(self, *, ever: bool) -> None:
         super().__init__(1, 5)

@@ -1,4 +1,4 @@
-"""The open files of many logs: one bound for all, none closed in use; and too few of them."""
+"""The open files of many logs: one bound for all, none closed in use, and too few of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def disks_on(tmp_path: Path, files: OpenFiles, count: int) -> list[RealDisk]:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Nothing more can be opened in this process, but in the place of what is closed."""
+    """Let no more file be opened in this process, but in the place of a closed one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open("/dev/null", os.O_RDONLY)]
     try:
@@ -275,7 +275,7 @@ def test_many_threads_with_few_descriptors_write_each_their_own_files(tmp_path: 
 
 
 def test_a_file_stays_open_between_its_write_and_its_sync(tmp_path: Path) -> None:
-    """A failed write back is told on descriptors that were open then, perhaps on no others."""
+    """The kernel reports a failed write back on descriptors open then, perhaps on no others."""
     files = OpenFiles(1)
     disk, other = disks_on(tmp_path, files, 2)
     disk.allocate("segment", PIECE)

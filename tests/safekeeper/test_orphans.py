@@ -1,4 +1,4 @@
-"""What a cut takes is in orphans/ before the cut is announced, and nothing there stops a cut."""
+"""WAL that a cut takes is in orphans/ before the cut is announced; no error there stops a cut."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_tail_is_kept_as_segments_under_a_name_that_says_what_it_is(shelf: She
 
 
 def magic_of(tool: str) -> int:
-    """Of the WAL that the installed tool reads."""
+    """Return the magic of the WAL that the installed tool reads."""
     said = subprocess.run([program(tool), "--version"], capture_output=True, text=True).stdout
     major = int(re.findall(r"\d+", said)[0])
     return next(magic for magic, known in MAJORS.items() if known == major)
@@ -190,7 +190,7 @@ def test_wal_comes_first_where_room_is_short() -> None:
 
 
 def elect_past_the_tail(bench: Bench, maker: WalMaker) -> Lsn:
-    """A leader that has only the first records; where it cuts."""
+    """Elect a leader that has only the first records; return where it cuts."""
     at = maker.records[3].end_lsn
     creation, first = bench.driver.acceptor.durable.history
     entry = Fragment(NEW, at, 1, False, creation.members, 1)
@@ -253,7 +253,7 @@ def test_the_copy_is_durable_before_the_mark_whenever_the_power_is_cut() -> None
 
 
 def share_budget(disks: list[FaultyDisk], operations: int) -> None:
-    """The power goes after so many operations of all the disks together."""
+    """Cut the power after so many operations of all the disks together."""
     left = operations
 
     def spend(disk: FaultyDisk) -> Callable[[], None]:

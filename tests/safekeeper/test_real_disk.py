@@ -116,7 +116,7 @@ def test_the_control_file_can_be_written_on_a_full_disk(small_file_system: Path)
     for i in range(200):
         disk.replace("control", b"%d" % i * 3000)
         assert disk.read_at("control", 0, 3) == (b"%d" % i * 3)[:3]
-        fill(small_file_system)  # somebody else takes what became free
+        fill(small_file_system)  # another process takes the space that became free
     with pytest.raises(NoSpace):
         disk.allocate("segment", 1 << 16)
     assert "segment" not in disk.names()

@@ -1,7 +1,7 @@
 """The shipping RealDisk and a power cut: what it calls durable is there afterwards.
 
-Each test runs on a machine that forgets all that was not synced, wherever the tests run, and on
-ext4 whose power is cut, where root may mount one. The first shows each missing fsync, the second
+Each test runs on a machine that forgets all unsynced data, wherever the tests run. Where root may
+mount one, it also runs on ext4 whose power is cut. The first shows each missing fsync, the second
 that the first is no stricter than what a safekeeper promises.
 """
 
@@ -94,7 +94,7 @@ def disk_on(machine: Machine) -> RealDisk:
 
 
 def test_a_control_file_that_was_replaced_is_the_new_one(machine: Machine) -> None:
-    """A candidate is told of a promise when `replace` returns."""
+    """A candidate learns of a promise when `replace` returns."""
     for number in range(ROUNDS):
         disk = disk_on(machine)
         disk.replace("control", b"older promise %d" % number)

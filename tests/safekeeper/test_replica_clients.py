@@ -80,7 +80,7 @@ def catalog() -> FakeCatalog:
 
 
 def received(directory: Path, log: FakeLog) -> bytes:
-    """The files of pg_receivewal, as far as the log is committed."""
+    """Return the files of pg_receivewal, as far as the log is committed."""
     wal = b""
     for i in range(int(log.commit_lsn - log.first_lsn) // MIB + 1):
         name = segment_name(log.timeline, log.first_lsn + i * MIB, MIB)

@@ -318,7 +318,7 @@ def test_a_port_in_use_is_refused_with_what_to_do() -> None:
 def test_a_port_that_another_process_takes_meanwhile_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both have bound it; who listens first has it."""
+    """Both have bound it; the first to listen has it."""
     bind = server._bind
 
     async def scenario() -> None:

@@ -49,7 +49,7 @@ class HandWorker:
         self.jobs.append((job, done))
 
     def at_once(self) -> Pace | None:
-        """Its clock is read before and behind each job that succeeds."""
+        """Return a pace whose clock is read before and after each job that succeeds."""
         return Pace(self._now_s) if self.is_quick and not self.jobs else None
 
     def _now_s(self) -> float:
@@ -130,7 +130,7 @@ class Bench:
         self.heard.messages.clear()
 
     def load_from(self, folder: FaultyDisk) -> Durable:
-        """What the control file says on this disk."""
+        """Return the content of the control file on this disk."""
         found = LogFolder("log", folder, self.disk, FaultyShelf(FaultyDisk(Random(3))))
         durable = found.load_control()
         assert durable is not None
@@ -140,7 +140,7 @@ class Bench:
         give(self.driver, connection, self.heard.send, *messages)
 
     def persist_commit(self, commit: Lsn) -> None:
-        """The leader says so, and the lazily written mark follows."""
+        """Let the leader announce a commit, and the lazily written mark follow."""
         at = self.driver.acceptor.write_lsn
         self.receive(AppendRequest(1, BALLOT, 1, at, at, commit, START, 0, b""))
         for _ in range(PERSIST_COMMIT_TICKS):
@@ -182,7 +182,7 @@ def test_one_write_and_one_sync_for_all_that_arrived_meanwhile() -> None:
 def test_nothing_is_written_behind_wal_that_had_no_space() -> None:
     """Found by the simulator: an append that was under way when the disk turned out full.
 
-    It lay behind the refused one; written, it would have left a hole below an acknowledged LSN.
+    It began after the refused one; written, it would have left a hole below an acknowledged LSN.
     """
     bench, maker = Bench(), made_wal(3 * SEGMENT_BYTES)
     end = bench.append(START, maker.read(START, START + SEGMENT_BYTES))

@@ -36,7 +36,7 @@ WAL_BYTES = 3 * SEGMENT_BYTES
 
 
 def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> AppendRequest:
-    """Mostly the next WAL; now and then what a leader should not send, or a heartbeat."""
+    """Make the next append: now and then a heartbeat, or one that no leader should send."""
     acceptor = bench.driver.acceptor
     size = min(random.choice((0, 1, 60, 300, 700, 9000)), max(0, START + WAL_BYTES - begin))
     payload = wal.read(begin, begin + size)
@@ -63,7 +63,7 @@ def next_append(bench: Bench, begin: Lsn, wal: WalMaker, random: Random) -> Appe
 
 
 def next_appends(bench: Bench, wal: WalMaker, random: Random) -> list[AppendRequest]:
-    """What is received at once."""
+    """Make appends that are received at once."""
     begin, appends = bench.driver.acceptor.write_lsn, list[AppendRequest]()
     for _ in range(random.choice((1, 1, 2, 5))):
         appends.append(next_append(bench, begin, wal, random))
@@ -108,7 +108,7 @@ def feedback(random: Random) -> Feedback:
 
 
 def said(bench: Bench) -> list[object]:
-    """What is received at once may be acknowledged at once: of acks in a row, the last."""
+    """Return the answers, and of acks in a row the last, since appends may share one."""
     messages = list(bench.heard.messages)
     bench.heard.messages.clear()
     assert all(isinstance(message, AppendResponse | Reject) for message in messages)
@@ -120,7 +120,7 @@ def said(bench: Bench) -> list[object]:
 
 
 def steady() -> tuple[Bench, WalMaker, Lsn]:
-    """A log that is committed to its end, on a quick disk; WAL that goes on behind it."""
+    """Make a log that is committed to its end, on a quick disk, and WAL that follows it."""
     bench, wal = Bench(), made_wal(8000)
     end = bench.append(START, wal.read(START, START + 1000))
     bench.writer.run_all()
@@ -140,7 +140,7 @@ def test_a_steady_leaders_append_waits_for_nothing() -> None:
 
 
 def test_a_mark_is_made_before_the_ack() -> None:
-    """WAL that reaches the start of the term: the mark is durable before anybody hears of it."""
+    """WAL reaches the start of the term: the mark is durable before the leader learns of it."""
     bench, wal, end = steady()
     acceptor = bench.driver.acceptor
     # As behind a cut: the history begins a term that our WAL reaches with its next byte.
@@ -167,7 +167,7 @@ def test_a_failed_write_is_final_on_the_short_way_too() -> None:
 
 
 def test_the_short_way_ends_with_the_leaders_term() -> None:
-    """Somebody else is elected on another connection: the old leader's next append is refused."""
+    """Another proposer is elected on another connection: the old one's append is refused."""
     bench, wal, end = steady()
     end = bench.append(end, wal.read(end, end + 100))
     assert bench.writer.ran_at_once == 1
@@ -188,7 +188,7 @@ def test_the_short_way_ends_with_the_leaders_term() -> None:
 
 
 def test_a_page_that_cuts_off_a_record_is_no_small_append() -> None:
-    """What is below such a page has to be durable before it: that is two writes."""
+    """WAL below such a page has to be durable before it: that is two writes."""
     bench, _, _ = steady()
     store, disk = bench.driver.store, bench.disk
     page = bench.driver.acceptor.flush_lsn.round_up(WAL_PAGE_BYTES)
@@ -221,7 +221,7 @@ def test_heartbeats_do_not_ask_for_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_disk_that_has_become_slow_is_not_waited_for() -> None:
-    """What follows is handed to the thread, which finds out when it is quick again."""
+    """The next appends go to the thread, which finds out when the disk is quick again."""
     bench, wal, end = steady()
     seconds = iter([0.0, AVERAGED_JOBS * BRIEF_S])
     pace = Pace(lambda: next(seconds))

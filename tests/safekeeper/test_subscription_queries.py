@@ -1,4 +1,4 @@
-"""What CREATE SUBSCRIPTION asks in SQL: the texts of PostgreSQL 15 to 18, and nothing else."""
+"""The SQL of CREATE SUBSCRIPTION has answers: the texts of PostgreSQL 15 to 18, and no others."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from walkeeper_safekeeper.storage.wal_store import Disk, WalStore
 
 
 def forked_wal(seed: int, *, count: int = 120, forks: int = 3) -> tuple[WalMaker, Timelines]:
-    """Records of some hundred bytes; the timeline changes behind some of them."""
+    """Make records of some hundred bytes; the timeline changes after some of them."""
     random = Random(seed)
     wal = WalMaker(Random(seed), segment_bytes=SEGMENT)
     places = sorted(random.sample(range(1, count), forks))
@@ -37,7 +37,7 @@ def store_on(disk: Disk, timelines: Timelines) -> WalStore:  # noqa: F811
 
 
 def filled(disk: Disk, wal: WalMaker, timelines: Timelines, seed: int) -> WalStore:  # noqa: F811
-    """In pieces of all sizes, with segments prepared ahead."""
+    """Fill a store in pieces of all sizes, with segments prepared ahead."""
     random, store = Random(seed), store_on(disk, timelines)
     store.create(wal.start_lsn)
     lsn = wal.start_lsn
@@ -51,8 +51,11 @@ def filled(disk: Disk, wal: WalMaker, timelines: Timelines, seed: int) -> WalSto
 
 
 def check_files(store: WalStore, wal: WalMaker, end_lsn: Lsn) -> None:
-    """As PostgreSQL leaves them: a timeline's first segment begins with its parent's bytes, the
-    parent's last one ends with zeros, and nobody has a segment behind his fork."""
+    """Check that the files are as PostgreSQL leaves them.
+
+    A timeline's first segment begins with its parent's bytes. The parent's last one ends with
+    zeros, and no timeline has a segment after its fork.
+    """
     names = {name for name in store.disk.names() if len(name) == 24}
     wanted = {}
     for start in range(wal.start_lsn, end_lsn, SEGMENT):

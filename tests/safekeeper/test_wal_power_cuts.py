@@ -1,7 +1,7 @@
 """The WAL store with the power cut after every operation, in recovery too.
 
-The oracle compares bytes: after any cut and a recovery, every record whose append had returned is
-there, the log is what was appended, and nothing but zeros follows it.
+The oracle compares bytes. After any cut and a recovery, every record whose append had returned is
+there. The log is the WAL that was appended, and only zeros follow it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from walkeeper_safekeeper.storage.wal_store import HEAD_MARK, Disk, WalStore
 
 @dataclass
 class Promises:
-    """What a safekeeper would have told others, and what its control file says."""
+    """The positions that a safekeeper would have sent to others, and its control file's facts."""
 
     facts: DurableFacts
     acked_lsn: Lsn
@@ -46,7 +46,7 @@ def boundary(wal: WalMaker, first_lsn: Lsn, lsn: Lsn) -> Lsn:
 
 
 def run_load(disk: Disk, wal: WalMaker, promises: Promises, random: Random) -> None:
-    """Appends all of `wal`, with truncations, removals and lazily written facts in between."""
+    """Append all of `wal`, with truncations, removals and lazily written facts in between."""
     creation_lsn = promises.facts.creation_lsn
     store = make_store(disk)
     store.create(creation_lsn)
@@ -105,7 +105,7 @@ def check_recovered(
 def cut_everywhere(
     make_wal: Callable[[], WalMaker], creation: int, seed: int, step: int = 1
 ) -> int:
-    """Runs the load with the power cut after 0, `step`, 2 `step`… operations. How often it was."""
+    """Run the load with the power cut after 0, `step`, 2 `step`… operations; return how often."""
     operations = 0
     while True:
         wal, random = make_wal(), Random(seed)
@@ -129,7 +129,7 @@ def cut_everywhere(
 
 
 def recover_with_cuts(disk: FaultyDisk, wal: WalMaker, promises: Promises, random: Random) -> None:
-    """Recovery is cut too, a few times; then it finishes, and the log can be filled to its end."""
+    """Cut recovery too, a few times; then let it finish, and fill the log to its end."""
     control = [promises.facts]
 
     def mark_cut(lsn: Lsn) -> None:

@@ -44,7 +44,7 @@ def recover(store: WalStore, facts: DurableFacts) -> Recovered:
 
 
 def segments_of(store: WalStore) -> list[Lsn]:
-    """The starts of those that are there, also of those prepared ahead."""
+    """Return the starts of all segments there, also of those prepared ahead."""
     return sorted({start for start, _ in store.found_files()})
 
 
@@ -118,7 +118,7 @@ def test_what_is_appended_in_pieces_comes_back(disk: Disk) -> None:
     [(4, 2, "is of timeline 2, not 1"), (24, SYSTEM_ID + 1, f"is of system {SYSTEM_ID + 1}")],
 )
 def test_a_page_that_is_not_this_logs_ends_a_scan(offset: int, value: int, reason: str) -> None:
-    """No CRC covers its header, and a power cut may leave anything of what nobody was told of."""
+    """No CRC covers its header, and a power cut may leave any WAL that was not acknowledged."""
     disk, wal = FaultyDisk(Random(1)), plain_wal(1, 70)
     filled(disk, wal)
     page_lsn = wal.start_lsn + SEGMENT

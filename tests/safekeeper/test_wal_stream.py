@@ -355,7 +355,7 @@ def test_wal_removed_under_a_reader_is_58p01_and_the_session_goes_on() -> None:
         log.first_lsn = log.commit_lsn + MIB
         log.commit(log.commit_lsn + 10)
         assert sqlstates(await client.until(b"Z")) == ["58P01"]
-        client.report(FIRST_LSN)  # what is still under way is ignored
+        client.report(FIRST_LSN)  # reports under way are ignored
         client.send(b"c")
         assert completed(await client.query("IDENTIFY_SYSTEM")) == ["IDENTIFY_SYSTEM"]
 

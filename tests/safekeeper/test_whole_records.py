@@ -17,13 +17,13 @@ from walkeeper_safekeeper.storage.whole_records import WholeRecords, whole_recor
 
 
 def whole_end(wal: WalMaker, commit_lsn: Lsn) -> Lsn:
-    """What pads a segment behind a switch may be read."""
+    """Return the end of the readable WAL: a switch's padding may be read."""
     start, end = wal.end_before(commit_lsn)
     return next((made.end_lsn for made in wal.records if made.start_lsn == start), end)
 
 
 def steps(wal: WalMaker, random: Random, begin: Lsn) -> list[Lsn]:
-    """Where commit_lsn stops on its way: anywhere, at records' ends and at pages' ends."""
+    """List where commit_lsn stops on its way: anywhere, at records' ends and at pages' ends."""
     ends = [made.end_lsn for made in wal.records]
     places = [Lsn(random.randrange(begin, wal.end_lsn)) for _ in range(200)]
     places += [lsn.round_up(PAGE) for lsn in random.sample(ends, min(len(ends), 20))]

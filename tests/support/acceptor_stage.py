@@ -78,7 +78,7 @@ from walkeeper_safekeeper.consensus.durable import Durable
 
 
 class AcceptorStage:
-    """Safekeeper 1 of three; what it has persisted outlives `restart`."""
+    """Safekeeper 1 of three; its persisted state outlives `restart`."""
 
     def __init__(self) -> None:
         self.configuration = configuration_of(3)
@@ -88,7 +88,7 @@ class AcceptorStage:
         self._reads: deque[ReadWal] = deque()
 
     def run(self, line: str) -> str:
-        """The effects of one line, or `nothing`."""
+        """Run one line and return its effects, or `nothing`."""
         verb, plain, named = parse_command(line)
         if verb == "acceptor":
             return self._start(named)

@@ -1,4 +1,4 @@
-"""What must never be seen on the cluster stage, whatever a scenario does; one word each.
+"""Facts that must never be seen on the cluster stage, in any scenario; one word each.
 
     LOST              an elected leader's log lacks bytes that were reported under a smaller ballot
     FORKED            two reports, or two logs of the same last ballot, hold different bytes
@@ -7,8 +7,8 @@
     OTHER BYTES       a log that a primary's WAL was to be in holds something else
     DAMAGED           a safekeeper takes its log for damaged, and nobody has damaged it
 
-The verdicts are lines among a scenario's effects, in capitals; test_scenarios.py refuses a file in
-which one of them stands, so a rule that is broken cannot be rewritten into the expected text.
+The verdicts are lines among a scenario's effects, in capitals. test_scenarios.py refuses a file
+with one of them, so a broken rule cannot be rewritten into the expected text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Log(Protocol):
     @property
     def acceptor(self) -> Acceptor: ...
     def durable_wal(self) -> bytes:
-        """What a power cut now would leave."""
+        """Return the WAL that a power cut now would leave."""
         ...
 
 
@@ -54,7 +54,7 @@ class Oracle:
     def reported(
         self, ballot: Ballot, wal: bytes, logs: Iterable[Log], *, whole_bytes: int, ack_quorum: int
     ) -> list[str]:
-        """A primary was told that `wal` is committed; its whole records are `whole_bytes` long.
+        """Judge a report that `wal` is committed; its whole records are `whole_bytes` long.
 
         No session waits for a part of a record, so that part may go (R5).
         """
@@ -68,12 +68,12 @@ class Oracle:
         return found
 
     def elected(self, ballot: Ballot, wal: bytes) -> list[str]:
-        """A term starts behind `wal`."""
+        """Judge a term that starts after `wal`."""
         lost = [a for a in self.acknowledged if a.ballot < ballot and not wal.startswith(a.wal)]
         return [f"LOST: {len(lost)} reports are not in the new leader's log"] if lost else []
 
     def logs(self, logs: Iterable[Log]) -> list[str]:
-        """Two logs of the same last ballot: one is a prefix of the other."""
+        """Judge that of two logs with the same last ballot, one is a prefix of the other."""
         found = []
         kept = [log for log in logs if log.acceptor.durable.configuration is not None]
         for one, other in combinations(kept, 2):
@@ -88,7 +88,7 @@ def last_log_ballot(acceptor: Acceptor) -> Ballot:
 
 
 def is_prefix(one: bytes, other: bytes) -> bool:
-    """Of each other, whichever is shorter."""
+    """Return True if one of the two is a prefix of the other."""
     size = min(len(one), len(other))
     return one[:size] == other[:size]
 
@@ -98,7 +98,7 @@ def named(numbers: Iterable[int]) -> str:
 
 
 def taken_back(*, cut_lsn: Lsn, readable_lsn: Lsn) -> list[str]:
-    """`readable_lsn`: the last record end that readers without a ballot could have seen."""
+    """Judge a cut; `readable_lsn` is the end of the last record readable without a ballot."""
     if cut_lsn >= readable_lsn:
         return []
     return ["TAKEN BACK: readers could have been sent a record that is cut"]

@@ -1,8 +1,8 @@
-"""Who plays on the cluster stage: safekeepers with letters for WAL, proposers with a primary.
+"""The players on the cluster stage: safekeepers with letters for WAL, proposers with a primary.
 
-Both perform the effects of the real cores. A safekeeper's disk is instant unless it is `slow`;
-then what was written is lost in a crash until it is synced. It writes in place, as files do: what
-nobody cuts stays behind what is written over it.
+Both perform the effects of the real cores. A safekeeper's disk is instant unless it is `slow`. A
+slow disk loses written WAL in a crash until it is synced. It writes in place, as files do: bytes
+that are not cut stay after the bytes that are written over them.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def letters_of(wal: bytes | bytearray) -> str:
 
 
 def end_of(lsn: Lsn) -> str:
-    """A position as the record that ends there: R2, or `R2+` inside the one that follows."""
+    """Format a position as the record that ends there: R2, or `R2+` inside the one that follows."""
     number, rest = divmod(lsn - CREATION_LSN, RECORD_BYTES)
     return f"R{number}" + ("+" if rest else "")
 
 
 def lsn_at(record: str) -> Lsn:
-    """The LSN at which the record `R2` ends."""
+    """Return the LSN at which the record `R2` ends."""
     return CREATION_LSN + int(record.removeprefix("R")) * RECORD_BYTES
 
 
@@ -65,7 +65,7 @@ class Player(Log, Protocol):
 
 
 class Stage(Protocol):
-    """What the players need of it."""
+    """The part of a stage that the players need."""
 
     configuration: Configuration
     safekeepers: list[Player]
@@ -78,7 +78,7 @@ class Stage(Protocol):
     def unlink(self, proposer: PlayedProposer, number: int) -> None: ...
     def kill(self, name: str) -> None: ...
     def whole_end(self, lsn: Lsn) -> Lsn:
-        """The end of the last whole record below."""
+        """Return the end of the last whole record below."""
         ...
 
 
@@ -105,11 +105,11 @@ class Safekeeper:
         self.start()
 
     def put(self, wal: bytes) -> None:
-        """From before the story began."""
+        """Put WAL on the disk from before the story began."""
         self.wal, self.synced_bytes = bytearray(wal), len(wal)
 
     def start(self) -> None:
-        """What a scan after a crash finds: whole records, of what was synced."""
+        """Start with the WAL that a scan after a crash finds: whole records that were synced."""
         del self.wal[self.synced_bytes // RECORD_BYTES * RECORD_BYTES :]
         self.synced_bytes = len(self.wal)
         end_lsn = CREATION_LSN + len(self.wal)
@@ -126,7 +126,7 @@ class Safekeeper:
             self._perform(effect)
 
     def sync(self, flush_lsn: Lsn) -> None:
-        """What was written up to there becomes durable."""
+        """Make the WAL that was written up to there durable."""
         self.synced_bytes = max(self.synced_bytes, flush_lsn - CREATION_LSN)
         if flush_lsn > self.acceptor.flush_lsn:
             self.post(a.WalFlushed(flush_lsn))
@@ -175,7 +175,7 @@ class Safekeeper:
             self.stage.soon(lambda: self.sync(begin_lsn + len(payload)))
 
     def _refuse(self) -> None:
-        """What was written before it fitted."""
+        """Refuse a write, and keep the WAL that fitted before it."""
         self._is_refusing = False
         end_lsn = min(CREATION_LSN + len(self.wal), self.acceptor.write_lsn)
         self.synced_bytes = len(self.wal)
@@ -203,7 +203,7 @@ class PlayedProposer:
         self.is_paused = False
         self.links: dict[int, int] = {}  # safekeeper -> connection
         self.wanted: set[int] = set()
-        self.donor = 0  # of its election
+        self.donor = 0  # the donor of its election
         self.core = Proposer(
             Campaign(
                 cluster="main",
@@ -297,7 +297,7 @@ class PlayedProposer:
             stage.tell(verdict)
 
     def stream(self) -> None:
-        """Whatever the primary has flushed and not yet sent."""
+        """Send the WAL that the primary has flushed and not yet sent."""
         if not self.sent_lsn or self.is_paused:
             return
         begin_lsn, end_lsn = self.sent_lsn, CREATION_LSN + len(self.wal)

@@ -19,9 +19,10 @@
     elections                             who would lead, whoever is reached, if all proposers died
     read N | show                         what readers without a ballot get of N; everything
 
-WAL is written as letters, one a record of 256 bytes, `-` behind the last: only half of it is
-there. Messages arrive in order, until nothing is left to do. After a crash a safekeeper's log ends
-with its last whole record, as its scan finds it. cluster_oracle.py watches, and speaks in capitals.
+WAL is written as letters, one for each record of 256 bytes. A `-` after the last letter means that
+only half of that record is there. Messages arrive in order, until all are delivered. After a crash
+a safekeeper's log ends with its last whole record, as its scan finds it. cluster_oracle.py watches,
+and speaks in capitals.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class ClusterStage:
         self._passing: dict[tuple[str, str], int] = {}  # ways that are held, and how many may pass
 
     def run(self, line: str) -> str:
-        """What became visible until nothing was left to do."""
+        """Run a line until no work is left, and return what became visible."""
         verb, plain, named = parse_command(line)
         if verb in ("show", "elections"):
             return self._show() if verb == "show" else self._elections()
@@ -110,7 +111,7 @@ class ClusterStage:
     def whole_end(self, lsn: Lsn) -> Lsn:
         return Lsn(lsn - (lsn - CREATION_LSN) % RECORD_BYTES)
 
-    # What is under way
+    # Messages under way
 
     def to_safekeeper(self, proposer: PlayedProposer, number: int, message: Message) -> None:
         connection = proposer.links.get(number)
@@ -170,13 +171,13 @@ class ClusterStage:
             lost, node = a.ConnectionLost(connection), self.safekeepers[number - 1]
             self.soon(partial(node.post, lost))
 
-    # Who there is
+    # Players
 
     def _node(self, plain: list[str]) -> Safekeeper:
         return self._played(int(plain[0]))
 
     def _played(self, number: int) -> Safekeeper:
-        """The cluster's own safekeeper, with WAL of letters."""
+        """Return the cluster's own safekeeper, with WAL of letters."""
         node = self.safekeepers[number - 1]
         assert isinstance(node, Safekeeper), f"{node=}"
         return node
@@ -248,7 +249,7 @@ class ClusterStage:
     def _do_kill(self, plain: list[str], named: dict[str, str]) -> None:
         self.kill(plain[0])
 
-    # What the primary does
+    # Acts of the primary
 
     def _do_write(self, plain: list[str], named: dict[str, str]) -> None:
         proposer = self.proposers[plain[0]]
@@ -290,7 +291,7 @@ class ClusterStage:
         for name, count in sorted(self.sent.items()):
             self.tell(f"{count} {name}")
 
-    # What happens to a safekeeper
+    # Acts upon a safekeeper
 
     def _do_crash(self, plain: list[str], named: dict[str, str]) -> None:
         node = self._node(plain)
@@ -381,7 +382,7 @@ class ClusterStage:
         return "\n".join(lines)
 
     def _elections(self) -> str:
-        """Every set of safekeepers that a new proposer might reach, by what comes of it."""
+        """List the sets of safekeepers that a proposer might reach, by the election's outcome."""
         outcomes: dict[str, list[str]] = {}
         numbers = [node.number for node in self.safekeepers]
         for size in range(1, len(numbers) + 1):
@@ -393,11 +394,11 @@ class ClusterStage:
         )
 
     def election_of(self, reach: Iterable[int]) -> str:
-        """What comes of an election that reaches these, on a copy of the stage."""
+        """Return the outcome of an election that reaches these, on a copy of the stage."""
         return self._without_proposers()._elect(",".join(map(str, reach)))
 
     def _without_proposers(self) -> ClusterStage:
-        """The same safekeepers with the same past, on a stage of their own."""
+        """Copy the safekeepers with their past to a stage of their own."""
         other = ClusterStage()
         other.configuration, other.oracle = self.configuration, self.oracle
         for node in self._all_played():

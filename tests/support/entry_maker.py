@@ -29,7 +29,7 @@ class LogBytes:
         return self.begin + len(self.data)
 
     def take(self, stream: ChangeStream) -> None:
-        """What the stream has made since the last call."""
+        """Take the bytes that the stream has made since the last call."""
         position, data = stream.take()
         assert not data or position == self.end, f"{position=} {self.end=}"
         self.data += data
@@ -43,7 +43,7 @@ class LogBytes:
 
 
 def sent(message: bytes, lsn: int = 0) -> bytes:
-    """An XLogData with a pgoutput message."""
+    """Make an XLogData with a pgoutput message."""
     return b"w" + pack("!QQq", lsn, lsn, 0) + message
 
 
@@ -98,12 +98,12 @@ def stream_commit(commit_lsn: int, end_lsn: int, xid: int = 7) -> bytes:
 
 
 def streamed(payload: bytes, xid: int = 7) -> bytes:
-    """A message as it is inside of a stream."""
+    """Make a message as it is inside of a stream."""
     return payload[: XLOG_DATA_BYTES + 1] + pack("!I", xid) + payload[XLOG_DATA_BYTES + 1 :]
 
 
 def piece(*payloads: bytes, xid: int = 7, first: bool = True) -> tuple[bytes, ...]:
-    """Messages of transaction `xid`, streamed before it ends."""
+    """Make messages of transaction `xid`, streamed before it ends."""
     inside = (streamed(each, xid) for each in payloads)
     return stream_start(xid, first=first), *inside, stream_stop()
 

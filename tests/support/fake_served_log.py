@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def wal_bytes(size: int, seed: int = 1) -> bytes:
-    """WAL of no meaning: receivers check offsets only."""
+    """Make WAL of no meaning: receivers check offsets only."""
     return random.Random(seed).randbytes(size)
 
 
@@ -49,7 +49,7 @@ class SlotsFile:
 
 @dataclass
 class FakeLog:
-    """`wal` begins at `first_lsn`; what is there and what is committed are two things."""
+    """A log whose `wal` begins at `first_lsn`; received WAL need not be committed."""
 
     cluster: str = "main"
     system_id: int = 7_400_000_000_000_000_001
@@ -71,7 +71,7 @@ class FakeLog:
         self._committed = asyncio.Event()
 
     def append(self, wal: bytes) -> Lsn:
-        """Received and not committed."""
+        """Append WAL that is received and not committed."""
         self.wal += wal
         return self.first_lsn + len(self.wal)
 
@@ -95,7 +95,7 @@ class FakeLog:
 
     @property
     def whole_lsn(self) -> Lsn:
-        """All that is committed, but for half a record."""
+        """The committed WAL, but for half a record."""
         return self.commit_lsn - self.half_record_bytes
 
     async def whole_end(self) -> Lsn:
@@ -149,7 +149,7 @@ class FakeProposers:
 
 
 def catalog_of(size: int = 3 * MIB, **fields: object) -> FakeCatalog:
-    """One log with `size` committed bytes."""
+    """Make one log with `size` committed bytes."""
     log = FakeLog(**fields)  # type: ignore[arg-type]  # fields of all types
     log.append(wal_bytes(size))
     log.commit()
@@ -205,7 +205,7 @@ def run_with_server(
 
 
 async def wait_until(condition: Callable[[], object], timeout_s: float = LIMIT_S) -> None:
-    """Gives the event loop turns until the condition holds."""
+    """Wait until the condition holds; give the event loop turns meanwhile."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  (what is waited for has no event)
             await asyncio.sleep(0.005)

@@ -1,9 +1,9 @@
 """A disk in memory that keeps only what it promised: the `Disk` port for tests and the simulator.
 
-Until a file is synced, a power cut keeps any subset of its dirty 512-byte sectors, each in any of
-the versions it had since the last sync. Until the directory is synced, a power cut keeps any
-subset of the creations, renames and unlinks. A sync that fails forgets that the sectors were
-dirty, as Linux does: they read as written and never reach the disk unless they are written again.
+Until a file is synced, a power cut keeps any subset of its dirty 512-byte sectors. Each is then in
+any of the versions it had since the last sync. Until the directory is synced, a power cut keeps any
+subset of the creations, renames and unlinks. A sync that fails forgets that the sectors were dirty,
+as Linux does. They read as written and never reach the disk unless they are written again.
 
     disk.operations_left = k       raises PowerCut instead of the operation after the k-th
     disk = disk.crash()            the disk as a power cut leaves it, then
@@ -55,7 +55,10 @@ class _File:
         self.dirty.clear()
 
     def crash(self, random: Random, spared: Callable[[int], int] | None) -> _File:
-        """`spared` of an offset: the bits that are not made wrong. None: nothing is."""
+        """Return the file as a power cut leaves it.
+
+        `spared` gives the bits that stay right, by offset, or is None if all do.
+        """
         survivor = _File()
         survivor.durable = bytearray(self.durable)
         keep = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
@@ -71,7 +74,7 @@ class _File:
     def _garbled(
         self, sector: int, version: bytes, random: Random, spared: Callable[[int], int]
     ) -> bytes:
-        """One bit wrong, in a byte that was under way; what was synced in that sector is safe."""
+        """Make one bit wrong in a byte under way; bytes synced in that sector are safe."""
         synced = self.durable[sector * SECTOR : sector * SECTOR + len(version)]
         synced += bytes(len(version) - len(synced))
         under_way = [i for i, byte in enumerate(version) if byte != synced[i]]
@@ -82,7 +85,7 @@ class _File:
         return bytes(garbled)
 
     def first_under_way(self, sector: int) -> int | None:
-        """Where some version since the last sync differs from what was synced."""
+        """Return where some version since the last sync differs from the synced bytes."""
         begin = sector * SECTOR
         synced = self.durable[begin : begin + SECTOR].ljust(SECTOR, b"\0")
         differing = (
@@ -113,8 +116,11 @@ class FaultyDisk:
         self.lost_changes = 0  # names that the last power cut took back
 
     def under_way(self) -> dict[tuple[str, int], int]:
-        """(name, sector) of all that a power cut may leave in another state than it was synced in;
-        and from which offset of the file on. What is written as it was is not among it."""
+        """Return the sectors that a power cut may leave in another state than they were synced in.
+
+        The key is (name, sector), the value the offset of the file from which on. A sector written
+        with its old bytes is not among them.
+        """
         found = {}
         for name, file in self._names.items():
             for sector in file.dirty:
@@ -126,7 +132,7 @@ class FaultyDisk:
     def crash(
         self, *, garbles: bool = False, spared: Callable[[str, int], int] = lambda name, offset: 0
     ) -> FaultyDisk:
-        """The power is cut and comes back. The old object must not be used any more.
+        """Cut the power, and return the disk after it. The old object must not be used any more.
 
         `spared(name, offset)`: the bits of that byte that stay right, whatever is garbled.
         """
@@ -206,7 +212,7 @@ class FaultyDisk:
         self.sync_data(name)
 
     def drop_cached(self, name: str) -> None:
-        """What is not synced stays, as with any hint of this kind."""
+        """Drop what is synced; the rest stays, as with any hint of this kind."""
 
     def _create(self, name: str, data: bytes) -> None:
         file = _File()
@@ -235,14 +241,14 @@ class FaultyDisk:
         self.sync_directory()
 
     def damage(self, name: str, offset: int, data: bytes) -> None:
-        """Changes what is durable, behind everybody's back: bit rot."""
+        """Change durable bytes without anybody's notice: bit rot."""
         file = self._file(name)
         file.data[offset : offset + len(data)] = data
         file.durable[offset : offset + len(data)] = data
 
 
 class _Writer:
-    """Of one file."""
+    """The writer of one file."""
 
     def __init__(self, disk: FaultyDisk, name: str) -> None:
         self._disk, self._name, self._is_closed = disk, name, False

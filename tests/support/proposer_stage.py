@@ -96,7 +96,7 @@ class ProposerStage:
         self._wal_lsn = CREATION_LSN
 
     def run(self, line: str) -> str:
-        """The effects of one line, or `nothing`."""
+        """Run one line and return its effects, or `nothing`."""
         verb, plain, named = parse_command(line)
         if verb == "proposer":
             return self._start(plain[0], named)
@@ -125,7 +125,7 @@ class ProposerStage:
         return "ok"
 
     def _lead(self, ballot: str) -> str:
-        """What the stories about elections tell at length."""
+        """Lead at once, through the steps that the stories about elections show."""
         for member in self.proposer.members:
             self._step(LinkUp(member.link))
         lines = ["primary flush=0/100000"]
@@ -255,6 +255,6 @@ def _identity(named: dict[str, str]) -> PrimaryIdentity:
 
 
 def _timeline_file(text: str) -> bytes:
-    """`1@0/100200,2@0/100400` as PostgreSQL writes it."""
+    """Format `1@0/100200,2@0/100400` as PostgreSQL writes it."""
     lines = (word.replace("@", "\t") + "\tno reason\n" for word in text.split(","))
     return "\n".join(lines).encode()

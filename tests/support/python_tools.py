@@ -21,7 +21,7 @@ INSTALL_TIMEOUT_S = 300
 
 
 def tool_programs(name: str, requirements: Sequence[str]) -> Path:
-    """Installs if need be."""
+    """Return a tool's programs; install it if need be."""
     directory = cache_directory() / name
     programs = directory / "venv" / "bin"
     if not (directory / "complete").exists():

@@ -36,7 +36,7 @@ class RawClient:
         return client
 
     async def closed(self) -> bool:
-        """Waits for the end of the stream: whether nothing came before it."""
+        """Wait for the end of the stream; return True if no message came before it."""
         try:
             return await self.reader.read() == b""
         except ConnectionResetError:
@@ -44,7 +44,7 @@ class RawClient:
 
     @classmethod
     async def connect(cls, port: int, **parameters: str) -> RawClient:
-        """Logged in, up to ReadyForQuery."""
+        """Connect and log in, up to ReadyForQuery."""
         client = await cls.open(port)
         defaults = {"user": "wk", "database": "replication", "replication": "true"}
         client.writer.write(startup_packet({**defaults, **parameters}))
@@ -52,7 +52,7 @@ class RawClient:
         return client
 
     async def next(self) -> Message | None:
-        """None at the end of the stream."""
+        """Return the next message, or None at the end of the stream."""
         while (received := self.buffer.next_message()) is None:
             data = await self.reader.read(1 << 16)
             if not data:
@@ -61,7 +61,7 @@ class RawClient:
         return received
 
     async def until(self, tag: bytes) -> list[Message]:
-        """Messages up to one of `tag`, or to the end of the stream."""
+        """Return messages up to one of `tag`, or to the end of the stream."""
         found: list[Message] = []
         while (received := await self.next()) is not None:
             found.append(received)
@@ -74,7 +74,7 @@ class RawClient:
         return await self.until(b"Z")
 
     async def start(self, text: str) -> None:
-        """Into CopyBoth."""
+        """Start streaming, up to CopyBoth."""
         self.send(b"Q", text.encode() + b"\0")
         found = await self.until(b"W")
         assert found and found[-1].tag == b"W", f"{found=}"
@@ -83,20 +83,23 @@ class RawClient:
         self.writer.write(message(tag, body))
 
     def report(self, lsn: Lsn, *, reply_requested: bool = False) -> None:
-        """Everything below `lsn` is written, flushed and replayed."""
+        """Report that everything below `lsn` is written, flushed and replayed."""
         self.reported_lsn = lsn
         status = StandbyStatus(lsn, lsn, lsn, 0, reply_requested)
         self.writer.write(copy_data(status.pack()))
 
     async def replicated(self) -> XLogData | Keepalive:
-        """The next payload."""
+        """Return the next payload."""
         received = await self.next()
         assert received is not None and received.tag == b"d", f"{received=}"
         return unpack_from_sender(received.body)
 
     async def wal(self, size: int) -> bytes:
-        """`size` bytes of WAL, checked to be without a gap. A server that asks is told nothing new,
-        but is answered: it may have less patience than this takes."""
+        """Return `size` bytes of WAL, checked to be without a gap.
+
+        A server that asks for a status gets one without news: it may have less patience than this
+        takes.
+        """
         wal, at = bytearray(), None
         while len(wal) < size:
             got = await self.replicated()
@@ -118,7 +121,7 @@ _open_clients: list[RawClient] = []
 
 
 async def close_all_clients() -> None:
-    """After each test, so that no socket is left to the garbage collector."""
+    """Close all clients after each test, so that no socket is left to the garbage collector."""
     while _open_clients:
         writer = _open_clients.pop().writer
         writer.transport.abort()
@@ -143,7 +146,7 @@ def completed(messages: Sequence[Message]) -> list[str]:
 
 
 def row(messages: Sequence[Message]) -> list[str | None]:
-    """The values of the first row."""
+    """Return the values of the first row."""
     data = next(m.body for m in messages if m.tag == b"D")
     values: list[str | None] = []
     at = 2

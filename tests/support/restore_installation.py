@@ -1,8 +1,8 @@
 """walkeeper installed where PostgreSQL's user can read it, with what `walkeeper restore` needs.
 
-A checkout may be 0700 and belong to root. So: a virtual environment of this Python's own base, in
-a directory that everybody may read, with copies of our packages and of those that restore imports.
-Copies, so that a test can damage one.
+A checkout may be 0700 and belong to root. So this makes a virtual environment of this Python's own
+base, in a directory that everybody may read. It has copies of our packages and of those that
+restore imports. Copies, so that a test can damage one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Installation:
     """`script` is the command; `packages` is where it imports from."""
 
     def __init__(self, directory: Path, more: Sequence[str] = ()) -> None:
-        """`more`: packages for other commands than restore."""
+        """Install restore, and the packages `more` for other commands."""
         self.directory = directory
         base = getattr(sys, "_base_executable", sys.executable)
         command = [base, "-m", "venv", "--without-pip", str(directory / "venv")]
@@ -61,7 +61,7 @@ class Installation:
 
     @contextlib.contextmanager
     def without(self, module: str) -> Iterator[None]:
-        """As an upgrade that is under way, or went wrong, leaves it."""
+        """Take a module away, as an upgrade that is under way, or went wrong, does."""
         path = self.packages / module
         away = path.with_name(f"{path.name}.away")
         os.rename(path, away)

@@ -25,7 +25,7 @@ Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 @dataclass
 class Faults:
-    """What the server does wrong. `wait` holds every request until it is set."""
+    """The server's faults. `wait` holds every request until it is set."""
 
     down: bool = False
     full: bool = False
@@ -82,7 +82,7 @@ class FaultyS3:
 
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: object) -> None:
-        """Nothing: tests look at `requests`."""
+        """Log no request: tests look at `requests`."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """With an empty bucket."""
+    """Start a server with an empty bucket."""
     s3 = FaultyS3()
     with serving(s3) as port, serving(s3.honest) as honest_port:
         make_bucket(honest_port)
@@ -128,7 +128,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @contextmanager
 def serving(application: Application) -> Iterator[int]:
-    """On loopback; its port."""
+    """Serve on loopback, and yield the port."""
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
     assert isinstance(server, ThreadedWSGIServer), f"{server=}"
     server.daemon_threads = True
@@ -143,7 +143,7 @@ def serving(application: Application) -> Iterator[int]:
 
 
 def make_bucket(port: int) -> None:
-    """The only one of a server that is emptied first."""
+    """Make the only bucket of a server, which is emptied first."""
     base = f"http://127.0.0.1:{port}"
     urllib.request.urlopen(
         urllib.request.Request(f"{base}/moto-api/reset", method="POST"), timeout=10

@@ -35,7 +35,7 @@ LEFT_OUT = {
 
 
 def configuration_of(members: int, ack_quorum: int | None = None) -> Configuration:
-    """The one that every stage uses."""
+    """Return the configuration that every stage uses."""
     return Configuration(
         generation=1,
         log_uuid=LOG_UUID,
@@ -55,7 +55,7 @@ def incarnation_of(acceptor_id: int) -> bytes:
 
 
 def parse_command(line: str) -> tuple[str, list[str], dict[str, str]]:
-    """Verb, plain words, `name=value` words."""
+    """Split a line into its verb, plain words and `name=value` words."""
     verb, *words = shlex.split(line)
     plain = [word for word in words if "=" not in word]
     return verb, plain, dict(word.split("=", 1) for word in words if "=" in word)
@@ -89,7 +89,7 @@ def parse_history(text: str, configuration: Configuration) -> History:
 
 
 def shown(value: object) -> str:
-    """One value as the scenarios write it."""
+    """Format one value as the scenarios write it."""
     match value:
         case Ballot():
             return f"{value.term}:{value.proposer_id[:1].decode() if value.term else '-'}"
@@ -114,7 +114,7 @@ def shown(value: object) -> str:
 
 
 def shown_message(message: Message) -> str:
-    """Its name and the facts that differ from line to line."""
+    """Format a message as its name and the facts that differ from line to line."""
     match message:
         case AppendRequest() if not message.payload:
             return f"heartbeat at={message.begin_lsn} commit={message.commit_lsn}"

@@ -1,4 +1,4 @@
-"""Which worker runs which file of tests: decided before the first one runs.
+"""The plan of the workers for the files of tests: decided before the first one runs.
 
 pytest-xdist gives the next file to the worker that is free first, so the clock decides which tests
 share a process. Here the files' usual times decide. One tree runs in one way, on each machine.

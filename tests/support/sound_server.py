@@ -1,4 +1,4 @@
-"""What a PostgreSQL says of itself when nothing is wrong with it; tests add who and where it is."""
+"""A healthy PostgreSQL's report of itself; tests add its identity and position."""
 
 from __future__ import annotations
 

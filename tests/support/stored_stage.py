@@ -16,8 +16,8 @@
     retain N                          N removes what R14 allows; nothing else keeps WAL
     ends                              where each log ends, and whether its bytes are the primary's
 
-The WAL is wal_maker's: real pages, records, CRCs. Of what was not synced, a disk keeps some subset
-of the sectors. Positions are LSNs; the log begins at 0/100000, a page is 0x2000.
+The WAL is wal_maker's: real pages, records, CRCs. A disk keeps some subset of the sectors that were
+not synced. Positions are LSNs; the log begins at 0/100000, a page is 0x2000.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Worker:
         self._node.stage.soon(lambda: self._do(job, done))
 
     def at_once(self) -> Pace | None:
-        return None  # what the disk does is told after what came before it
+        return None  # the disk's report follows what came before it
 
     def _do(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
         if self._life != self._node.life:
@@ -113,7 +113,7 @@ class StoredSafekeeper:
         return LogFolder(f"sk{self.number}", folder, wal, FaultyShelf(FaultyDisk(Random(0))))
 
     def start(self) -> None:
-        """Recovery, as at every start."""
+        """Recover, as at every start."""
         try:
             opened = self._folder().open_wal()
         except CorruptWal as error:
@@ -149,12 +149,12 @@ class StoredSafekeeper:
         self._folder().save_control(durable)
 
     def lose_power(self) -> None:
-        """Whatever was not synced is lost, in some subset."""
+        """Lose the WAL that was not synced, in some subset."""
         self.disks = [disk.crash() for disk in self.disks]
         self.die("has no power")
 
     def die(self, text: str) -> None:
-        """The process and its connections are gone."""
+        """End the process and its connections."""
         self.life += 1
         self.is_up = False
         self.stage.tell(f"sk{self.number} {text}")
@@ -184,7 +184,7 @@ class StoredSafekeeper:
 
         self.stage.soon(removed)
 
-    # What the driver tells
+    # Calls of the driver
 
     def send(self, connection: int, message: Message) -> None:
         if isinstance(message, Reject):
@@ -225,7 +225,7 @@ class StoredStage(ClusterStage):
         return self.primary.end_before(lsn)[1]
 
     def gone(self, number: int) -> None:
-        """Its machine is off: every connection to it is lost."""
+        """End every connection to a machine that is off."""
         for proposer in self.proposers.values():
             if proposer.links.pop(number, None) is not None:
                 lost = p.LinkLost(number - 1)
@@ -243,7 +243,8 @@ class StoredStage(ClusterStage):
 
     def _do_record(self, plain: list[str], named: dict[str, str]) -> None:
         size = int(plain[0]) if plain else self._data_up_to(lsn_of(named["to"]))
-        made = self.primary.record(size, 0, COMMIT_RMID)  # which tells a server from its clones
+        # a commit, which sets a server apart from its clones
+        made = self.primary.record(size, 0, COMMIT_RMID)
         assert "to" not in named or str(made.end_lsn) == named["to"], f"{made.end_lsn=}"
         self._flush(made.end_lsn)
 
@@ -260,7 +261,7 @@ class StoredStage(ClusterStage):
         self._flush(self.primary.end_lsn)
 
     def _flush(self, flush_lsn: Lsn) -> None:
-        """PostgreSQL's walsender sends what is flushed."""
+        """Flush, and send flushed WAL as PostgreSQL's walsender does."""
         self.flush_lsn = flush_lsn
         self.tell(f"the primary ends at {flush_lsn}")
         for proposer in self.proposers.values():
@@ -268,7 +269,7 @@ class StoredStage(ClusterStage):
             proposer.stream()
 
     def _data_up_to(self, end_lsn: Lsn) -> int:
-        """How much data a record has that starts next and ends at `end_lsn`."""
+        """Return how much data a record has that starts next and ends at `end_lsn`."""
         begin_lsn = self.primary.end_lsn
         boundaries = range(begin_lsn.round_up(PAGE), end_lsn, PAGE)
         headers = sum(24 if lsn % SEGMENT_BYTES else 40 for lsn in boundaries)

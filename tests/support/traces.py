@@ -2,11 +2,11 @@
 
     claims = acknowledged_too_early(trace.splitlines(), creation_lsn)
 
-Reads the output of `strace -f -y -xx -s 256 -e trace=…`: writes to segment files move the written
-end of a segment, an fdatasync that returned makes durable what was written when it began, and each
-AppendResponse in what is sent is held against the end of what is durable then. A call that others
-interrupt is counted from its "unfinished" line when it sends, and from its "resumed" line when it
-syncs: the strict reading in both cases.
+Reads the output of `strace -f -y -xx -s 256 -e trace=…`. Writes to segment files move the written
+end of a segment. An fdatasync that returned makes durable the bytes that were written when it
+began. Each AppendResponse that is sent is compared with the durable end at that time. Others may
+interrupt a call. It then counts from its "unfinished" line when it sends, and from its "resumed"
+line when it syncs: the strict reading in both cases.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Disk:
             self.written[path] = start + end_in_segment
 
     def on_sync_begun(self, thread: str, path: str) -> None:
-        """It covers what was written by now, not what is written until it returns."""
+        """Note which bytes the sync covers: those written by now, not until it returns."""
         self.syncing[thread] = self.written.get(path, 0)
 
     def on_synced(self, thread: str) -> None:
@@ -62,7 +62,7 @@ class _Disk:
 
 @dataclass(frozen=True)
 class Found:
-    """What a trace shows. `early`: (flush_lsn acknowledged, end of what was durable then)."""
+    """A trace's findings. `early` has (flush_lsn acknowledged, durable end at that time)."""
 
     acknowledgements: int
     syncs: int
@@ -70,7 +70,7 @@ class Found:
 
 
 def acknowledged_too_early(lines: Iterable[str], segment_bytes: int, durable_lsn: int) -> Found:
-    """`durable_lsn`: what the safekeeper had when the trace began."""
+    """Check a trace; the safekeeper had `durable_lsn` when it began."""
     disk = _Disk(segment_bytes, durable_end=durable_lsn)
     early: list[tuple[int, int]] = []
     acknowledgements = 0
@@ -95,7 +95,7 @@ def acknowledged_too_early(lines: Iterable[str], segment_bytes: int, durable_lsn
 
 
 def _on_return(disk: _Disk, thread: str, name: str, rest: str) -> None:
-    """`rest`: the call's arguments and what it returned."""
+    """Take a call's return; `rest` has the call's arguments and its result."""
     returned = _RETURNED.search(rest)
     if returned is None:
         return
@@ -106,7 +106,7 @@ def _on_return(disk: _Disk, thread: str, name: str, rest: str) -> None:
 
 
 def _path_of(rest: str) -> str:
-    """Of the descriptor that is the call's first argument."""
+    """Return the path of the descriptor that is the call's first argument."""
     found = _DESCRIPTOR.match(rest)
     return _unescaped(found[1]).decode(errors="replace") if found else ""
 
@@ -116,7 +116,7 @@ def _unescaped(text: str) -> bytes:
 
 
 def _acknowledged_by(line: str) -> list[int]:
-    """The flush_lsns of the AppendResponses that this call sends."""
+    """Return the flush_lsns of the AppendResponses that this call sends."""
     call = _CALL.match(line)
     if call is None or call[2] not in SENDING or not _path_of(call[3]).startswith("socket:"):
         return []
@@ -124,7 +124,7 @@ def _acknowledged_by(line: str) -> list[int]:
 
 
 def acknowledged_lsns(data: bytes) -> list[int]:
-    """The flush_lsns of the AppendResponses in a piece of the stream that begins with a frame."""
+    """Return the flush_lsns of the AppendResponses in a piece that begins with a frame."""
     found, at = [], 0
     while at + HEAD.size <= len(data):
         length, tag = HEAD.unpack_from(data, at)
@@ -137,7 +137,7 @@ def acknowledged_lsns(data: bytes) -> list[int]:
 
 
 def with_syncs_behind_the_acknowledgements(lines: Iterable[str]) -> list[str]:
-    """The same trace as a safekeeper would leave that acknowledges first and syncs then."""
+    """Return the trace of a safekeeper that acknowledges first and syncs then."""
     held: list[str] = []
     doctored: list[str] = []
     said = 0

@@ -20,7 +20,7 @@ class NotInTime(AssertionError):
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
-    """The first true value of `condition`. It is asked once more when the time is up."""
+    """Return the first true value of `condition`, which gets one more try when the time is up."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -30,7 +30,7 @@ def wait_until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
 
 
 async def until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
-    """As `wait_until`, while the event loop runs."""
+    """Wait as `wait_until` does, while the event loop runs."""
 
     async def ask() -> T:
         return condition()
@@ -39,7 +39,7 @@ async def until(condition: Callable[[], T], timeout_s: float = LIMIT_S) -> T:
 
 
 async def until_awaited(condition: Callable[[], Awaitable[T]], timeout_s: float = LIMIT_S) -> T:
-    """As `until`, for a condition that must itself wait: a query, say."""
+    """Wait as `until` does, for a condition that must itself wait: a query, say."""
     deadline = time.monotonic() + timeout_s
     while not (value := await condition()):
         if time.monotonic() > deadline:

@@ -9,17 +9,17 @@ SEGMENT = re.compile(r"[0-9A-F]{24}")
 
 
 def segments(directory: Path) -> list[str]:
-    """The names of the WAL segments there, in order."""
+    """Return the names of the WAL segments there, in order."""
     return sorted(p.name for p in directory.iterdir() if SEGMENT.fullmatch(p.name))
 
 
 def start_of(name: str, segment_bytes: int) -> int:
-    """The LSN at which this segment starts."""
+    """Return the LSN at which this segment starts."""
     return (int(name[8:16], 16) << 32) + int(name[16:], 16) * segment_bytes
 
 
 def assert_same_wal(one: Path, other: Path, end_lsn: int, segment_bytes: int = 1 << 20) -> int:
-    """In the segments that both have, up to the end; how many were compared."""
+    """Compare the segments that both have, up to the end; return how many."""
     common = sorted(set(segments(one)) & set(segments(other)))
     compared = 0
     for name in common:

@@ -3,12 +3,12 @@
     maker = WalMaker(Random(7), segment_bytes=65536)
     maker.record(300); maker.switch(); maker.read(begin, end)
 
-The bytes are those of PostgreSQL 15 (checked with pg_waldump in test_wal_format.py): long and
-short page headers, continuation lengths, prev-links, XLOG_SWITCH with zeroed page headers in its
-padding (or older pages), and OVERWRITE_CONTRECORD pages after `crash`. Records are XLOG_NOOP with
-main data. Deterministic: contents come from the Random that is passed in, and from nothing else.
-The maker writes byte by byte of payload and knows nothing of walformat's arithmetic, so it can be
-its twin.
+The bytes are those of PostgreSQL 15 (checked with pg_waldump in test_wal_format.py). There are long
+and short page headers, continuation lengths and prev-links. There is XLOG_SWITCH with zeroed page
+headers in its padding (or older pages), and OVERWRITE_CONTRECORD pages after `crash`. Records are
+XLOG_NOOP with main data. Deterministic: contents come from the Random that is passed in, and from
+nothing else. The maker writes byte by byte of payload and knows nothing of walformat's arithmetic,
+so it can be its twin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOOP, SWITCH, OVERWRITE_CONTRECORD = 0x20, 0x40, 0xD0
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One record: `end_lsn` is PostgreSQL's EndRecPtr; `complete` is False once cut off.
+    """One record. `end_lsn` is PostgreSQL's EndRecPtr; `complete` is False once cut off.
 
     A switch ends with its segment for PostgreSQL; its own bytes end at `own_end_lsn`.
     """
@@ -76,7 +76,7 @@ class WalMaker:
         return bytes(self._data[begin - self.start_lsn : end - self.start_lsn])
 
     def record(self, payload: int | bytes, info: int = NOOP, rmid: int = 0) -> Made:
-        """Appends one record whose main data is `payload`, or that many random bytes."""
+        """Append one record whose main data is `payload`, or that many random bytes."""
         if isinstance(payload, int):
             payload = self._random.randbytes(payload)
         if len(payload) == 0:
@@ -88,7 +88,7 @@ class WalMaker:
         return self.record_body(body, info, rmid)
 
     def record_body(self, body: bytes, info: int, rmid: int) -> Made:
-        """Appends one record with these bytes behind its header."""
+        """Append one record with these bytes after its header."""
         self._begin_page(0)
         start = self.end_lsn
         head = struct.pack("<IIQBBxx", 24 + len(body), 0, self._previous, info, rmid)
@@ -100,7 +100,7 @@ class WalMaker:
         return self.records[-1]
 
     def switch(self, *, stale: bool = False) -> Made:
-        """pg_switch_wal(): a record without data, then zeros to the segment's end.
+        """Switch as pg_switch_wal() does: a record without data, then zeros to the segment's end.
 
         `stale`: the server died while it wrote these, in a recycled segment. It goes on behind.
         """
@@ -111,7 +111,7 @@ class WalMaker:
         return self.records[-1]
 
     def _died_in_padding(self, size: int) -> bytes:
-        """Zeros, and from some sector on the pages of an older segment."""
+        """Return zeros, and from some sector on the pages of an older segment."""
         begin = self.end_lsn
         first = Lsn(self._random.randrange(begin, begin + size + 1)).round_up(512)
         old = bytearray()
@@ -122,7 +122,7 @@ class WalMaker:
         return bytes(zeros) + bytes(old[begin % PAGE :][zeros:size])
 
     def crash(self, flush_lsn: Lsn) -> Lsn:
-        """Forgets what the primary had not flushed; what starts below it stays, cut off.
+        """Forget WAL that the primary had not flushed; records that start below it stay, cut off.
 
         The restarted primary writes OVERWRITE_CONTRECORD from the first page that it misses, if
         the cut record reaches that page, else over the cut record. Returns where it goes on.
@@ -149,7 +149,7 @@ class WalMaker:
         return end
 
     def forget_after(self, end_lsn: Lsn) -> None:
-        """Drops whole records, so that others can be made in their place: another history."""
+        """Drop whole records, so that others can be made in their place: another history."""
         self.records = [made for made in self.records if made.own_end_lsn <= end_lsn]
         complete = [made.start_lsn for made in self.records if made.complete]
         self._previous = complete[-1] if complete else Lsn(0)
@@ -157,7 +157,7 @@ class WalMaker:
         del self._data[next_lsn - self.start_lsn :]
 
     def end_before(self, flush_lsn: Lsn) -> tuple[Lsn | None, Lsn]:
-        """The naive twin of record_end_before: (start, end) of the last record that has ended.
+        """Return (start, end) of the last record that has ended, as record_end_before's naive twin.
 
         An aborted record never has: cut where it was cut off, nothing would say that it was.
         """
@@ -192,13 +192,13 @@ class WalMaker:
 def nonce_message(
     nonce: bytes, *, prefix: bytes = b"walkeeper", transactional: bool = False
 ) -> bytes:
-    """The main data of what pg_logical_emit_message writes (xl_logical_message)."""
+    """Return the main data that pg_logical_emit_message writes (xl_logical_message)."""
     head = struct.pack("<I?3xQQ", 5, transactional, len(prefix) + 1, len(nonce))
     return head + prefix + b"\0" + nonce
 
 
 def random_wal(random: Random, *, segment_bytes: int, size: int) -> WalMaker:
-    """WAL of at least `size` bytes, rich in the places where parsers go wrong."""
+    """Make WAL of at least `size` bytes, rich in the places where parsers go wrong."""
     maker = WalMaker(random, segment_bytes=segment_bytes)
     while maker.end_lsn - maker.start_lsn < size:
         kind = random.random()
@@ -219,7 +219,7 @@ def random_wal(random: Random, *, segment_bytes: int, size: int) -> WalMaker:
 
 
 def up_to_page_end(maker: WalMaker, *, short_by: int) -> int:
-    """The payload size with which a record ends `short_by` bytes before a page's end."""
+    """Return the payload size with which a record ends `short_by` bytes before a page's end."""
     in_page = maker.end_lsn % PAGE
     if in_page == 0:
         in_page = 40 if maker.end_lsn % maker.segment_bytes == 0 else 24

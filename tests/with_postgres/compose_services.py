@@ -4,11 +4,11 @@
         composed.up()                               in the order of depends_on, each until healthy
         composed["primary"].execute("psql", …)      as `docker compose exec`
 
-A service gets what its container would: the arguments, environment, user, volumes and files of
-compose.yaml, the other services' names in /etc/hosts, and ports of its own; by a network and a
-mount namespace each, so nothing of it is rewritten. The walkeeper image's programs are those that
-its pip step has installed; of the postgres image, this machine's server and what its entrypoint is
-documented to do in an empty data directory. Needs root.
+A service gets what its container would: arguments, environment, user, volumes and files of
+compose.yaml, the other services' names in /etc/hosts, and its own ports. A network and a mount
+namespace give each these, so compose.yaml is used as it is. The walkeeper image's programs are
+those that its pip step has installed. For the postgres image, this machine's server runs. Its
+entrypoint does the documented steps in an empty data directory. Needs root.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ done
 shift
 exec "$@"
 """
-# What the postgres image does before it becomes the command (its docker-entrypoint.sh).
+# The steps of the postgres image before it becomes the command (its docker-entrypoint.sh).
 POSTGRES_ENTRYPOINT = f"""
 initdb -U postgres --no-sync --pwfile=<(echo "$POSTGRES_PASSWORD")
 echo "host all all all scram-sha-256" >> "$PGDATA/pg_hba.conf"
@@ -247,7 +247,7 @@ class ComposedServices:
     @classmethod
     @contextlib.contextmanager
     def create(cls, directory: Path, image_path: str) -> Iterator[ComposedServices]:
-        """`image_path`: where the image's pip step has put `walkeeper`."""
+        """Make the services; the image's pip step has put `walkeeper` into `image_path`."""
         with Network.create(tuple(read_services())) as network:
             made = cls(network, directory, image_path)
             try:
@@ -264,7 +264,7 @@ class ComposedServices:
         return self._processes[name]
 
     def up(self, names: Sequence[str] = ()) -> None:
-        """Each when the conditions of its depends_on hold; at the end all are healthy or done."""
+        """Start each when its depends_on allows; at the end all are healthy or done."""
         for name, process in self._processes.items():
             if names and name not in names:
                 continue

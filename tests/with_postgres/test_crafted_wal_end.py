@@ -1,8 +1,8 @@
 """WAL that a real server ends at every awkward place: what comes next fits behind it, byte by byte.
 
 After Neon's test_crafted_wal_end. Sizes are computed so that a commit, or a switch, ends exactly
-where a case says; then primary and proposer are killed, both come back, and a new term has to start
-exactly there. scenarios/crafted_wal_ends.txt tells the same of safekeepers that lose their power.
+where a case says. Then primary and proposer are killed, both come back, and a new term has to start
+exactly there. scenarios/crafted_wal_ends.txt shows the same for safekeepers that lose their power.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def before_half_a_record_over_a_segment_end(writer: Writer) -> int:
 
 
 def _half_a_record(writer: Writer, whole: Callable[[], int]) -> int:
-    """Again if a busy machine took so long that the WAL writer came for the rest."""
+    """Write half a record; try again if a busy machine let the WAL writer come for the rest."""
     for _ in range(TRIES):
         begin = whole()
         writer.emit(3 * PAGE + 1000, is_transactional=False)

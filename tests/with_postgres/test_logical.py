@@ -348,7 +348,7 @@ def test_a_stock_subscription_follows_the_log_and_survives_its_safekeeper(
         primary.sql("INSERT INTO later VALUES (2)")
         wait_until(lambda: subscriber.rows("SELECT * FROM later") == [(2,)])
         subscriber.sql("DROP SUBSCRIPTION feed")
-        wait_until(lambda: not cluster.slot_lsns("feed"))  # the other one hears of it later
+        wait_until(lambda: not cluster.slot_lsns("feed"))  # the other one learns of it later
 
 
 @pytest.mark.soak

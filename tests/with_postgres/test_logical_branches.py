@@ -1,6 +1,6 @@
-"""A logical log and a primary of another past: one that was set back, or told other publications.
+"""A logical log and a primary of another past: one that was set back, or has other publications.
 
-The timeline's number and the LSNs tell nothing of it: the server was not promoted, and its WAL is
+The timeline's number and the LSNs do not show it. The server was not promoted, and its WAL is
 beyond the log's end when the proposer looks.
 """
 
@@ -68,8 +68,7 @@ def hanging_inserts(primary: PostgresServer, numbers: range) -> list[subprocess.
 def test_a_primary_that_was_set_back_to_a_snapshot_is_refused(
     cluster: LogicalCluster, primary: PostgresServer, proposer: str
 ) -> None:
-    """Its slot is in the snapshot. What it writes below the log's end would be acknowledged, and
-    be in no log."""
+    """Its slot is in the snapshot. Its WAL below the log's end would be acknowledged in no log."""
     create_slot(cluster.ports[0], "feed")
     primary.sql("INSERT INTO journal SELECT g, 'before it' FROM generate_series(1, 3) g")
     primary.stop("immediate")

@@ -1,8 +1,8 @@
 """Large and prepared transactions in a logical log: whole, at their commit, in bounded memory.
 
-The proposer keeps what is streamed to it until the commit and drops what is rolled back, so the log
-has neither parts of transactions nor aborts, and a consumer that asks for streaming gets what it
-may always get: whole transactions (docs/logical.md).
+The proposer keeps a stream until the commit and drops a part that is rolled back. So the log has
+neither parts of transactions nor aborts. A consumer that asks for streaming gets what it may always
+get: whole transactions (docs/logical.md).
 """
 
 from __future__ import annotations

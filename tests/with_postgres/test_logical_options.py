@@ -1,4 +1,4 @@
-"""What consumers may ask pgoutput for, and what a log has: as the primary itself would answer."""
+"""Options of pgoutput that consumers may use with a log: the answers are the primary's own."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_messages_origins_and_streaming_are_as_the_primary_itself_would_have_the
     for proposer in cluster.proposers:
         proposer.kill()
     again = cluster.new_proposer("again", "--logical", "--publication", "p")
-    again.start()  # which goes on with messages, unasked
+    again.start()  # it goes on with messages, without the option
     primary.sql("SELECT pg_logical_emit_message(true, 'outbox', 'after another start')")
     end = cluster.end_lsn()
     direct = received(primary.port, "all", end, *WITH_MESSAGES)
@@ -137,7 +137,8 @@ def test_a_subscription_that_asks_for_all_it_can_follows_the_log(
     listed = ", ".join(f"{name} = {value}" for name, value in asked.items())
     with PostgresServer.create() as subscriber:
         others = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE fence (id int)"
-        subscriber.sql(table, *others)  # of the other test, which the publication has as well
+        # these are of the other test; the publication has them as well
+        subscriber.sql(table, *others)
         where = f"host=127.0.0.1 port={cluster.ports[0]} user=postgres dbname=postgres"
         subscribe = f"CREATE SUBSCRIPTION feed CONNECTION '{where}' PUBLICATION p"
         subscriber.sql(f"{subscribe} WITH ({listed})")

@@ -80,11 +80,12 @@ def test_a_consumer_of_a_lost_member_goes_on_at_its_replacement_and_has_each_cha
         assert done.returncode == 0 and "members are 1, 2, 4 (generation 3)" in done.stdout, done
         cluster.ports = [*cluster.ports[:2], port]
         assert cluster.proposer.is_running, "it needs no restart"
-        more = receive(cluster.ports[1], "feed", cluster.end_lsn())  # what the newcomer lacks
+        # entries that the newcomer lacks
+        more = receive(cluster.ports[1], "feed", cluster.end_lsn())
         confirmed = cluster.confirmed_lsn("feed", 2, more)
         feed += more
         wait_until(lambda: cluster.slot_lsns("feed").get(4) == confirmed)
-        cluster.safekeepers[0].kill()  # what is left are the second and the newcomer
+        cluster.safekeepers[0].kill()  # the second and the newcomer are left
         journal.wait_for_more(50)
         cluster.proposer.kill()
         cluster.safekeepers[1].kill()

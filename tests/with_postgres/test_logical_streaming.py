@@ -89,7 +89,7 @@ class Session:
         self.run(FILL.format(self._draw.choice((self._table, "shared")), first, self._ids))
 
     def _update(self) -> None:
-        """Large values that are stored out of line and do not change, too."""
+        """Update large values that are stored out of line and do not change, too."""
         self.run(f"UPDATE {self._table} SET id = -id WHERE id % 7 = 0 AND id > 0")
         self.run(f"UPDATE {self._table} SET v = 'short' WHERE id % 5 = 0")
         self.run(f"DELETE FROM {self._table} WHERE id % 11 = 0")
@@ -156,7 +156,8 @@ def test_the_log_has_what_the_primary_sends_to_who_asks_for_no_streaming(
             session.end()
         end_lsn = cluster.end_lsn()
         wanted, found = (
-            # One that has undone all that it did is not sent at all if nothing of it was streamed.
+            # A transaction that has undone all its changes is not sent at all if no part was
+            # streamed.
             [one for one in transactions(receive(port, slot, end_lsn)) if one.changes]
             for port, slot in ((primary.port, "direct"), (cluster.ports[0], "feed"))
         )
@@ -245,8 +246,8 @@ def test_what_is_too_large_for_the_spool_stays_at_the_primary_until_it_commits(
 def test_an_origin_is_with_its_transaction_also_if_it_begins_with_ddl(
     primary: PostgresServer,
 ) -> None:
-    """PostgreSQL does not say the origin of such a one if it streams it; so it must not, from the
-    first origin on that anybody sees."""
+    """PostgreSQL does not send the origin of such a transaction if it streams it. So it must not
+    stream, from the first origin on that anybody sees."""
     with LogicalCluster.create(primary) as cluster:
         create_slot(cluster.ports[0], "feed")
         large = FILL.format("t", 1, 1000)
@@ -265,7 +266,7 @@ def test_an_origin_is_with_its_transaction_also_if_it_begins_with_ddl(
         said = "origins are in use at the primary; PostgreSQL is"
         wait_until(lambda: said in cluster.proposer.output())
         cluster.proposer.kill()
-        cluster.proposer.start()  # which knows it from its start on
+        cluster.proposer.start()  # it knows the origins from its start on
         primary.sql(large)
         found = transactions(receive(cluster.ports[0], "feed", cluster.end_lsn()))
         inserted = [one for one in found if any(change[0] == "I" for change in one.changes)]

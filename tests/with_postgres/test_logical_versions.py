@@ -1,5 +1,7 @@
-"""The logical log with PostgreSQL 17 and 18: each part is killed once, and nothing is lost; a
-standby with a synchronised failover slot is promoted, and the log goes on there."""
+"""The logical log with PostgreSQL 17 and 18: each part is killed once, and no change is lost.
+
+A standby with a synchronised failover slot is promoted, and the log goes on there.
+"""
 
 from __future__ import annotations
 
@@ -115,8 +117,10 @@ def test_a_spilled_transaction_that_is_rolled_back_is_no_end_of_the_log(
 
 @contextlib.contextmanager
 def failover_standby(primary: PostgresServer) -> Iterator[PostgresServer]:
-    """As PostgreSQL's manual has it (Logical Replication Failover): the walsender of the logical
-    slot waits for the standby, which keeps the slot in step."""
+    """Make a standby as PostgreSQL's manual has it (Logical Replication Failover).
+
+    The walsender of the logical slot waits for the standby, which keeps the slot in step.
+    """
     primary.sql("SELECT pg_create_physical_replication_slot('standby', true)")
     primary.configure({"synchronized_standby_slots": "standby"})
     standby = primary.base_backup()
@@ -234,7 +238,7 @@ def test_before_14_a_truncate_waits_for_what_waits_for_it_and_attach_says_so(
     cluster: LogicalCluster,  # noqa: F811
     primary: PostgresServer,
 ) -> None:
-    """The server's fault, as with any synchronous subscriber; what attach says of it is right."""
+    """The fault is the server's, as with any synchronous subscriber; attach warns of it."""
     said = "a TRUNCATE of a published table that has a primary key hangs"
     assert said in walkeeper("attach", "--dsn", primary.dsn()).stderr
     primary.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")

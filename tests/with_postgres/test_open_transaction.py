@@ -15,7 +15,7 @@ pytestmark = pytest.mark.postgres
 
 KEPT = ("--wal-keep-size", "1MB")
 MEGABYTE = "INSERT INTO big SELECT i, repeat('x', 900) FROM generate_series(1, {}000) i"
-WINDOW_MB = 48  # of WAL that the proposer holds: what it has received lies behind the primary's end
+WINDOW_MB = 48  # MB of WAL that the proposer holds at most, so that it lags the primary
 
 
 def _flushed(primary: PostgresServer) -> int:
@@ -26,8 +26,8 @@ def _flushed(primary: PostgresServer) -> int:
     "trouble", ["proposer killed", pytest.param("connection reset", marks=pytest.mark.soak)]
 )
 def test_a_transaction_of_many_segments_outlives_a_new_connection(trouble: str) -> None:
-    """No commit and no checkpoint lies in the WAL that the log has of the transaction, and the
-    primary has recycled all that the proposer's own slot does not hold."""
+    """The log has WAL of the transaction without any commit or checkpoint in it. The primary has
+    recycled all WAL that the proposer's own slot does not hold."""
     settings = {"wal_keep_size": "0", "min_wal_size": "2MB"}
     options = ["--wal-segsize=1"]
     with PostgresServer.create(settings, initdb_options=options) as primary:

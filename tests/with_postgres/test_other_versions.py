@@ -1,8 +1,8 @@
 """PostgreSQL 13, 14, 16, 17 and 18: the kill matrix of version 15, short.
 
-Every part is killed under load, a standby is fed by a safekeeper alone, and when the primary is
-gone that standby has every acknowledged row and takes over; so does one that only restores. And the
-role that docker/ makes for all of this may do what it has to.
+Every part is killed under load, and a standby is fed by a safekeeper alone. When the primary is
+gone, that standby has every acknowledged row and takes over. So does one that only restores. And
+the role that docker/ makes for all of this may do what it has to.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_nothing_acknowledged_is_lost_on_this_version(major: int) -> None:
 
 @pytest.mark.parametrize("major", [18], indirect=True)
 def test_a_slot_that_is_lost_while_there_is_no_quorum_is_made_again(major: int) -> None:
-    """Versions before 18 stream with a lost slot; what it kept is in the proposer's memory."""
+    """Versions before 18 stream with a lost slot; its WAL is in the proposer's memory."""
     limits = {"max_slot_wal_keep_size": "1MB", "wal_keep_size": "3MB"}
     with (
         PostgresServer.create(limits, initdb_options=["--wal-segsize=1"]) as primary,
@@ -147,7 +147,7 @@ def _feed_from(standby: PostgresServer, cluster: Cluster, number: int) -> None:
 
 
 def _feed_from_one_of_the_quorum(standby: PostgresServer, cluster: Cluster, end: int) -> None:
-    """`settle` is done when two safekeepers have everything; the third may never get it."""
+    """Feed from a safekeeper with all WAL: `settle` waits for two, not for the third."""
     complete = [number for number, lsn in cluster.flush_lsns().items() if lsn_of(lsn) >= end]
     assert len(complete) >= 2
     _feed_from(standby, cluster, complete[0])

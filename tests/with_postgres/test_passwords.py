@@ -62,7 +62,7 @@ def passwords(server: PostgresServer, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def entry(server: PostgresServer, database: str) -> str:
-    """The password is escaped there."""
+    """Return a line of the password file, in which the password is escaped."""
     escaped = PASSWORD.replace("\\", "\\\\").replace(":", "\\:")
     return f"127.0.0.1:{server.port}:{database}:keeper:{escaped}\n"
 

@@ -22,7 +22,7 @@ NOT_IN_RECOVERY = "SELECT NOT pg_is_in_recovery()"
 
 
 def kill_postmaster_alone(server: PostgresServer) -> None:
-    """SIGKILL as the kernel's OOM killer sends it: its children end by themselves."""
+    """Send SIGKILL as the kernel's OOM killer does: the postmaster's children end by themselves."""
     processes = [row[0] for row in server.rows("SELECT pid FROM pg_stat_activity")]
     postmaster = server.postmaster_pid()
     assert postmaster is not None

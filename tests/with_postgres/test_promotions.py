@@ -129,7 +129,8 @@ def test_a_standby_far_behind_gets_every_acknowledged_row(
                 assert cluster.proposer.ended() == 1
             begun_later = [e for e in journal.entries if e.at_s - e.latency_s > began_s]
             assert not begun_later, "the deposed primary gets no commit acknowledged"
-            # What a quorum had told it before it stood still, it may still pass on.
+            # It may still pass on commits that a quorum had acknowledged to it before it stood
+            # still.
             assert len(journal.acknowledged) >= 1000 and not journal.lost_in(standby)
             assert proposer.is_running
             primary.kill()
@@ -150,7 +151,7 @@ def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresSer
                 server.kill()
                 proposer.kill()
             journals.append(journal)
-            for safekeeper in cluster.safekeepers[:1]:  # whose recovery reads over the forks
+            for safekeeper in cluster.safekeepers[:1]:  # their recovery reads over the forks
                 safekeeper.kill()
                 safekeeper.start()
             if successor is not None:
@@ -169,8 +170,10 @@ def test_receivers_follow_three_timelines(cluster: Cluster, primary: PostgresSer
 
 
 def assert_same_wal(cluster: Cluster, received: Path) -> None:
-    """pg_receivewal's files of the timelines that are over, and every safekeeper's: to the last
-    byte, as nothing was sent of a record that the primary did not finish."""
+    """Compare pg_receivewal's files of the timelines that are over with every safekeeper's.
+
+    They agree to the last byte, as no byte was sent of a record that the primary did not finish.
+    """
     segments = {name: wal for name, wal in segments_in(received).items() if name[:8] < "00000003"}
     assert {name[:8] for name in segments} == {"00000001", "00000002"}
     for number in (1, 2, 3):

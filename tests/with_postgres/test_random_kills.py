@@ -113,8 +113,10 @@ class Faults:
             proposer.signal(signal.SIGCONT)
 
     def supervise(self) -> None:
-        """As systemd would: one that was deposed has ended, as it should, and is started again,
-        unless one that was frozen at its start has taken over."""
+        """Start a proposer again that was deposed and has ended, as systemd would.
+
+        A proposer that was frozen at its start may have taken over instead.
+        """
         proposer = self.cluster.proposer
         if proposer.is_running:
             return
@@ -126,7 +128,7 @@ class Faults:
             proposer.start(wait=False)
 
     def heal_until(self, journal: Journal, count: int) -> None:
-        """Until so many more commits were acknowledged, and every deposed proposer has ended."""
+        """Heal until so many more commits are acknowledged and each deposed proposer has ended."""
         self.heal()
         enough = len(journal.entries) + count
 

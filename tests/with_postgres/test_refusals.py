@@ -1,4 +1,4 @@
-"""What is wrong is said in one clear line with exit code 1, and disturbs nobody."""
+"""A wrong command gets one clear line with exit code 1, and disturbs nobody."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from walkeeper_safekeeper.daemon import PROPOSERS_MAX
 
 pytestmark = pytest.mark.postgres
 
-SEGMENT_BYTES = 1 << 20  # of the fixture `primary`
+SEGMENT_BYTES = 1 << 20  # the size of the fixture `primary`
 PREFACE = b"WALKEEP\x01"
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Cluster]:
-    """One cluster for all tests that only knock at its door; nothing here may disturb it."""
+    """One cluster for all tests that only knock at its door; no test here may disturb it."""
     with PostgresServer.create() as primary, Cluster.create(primary) as made:
         pids = [daemon.pid for daemon in [made.proposer, *made.safekeepers]]
         yield made
@@ -118,7 +118,7 @@ def test_a_crowd_of_silent_proposers_shuts_nobody_out(shared: Cluster) -> None:
             assert shared.status()["safekeepers"][0]["reachable"]
         wait_until(lambda: "ran short" in shared.safekeepers[0].output())
         with Journal(shared.primary) as journal:
-            journal.wait_for_more(20)  # who is connected stays so
+            journal.wait_for_more(20)  # connected proposers stay so
     finally:
         for connection in crowd:
             connection.close()

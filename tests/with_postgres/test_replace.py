@@ -148,8 +148,8 @@ def test_a_killed_replace_goes_on_and_the_old_member_is_told_who_replaced_it(
 
 
 def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster) -> None:
-    """The log ends behind a segment's end, or a record further, and begins there for a newcomer;
-    what shows that the primary wrote it is in the segment before."""
+    """The log ends after a segment's end, or a record further, and begins there for a newcomer. The
+    WAL that shows that the primary wrote it is in the segment before."""
     cluster.primary.sql("CREATE TABLE moved (id int)", "SELECT pg_switch_wal()")
     for number in (1, 2, 3):
         _, port = add_safekeeper(cluster, number + 3)
@@ -168,7 +168,7 @@ def test_an_idle_log_that_was_moved_to_other_machines_is_led_on(cluster: Cluster
 
 
 def test_settle_finishes_a_replacement_without_a_primary(cluster: Cluster) -> None:
-    """What it elects itself for brings the members to change under it."""
+    """Its own election brings the members to change under it."""
     with Journal(cluster.primary) as journal:
         journal.wait_for_more(100)
     cluster.primary.kill()

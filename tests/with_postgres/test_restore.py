@@ -1,6 +1,6 @@
 """restore_command = 'walkeeper restore …' on real servers: nothing acknowledged is left out.
 
-The primary is deleted; what brings a base backup to the last acknowledged commit is restore alone.
+The primary is deleted; restore alone brings a base backup to the last acknowledged commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAITS_FOR_THE_QUORUM = "SELECT count(*) FROM pg_stat_activity WHERE wait_event =
 
 
 def is_removed(directory: Path) -> bool:
-    """A prefetcher ends when its directory has gone, and may add a file before."""
+    """Remove a directory; its prefetcher ends then, and may add a file before."""
     shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()
 
@@ -196,7 +196,7 @@ def accepts(server: PostgresServer) -> bool:
 
 
 def restore_processes(server: PostgresServer) -> list[int]:
-    """Of this server: they work in its data directory."""
+    """List the restore processes of this server: they work in its data directory."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ def test_a_padded_part_is_no_archived_segment(lost: Lost) -> None:
         server.configure({"restore_command": lost.command("--no-partial")})
         server.start()
         wait_until(lambda: server.sql(NOT_IN_RECOVERY))
-        assert not lost.is_whole(server)  # what it was asked for
+        assert not lost.is_whole(server)  # as --no-partial says
     with lost.server("standby.signal", lost.command(), **archive) as server:
         server.start()
         wait_until(lambda: "`restore` leaves it out" in server.log_text())

@@ -109,7 +109,7 @@ def test_a_snapshot_and_then_the_slot_are_the_tables_under_load(
     with Writers(primary, 3) as writers:
         code, said = take(cluster, output)
         assert code == 0, said
-        cluster.safekeepers[0].kill()  # which was asked: others know the slot's place
+        cluster.safekeepers[0].kill()  # the client asked this one; others know the slot's place
         during = sum(writers.commits)
     assert "slot feed goes on from there" in said and during > 20
     replica, document = replica_of(output)

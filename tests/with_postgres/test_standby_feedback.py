@@ -1,4 +1,4 @@
-"""Standbys behind safekeepers are heard by the primary: remote_apply, hot_standby_feedback."""
+"""Reports of standbys behind safekeepers reach the primary: remote_apply, hot_standby_feedback."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_remote_apply_waits_for_every_standby_that_is_there(strict: Cluster) -> 
         assert returns(commit(strict, 101, "on"))
         slow.sql("SELECT pg_wal_replay_resume()")
         assert returns(waiting) and has(slow, 100)
-        # One that leaves holds up nothing, though no WAL comes that would say so.
+        # A standby that leaves holds up no commit, though no WAL comes that would say so.
         slow.sql("SELECT pg_wal_replay_pause()")
         waiting = commit(strict, 102)
         assert hangs(waiting)

@@ -20,7 +20,7 @@ from tests.support.standbys import standby_of, wait_replayed
 pytestmark = pytest.mark.postgres
 
 LOAD_S = 8
-# All that a healthy standby of PostgreSQL 13 to 18 writes from its start on, on one connection.
+# The log of a healthy standby of PostgreSQL 13 to 18 from its start on, on one connection.
 HEALTHY = re.compile(
     r"""starting\ PostgreSQL | listening\ on\ | database\ system\ (was\ interrupted|is\ ready)
     | entering\ standby\ mode | redo\ starts\ at | starting\ backup\ recovery

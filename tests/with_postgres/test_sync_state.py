@@ -1,4 +1,4 @@
-"""Whether commits wait for a proposer, which only the primary knows: the proposer says it, too."""
+"""Only the primary knows if commits wait for a proposer: the proposer says it, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.postgres
 
 
 def asked(dsn: str, steps: list[tuple[Callable[[], object], str | None, bool | None]]) -> None:
-    """Each step is done, and what is then seen of the primary is this."""
+    """Do each step, and then check the state that is seen of the primary."""
 
     async def run() -> None:
         state = SyncState(dsn, "walkeeper")

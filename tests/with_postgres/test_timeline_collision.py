@@ -102,7 +102,7 @@ def two_promotions(
 
 
 def write(connection: psycopg.Connection[Any], who: str, rows: int) -> None:
-    """The same for both but for the word: WAL of one length, if `rows` is."""
+    """Write the same for both but for the word: WAL of one length, if `rows` is."""
     connection.execute("CHECKPOINT")
     connection.execute(f"INSERT INTO t VALUES (201, '{who}')".encode())
     if rows:
@@ -158,7 +158,7 @@ def test_the_other_branch_does_not_come_back(
 
 
 def assert_the_remedy_helps(play: Play) -> None:
-    """A base backup of the primary is checked once, replays, and has the acknowledged row."""
+    """Check a base backup of the primary once, replay it, and find the acknowledged row."""
     rebuilt = play.acknowledged.base_backup()
     try:
         assert play.check(rebuilt).returncode == 0
@@ -180,7 +180,7 @@ def assert_the_remedy_helps(play: Play) -> None:
 def test_pg_rewind_alone_finds_nothing_to_do(
     primary: PostgresServer, installation: Installation
 ) -> None:
-    """What stock PostgreSQL does with the server that the check refuses."""
+    """Stock PostgreSQL accepts the server that the check refuses."""
     with two_promotions(primary, installation) as play:
         play.alone.stop()
         play.acknowledged.sql("CHECKPOINT")
@@ -197,7 +197,7 @@ def test_pg_rewind_alone_finds_nothing_to_do(
 
 
 def assert_nobody_vouches_for_it(play: Play) -> None:
-    """The other branch runs as a standby; a failover to it ends before a promotion."""
+    """Run the other branch as a standby; a failover to it ends before a promotion."""
     settle = ("settle", "--seal", "--timeout", "30s", "--replayed-by")
     rebuilt = play.acknowledged.base_backup()
     try:

@@ -78,7 +78,7 @@ def server(certificates: Path) -> Iterator[TlsServer]:
 
 
 def test_commits_of_every_size_return_at_once(server: TlsServer) -> None:
-    """What is decrypted already is no event of the socket any more: it must not be left there."""
+    """Decrypted bytes are no event of the socket any more: they must not be left there."""
     sizes = [*SIZES * 3]
     random.Random(5).shuffle(sizes)
     with Cluster.create(server) as cluster:

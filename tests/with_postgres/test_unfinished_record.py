@@ -1,10 +1,10 @@
 """A record that the primary never finished reaches nobody behind a safekeeper (R13).
 
 Its committed beginning is truncated by the next election and other WAL comes in its place. A stock
-standby that had got some of it would never replay again: it restarts its stream in the segment
-that it was in, keeps the record's old beginning in the segments before, and kills its walreceiver
-for the wrong continuation before that one can overwrite them. pg_receivewal would keep the old
-bytes in a finished segment for good.
+standby that had got some of it would never replay again. It restarts its stream in the segment that
+it was in, and keeps the record's old beginning in the segments before. It kills its walreceiver for
+the wrong continuation before that one can overwrite them. pg_receivewal would keep the old bytes in
+a finished segment for good.
 """
 
 from __future__ import annotations

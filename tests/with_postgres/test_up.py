@@ -117,7 +117,7 @@ def test_a_killed_up_leaves_no_daemon_and_the_next_one_resumes_and_detaches(
     assert second.returncode == 1 and "another `walkeeper up` runs" in second.stderr
     up.kill()
     wait_until(lambda: not up.daemons())
-    assert server.sql(SETTING) == ATTACHED  # nobody was there to detach it
+    assert server.sql(SETTING) == ATTACHED  # no process was there to detach it
     up.start()
     assert "resuming the log" in up.output() and "already attached" in up.output()
     server.sql("INSERT INTO t VALUES (2)")

@@ -3,8 +3,9 @@
     catalog.find("public.accounts") -> Table     columns with dropped ones, toast, primary key
     catalog.types                                 for value_text.Printer
 
-Contract: what the catalogs at hand do not say is not made up: a table of whose columns some are not
-known is refused by name. From replayed catalogs (catalog_history), or rows of a live server.
+Contract: a catalog invents no facts that its source lacks. It refuses a table by name if some of
+its columns are not known. The source is replayed catalogs (catalog_history), or rows of a live
+server.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _BUILTIN_SCHEMAS = {11: "pg_catalog", 99: "pg_toast", 2200: "public"}
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A column; `missing`: the value of tuples that are older than it, as its array's bytes."""
+    """A column. `missing` is the value of tuples that are older than it, as its array's bytes."""
 
     name: str
     number: int
@@ -53,7 +54,7 @@ class Attribute:
 
     @property
     def is_virtual(self) -> bool:
-        """Reckoned when it is read (18): no tuple has a value of it."""
+        """True if it is computed when it is read (18): no tuple has a value of it."""
         return self.generated == "v"
 
 
@@ -75,7 +76,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is needed to read a relation's rows."""
+    """The facts that reading a relation's rows needs."""
 
     oid: int
     schema: str
@@ -92,7 +93,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[Attribute, ...]:
-        """Those that have values in WAL."""
+        """The columns that have values in WAL."""
         return tuple(a for a in self.attributes if not a.dropped and not a.is_virtual)
 
     @property
@@ -118,7 +119,7 @@ class Catalog:
     attributes: dict[int, list[Attribute]] = field(default_factory=dict)
     types: Types = field(default_factory=builtin_types)
     schemas: dict[int, str] = field(default_factory=dict)
-    """Those that are known; what initdb makes has its usual name."""
+    """The schemas that are known; the schemas that initdb makes have their usual names."""
     keys: dict[int, list[int]] = field(default_factory=dict)
     """By table: the numbers of its primary key's columns."""
 
@@ -131,12 +132,12 @@ class Catalog:
         return Relation(space, 0 if space == 1664 else self.database.oid, found.relfilenode)
 
     def tables(self) -> list[Class]:
-        """Those with rows of their own, in the order of their names."""
+        """Return the relations with rows of their own, in the order of their names."""
         kinds = [c for c in self.classes.values() if c.kind in ("r", "m")]
         return sorted(kinds, key=lambda c: (c.schema, c.name))
 
     def find(self, name: str) -> Table:
-        """`schema.table`, or `table` where only one schema has it; or its OID: see table_names."""
+        """Find a table by `schema.table`, by `table` if one schema has it, or by OID."""
         found = [c for c in self._meant(name, KINDS_WITH_ROWS) if c.persistence != "t"]
         if len(found) > 1:
             found = [c for c in found if c.schema == "public"] or found
@@ -199,7 +200,7 @@ class Catalog:
 
 
 def attribute_of(row: dict[str, object]) -> Attribute:
-    """Of a row of pg_attribute; only user columns."""
+    """Return the attribute of a row of pg_attribute; only user columns."""
     missing = row.get("attmissingval")
     return Attribute(
         str(row["attname"]), _int(row["attnum"]), _int(row["atttypid"]), _int(row["atttypmod"]),

@@ -4,9 +4,9 @@
     history.at(lsn, database) -> Catalog            tables, columns and types as they were
     history.names() -> {(tablespace, database, relfilenode): [Named(begin, end, schema, name)]}
 
-Contract: without a base, rows that initdb or work before the WAL made are known only where a page
-image brings them; everything made within the WAL is known whole. Costs one walk over the WAL (two,
-where catalogs themselves were rewritten) and memory for the catalogs' changes.
+Contract: objects that were made within the WAL are known whole. Without a base, a row that initdb
+or work before the WAL made is known only if a page image brings it. The cost is one walk over the
+WAL, or two where catalogs themselves were rewritten, and memory for the catalogs' changes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CatalogHistory:
     def __init__(self, store: PageStore, xids: Xids, major: int, passed: Passed) -> None:
         self.xids, self.major, self.end_lsn = xids, major, passed.end_lsn
         self.is_whole = passed.is_reached
-        """Whether the WAL goes on up to where it was read `until`."""
+        """True if the WAL goes on up to the `until` of the walk."""
         store.take_events()
         self.unlogged_since: int | None = None
         """From where on what was loaded in bulk is not in the WAL (bulk_loads)."""
@@ -122,7 +122,7 @@ class CatalogHistory:
         engine_name: str = "auto",
         on_problem: OnProblem = raise_fatal,
     ) -> CatalogHistory:
-        """Walks over the WAL up to `until`."""
+        """Walk over the WAL up to `until`."""
         extra: set[Relation] = set()
         for _ in range(PASSES_MAX):
             store = PageStore(
@@ -157,7 +157,7 @@ class CatalogHistory:
         raise HistoryError("catalogs that were rewritten over and over: narrow the range of LSNs")
 
     def databases(self, lsn: int) -> dict[int, Database]:
-        """By number. A database whose row is not known has its number for a name."""
+        """Return the databases by number. One without a known row has its number for a name."""
         found = {
             relation.database: Database(
                 relation.database, self._initdbs(relation.database) or str(relation.database)
@@ -172,15 +172,15 @@ class CatalogHistory:
         return found
 
     def _initdbs(self, oid: int) -> str | None:
-        """The databases that initdb makes, whose rows are not in WAL; fixed numbers since 15."""
+        """Name the databases that initdb makes: not in WAL, but with fixed numbers since 15."""
         return {1: "template1", 4: "template0", 5: "postgres"}.get(oid if self.major >= 15 else 0)
 
     def database(self, lsn: int, name: str | None) -> Database:
-        """By its name or number; the only one that has tables of users, if none is named."""
+        """Find a database by name or number, or the only one with users' tables."""
         known = list(self.databases(lsn).values())
         if name is not None:
             found = [d for d in known if name in (d.name, str(d.oid))]
-            # What initdb made has no name in WAL alone; the only one such is meant, then.
+            # A database that initdb made has no name in WAL alone; the only one such is meant.
             found = found or [d for d in known if d.name == str(d.oid)]
         else:
             found = [d for d in known if self._has_tables(lsn, d)]
@@ -195,7 +195,7 @@ class CatalogHistory:
         return any(table.oid >= FIRST_NORMAL_OID for table in self.at(lsn, database).tables())
 
     def at(self, lsn: int, database: Database) -> Catalog:
-        """The catalogs of a database at one LSN."""
+        """Return the catalogs of a database at one LSN."""
         oid = database.oid
         space = self._space_at(oid, lsn) or database.tablespace
         catalog = Catalog(replace(database, tablespace=space), lsn)
@@ -231,7 +231,7 @@ class CatalogHistory:
         return is_known(self.lc_monetary) and not is_set
 
     def names(self) -> dict[Relation, list[Named]]:
-        """Who owned which file, when: for every file that a known row of pg_class names."""
+        """Return the owners of every file that a known row of pg_class names, with their times."""
         found: dict[Relation, list[Named]] = {}
         for database in self.databases(self.end_lsn).values():
             schemas: dict[int, str] = {}
@@ -247,7 +247,7 @@ class CatalogHistory:
         return {file: sorted(owners, key=lambda n: n.begin) for file, owners in found.items()}
 
     def moved_from(self, file: Relation) -> list[Relation]:
-        """What a file may have been copied from, where its database went to another tablespace."""
+        """List the files that a file may be a copy of, if its database changed its tablespace."""
         spaces = {r.tablespace for r in self._numbers if r.database == file.database}
         return [
             Relation(space, file.database, file.relfilenode)
@@ -255,8 +255,9 @@ class CatalogHistory:
         ]
 
     def rewritten_files(self, database: int) -> frozenset[int]:
-        """Files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE): those that its transient
-        table, whose row no snapshot ever saw, was made with. Later it has the file replaced."""
+        """Return the files that a rewrite made (VACUUM FULL, CLUSTER, ALTER TABLE). The rewrite's
+        transient table was made with them, and no snapshot ever saw its row. Later it has the file
+        replaced."""
         if database not in self._rewrites:
             made: dict[int, tuple[int, int]] = {}
             for relation, number in self._numbers.items():
@@ -272,12 +273,13 @@ class CatalogHistory:
         return self._rewrites[database]
 
     def last_change(self, lsn: int) -> int:
-        """The last commit up to `lsn` that changed a catalog: between two, all stays the same."""
+        """Return the last commit up to `lsn` that changed a catalog; up to `lsn` all stays the
+        same."""
         place = int(np.searchsorted(self._changed, lsn, "right"))
         return int(self._changed[place - 1]) if place else 0
 
     def _all(self, name: str, database: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
-        """Every version of a catalog's rows that was ever visible, with its span."""
+        """Return every version of a catalog's rows that was ever visible, with its span."""
         found = []
         for relation, number in self._numbers.items():
             if relation.database == database and self._is(relation, OIDS[name]):
@@ -292,7 +294,7 @@ class CatalogHistory:
         return found
 
     def _spaces(self, database: int) -> list[tuple[int, int, int]]:
-        """(begin, end, tablespace) of a database through time, as far as its row is known."""
+        """List (begin, end, tablespace) of a database through time, as far as its row is known."""
         if database not in self._spaces_of:
             self._spaces_of[database] = [
                 (begin, end, row["dattablespace"])
@@ -302,16 +304,16 @@ class CatalogHistory:
         return self._spaces_of[database]
 
     def _space_at(self, database: int, lsn: int) -> int | None:
-        """None where that is not known; of the shared catalogs, too."""
+        """Return the tablespace at an LSN, or None for shared catalogs or if it is not known."""
         known = (space for begin, end, space in self._spaces(database) if begin <= lsn < end)
         return next(known, None)
 
     def _within(self, relation: Relation, begin: int, end: int) -> list[tuple[int, int]]:
-        """The part of a span in which a catalog's file was its database's: one that was moved to
-        another tablespace has all of its files in both."""
+        """Return the part of a span in which a catalog's file was its database's. A database that
+        was moved to another tablespace has all of its files in both."""
         spaces = self._spaces(relation.database)
         first = min((since for since, *_ in spaces), default=NEVER)
-        parts = [(begin, min(end, first))]  # nothing is known of it there
+        parts = [(begin, min(end, first))]  # where the tablespace is not known
         parts += [
             (max(begin, since), min(end, until))
             for since, until, space in spaces
@@ -325,7 +327,7 @@ class CatalogHistory:
         return any(db == file.database and file.relfilenode in n.values() for _, db, n in maps)
 
     def _is(self, relation: Relation, oid: int) -> bool:
-        """Whether a file is, or once was, a catalog's."""
+        """Return True if a file is, or once was, a catalog's."""
         if relation.relfilenode == oid:
             return True
         logs = (
@@ -334,7 +336,7 @@ class CatalogHistory:
         return any(nodes.get(oid) == relation.relfilenode for nodes in logs)
 
     def _rows(self, name: str, database: int, lsn: int, keep: Any = None) -> list[dict[str, Any]]:
-        """A catalog's rows that are visible at `lsn`."""
+        """Return a catalog's rows that are visible at `lsn`."""
         database = 0 if name in SHARED else database
         node = self._mapped(database, OIDS[name], lsn)
         if not node and name not in ("pg_class", "pg_type", "pg_attribute", "pg_database"):
@@ -352,7 +354,7 @@ class CatalogHistory:
         return self._taken(name, database, np.concatenate(chosen), keep) if chosen else []
 
     def _mapped(self, database: int, oid: int, lsn: int) -> int:
-        """A mapped catalog's file at `lsn`; 0 if no map is known, or it is not mapped."""
+        """Return a mapped catalog's file at `lsn`, or 0 if no map is known or it is not mapped."""
         node = 0
         for begin, of, nodes in self._store.map_log:
             if of == database and begin <= lsn:
@@ -362,7 +364,7 @@ class CatalogHistory:
     def _taken(
         self, name: str, database: int, chosen: Column, keep: Any = None
     ) -> list[dict[str, Any]]:
-        """Rows as dictionaries, of the columns that are wanted and that this version has."""
+        """Return rows as dictionaries, of the columns that are wanted and that this version has."""
         versions, columns = self._versions, layout(name, self.major)
         places = deform(
             versions.arena, versions.place[chosen], versions.length[chosen],
@@ -404,7 +406,7 @@ class CatalogHistory:
         return found
 
     def _codec(self, database: int) -> str:
-        """A database keeps its encoding. The shared catalogs have none of their own."""
+        """Name a database's encoding, which never changes; the shared catalogs have none."""
         if self._codecs is None:
             self._codecs = {0: codec_of(Database(0, "").encoding)}
             rows = [row for _, row in self._all("pg_database", 0)]
@@ -412,7 +414,7 @@ class CatalogHistory:
         return self._codecs.get(database, self._codecs[0])
 
     def _rewritten(self) -> set[Relation]:
-        """Files that catalogs moved to, as maps and pg_class say."""
+        """Return the files that catalogs moved to, as maps and pg_class say."""
         spaces = {r.database: r.tablespace for r in self._numbers}
         found = {
             Relation(self._space(spaces, database), database, node)
@@ -441,7 +443,7 @@ def _label(data: bytes, codec: str) -> str | None:
 
 
 def _user_columns(arena: Any, places: Column, names: list[str]) -> Column:
-    """Columns of tables that people made, without system columns."""
+    """Select the columns of tables that people made, without system columns."""
     relation, number = places[names.index("attrelid")], places[names.index("attnum")]
     oids = sum(arena[relation + k].astype(np.int64) << 8 * k for k in range(4))
     found: Column = (oids >= FIRST_NORMAL_OID) & (arena[number + 1] < 128)
@@ -449,7 +451,7 @@ def _user_columns(arena: Any, places: Column, names: list[str]) -> Column:
 
 
 def _user_types(arena: Any, places: Column, names: list[str]) -> Column:
-    """Types that are not in every PostgreSQL."""
+    """Select the types that are not in every PostgreSQL."""
     place = places[names.index("oid")]
     oids = sum(arena[place + k].astype(np.int64) << 8 * k for k in range(4))
     found: Column = oids >= FIRST_USER_TYPE
@@ -457,7 +459,7 @@ def _user_types(arena: Any, places: Column, names: list[str]) -> Column:
 
 
 def _catalogs_of(base: BaseDirectory | None) -> list[Relation]:
-    """The files that hold the catalogs in a base backup, also those never touched by WAL."""
+    """List the catalogs' files in a base backup, also those never touched by WAL."""
     if base is None:
         return []
     found = []

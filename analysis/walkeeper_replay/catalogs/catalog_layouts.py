@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from functools import cache
 
-# Letter → length, alignment. o, i four bytes; h two; n a name; v, d varlena by 4 and by 8.
+# Letter → length, alignment. o and i are four bytes, h is two, n is a name, and v and d are varlena
+# by 4 and by 8.
 _KINDS = {
     "o": (4, 4), "i": (4, 4), "f": (4, 4), "h": (2, 2), "b": (1, 1), "c": (1, 1),
     "n": (64, 1), "v": (-1, 4), "d": (-1, 8),
@@ -21,7 +22,7 @@ OIDS = {
     "pg_enum": 3501, "pg_range": 3541,
 }  # fmt: skip
 SHARED = frozenset({"pg_authid", "pg_database", "pg_db_role_setting"})
-# By the first version that has them so. Columns behind the last that is wanted are left out.
+# Keyed by the first version that has them so. Columns after the last wanted one are left out.
 _LAYOUTS: dict[str, dict[int, str]] = {
     "pg_type": {
         13: """oid:o typname:n typnamespace:o typowner:o typlen:h typbyval:b typtype:c

@@ -21,7 +21,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-# Those that quote_identifier quotes: all keywords but the unreserved ones.
+# The words that quote_identifier quotes: all keywords but the unreserved ones.
 _KEYWORDS = _words(
     """all analyse analyze and any array as asc asymmetric authorization between bigint binary bit
     boolean both case cast char character check coalesce collate collation column concurrently
@@ -95,7 +95,7 @@ def _visible(owned: list[Owned], keywords: frozenset[str]) -> dict[int, str]:
             continue
         shown = _quoted(name, keywords)
         if schema == "public" and name not in system and name.startswith("pg_"):
-            continue  # whether pg_catalog has such a name is not known
+            continue  # it is not known if pg_catalog has such a name
         if schema != "pg_catalog" and (schema != "public" or name in system):
             shown = f"{_quoted(schema, keywords)}.{shown}"
         found[oid] = shown

@@ -2,11 +2,13 @@
 
     made = RowColumns(table, printer, fetch); made.arrays(data, places, lengths) -> {name: array}
 
-Integers, floats, booleans, dates and timestamps come as such, bytea as binary; every other type is
-text, as PostgreSQL prints it (numeric too: Arrow's decimals have no NaN and fewer digits). infinity
-of dates and times is the type's largest value. Contract: a value that is not known (its TOAST
-chunks are from before the WAL, say) is null and counted in `unknown`; one that is no text in the
-database's encoding, or a timestamp beyond Arrow's, is null and counted in `unreadable`.
+Integers, floats, booleans, dates and timestamps come as such, bytea as binary. Every other type is
+text, as PostgreSQL prints it. numeric is text too, since Arrow's decimals have no NaN and fewer
+digits. infinity of dates and times is the type's largest value.
+
+Contract: a value that is not known is null and counted in `unknown`. An example is one whose TOAST
+chunks are from before the WAL. A value that is no text in the database's encoding, or a timestamp
+beyond Arrow's, is null and counted in `unreadable`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ AS_OIDS = "names (of regclass, regtype and their like) as OIDs, not being known"
 
 
 def arrow_type(oid: int) -> Any:
-    """Of a column of this type, domains looked through before."""
+    """Return the Arrow type for a column of this type, domains looked through before."""
     if oid in _FIXED:
         return _FIXED[oid][1]
     return pa.binary() if oid == BYTEA else pa.string()
@@ -91,7 +93,7 @@ class RowColumns:
         return pa.schema([(a.name, arrow_type(self._types[a.name])) for a in self.table.columns])
 
     def arrays(self, data: Bytes, places: Column, lengths: Column) -> dict[str, Any]:
-        """A column for each of the table's."""
+        """Return an Arrow column for each column of the table."""
         attributes = self.table.attributes
         found = deform(
             data, places, lengths, [a.length for a in attributes], [a.alignment for a in attributes]
@@ -121,7 +123,7 @@ class RowColumns:
         return self._noted(attribute.name, texts, places < 0)
 
     def _text(self, oid: int, value: bytes) -> str | None:
-        """None: it cannot be said."""
+        """Return the value as text, or None if it cannot be printed."""
         try:
             return self._printer.text(oid, value)
         except UnknownText:
@@ -144,7 +146,7 @@ class RowColumns:
         self.as_oids_places += [(row, name) for row in rows]
 
     def _noted(self, name: str, array: Any, absent: Column) -> Any:
-        """A column, of which those values are noted that are there and could not be said."""
+        """Return a column; note its values that are there and cannot be printed."""
         if array.null_count == np.count_nonzero(absent):
             return array
         lost = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False) & ~absent).tolist()
@@ -211,7 +213,7 @@ class RowColumns:
         return self._noted(name, pa.array(texts, pa.string()), absent)
 
     def _with_missing(self, attribute: Attribute, array: Any, places: Column) -> Any:
-        """Tuples from before the column was added have the value that was its default then."""
+        """Give tuples from before the column was added the value that was its default then."""
         absent = places == ABSENT
         if attribute.lacks_missing and absent.any():
             self.unknown += int(absent.sum())
@@ -248,8 +250,8 @@ class RowColumns:
 
 
 def typed(values: Column, type_: Any, absent: Column) -> Any:
-    """Values as they are in tuples, which count from 2000, as an Arrow column, which counts from
-    1970: the server's last 30 years of timestamps it cannot hold, they are null."""
+    """Return values of tuples, which count from 2000, as an Arrow column, which counts from 1970.
+    The server's last 30 years of timestamps do not fit in Arrow's, so they are null."""
     if type_ == pa.date32():
         shifted = values.astype(np.int64) + DAYS_1970_TO_2000
         edge = (values == INT32_MAX) | (values == -INT32_MAX - 1)
@@ -284,7 +286,7 @@ def _copy_some(b: Any, rows: Any, begins: Any, offsets: Any, into: Any) -> Any:
 
 
 def _binary(joined: Bytes, offsets: Column, absent: Column, type_: Any) -> Any:
-    """None if they are not all text."""
+    """Return the column, or None if the values are not all text."""
     valid = pa.array(~absent).buffers()[1]
     buffers = [valid, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(joined)]
     array = pa.Array.from_buffers(type_, len(absent), buffers)

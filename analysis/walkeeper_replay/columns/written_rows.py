@@ -64,7 +64,7 @@ def csv_line(values: Iterable[str | None]) -> str:
 
 
 def csv_lines(rows: Any) -> Iterator[str]:
-    """Of an Arrow table."""
+    """Yield an Arrow table as lines of CSV, its header first."""
     yield csv_line(rows.column_names)
     yield from map(csv_line, rows_of_text(rows))
 
@@ -74,7 +74,7 @@ def qualified(table: Table) -> str:
 
 
 def insert_lines(table: Table, rows: Any) -> Iterator[str]:
-    """For a table of these columns that is there; generated columns are left out."""
+    """Yield INSERTs into an existing table of these columns; generated columns are left out."""
     stored = {a.name for a in table.columns if not a.generated}
     names = [name for name in rows.column_names if name in stored]
     yield from SESSION

@@ -2,9 +2,9 @@
 
     base = BaseDirectory("/backups/main"); base.start_lsn, base.redo_lsn, base.database_oids()
 
-Contract: plain format (pg_basebackup -Fp), with backup_label or pg_control to say from where on WAL
-is needed; what lies there is read, never written. A page as torn as a running server may have left
-it is overwritten by its first image, which the WAL from redo_lsn on has.
+Contract: the backup is in plain format (pg_basebackup -Fp). Its backup_label or pg_control says
+from where on WAL is needed. The directory is read, never written. A page as torn as a running
+server may have left it is overwritten by its first image, which the WAL from redo_lsn on has.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BaseDirectory:
         self.redo_lsn = self._redo_lsn()
         label = self.root / "backup_label"
         self.ends_in_wal = False
-        """Whether it is consistent only from its BACKUP_END record on."""
+        """True if it is consistent only from its BACKUP_END record on."""
         replayed_lsn = int(unpack_from("<Q", control, _CONTROL_MIN_RECOVERY)[0])  # 0: a primary's
         self.consistent_lsn = max(self.redo_lsn, replayed_lsn)
         if label.is_file():
@@ -68,7 +68,7 @@ class BaseDirectory:
             )
 
     def _redo_lsn(self) -> int:
-        """From where on WAL is needed."""
+        """Return the LSN from which on WAL is needed."""
         label = self.root / "backup_label"
         if label.is_file():
             text = label.read_text("utf-8", "replace")
@@ -96,8 +96,9 @@ class BaseDirectory:
         return found
 
     def refuse_time_before(self, time: datetime) -> None:
-        """The first commit behind the backup at such a time or later need not be the first: what
-        was committed since then and before the backup is in its pages."""
+        """Refuse a time before the backup's checkpoint. The first commit after the backup need not
+        be the first commit since that time. Commits between that time and the backup are in its
+        pages."""
         if time < self.checkpoint_time:
             raise HistoryError(
                 f"{self.root} is of {self.checkpoint_time}, after {time}: ask for a later time, or "
@@ -105,7 +106,7 @@ class BaseDirectory:
             )
 
     def end_in(self, batch: Batch) -> int | None:
-        """Behind this backup's BACKUP_END record, if it is there."""
+        """Return the end of this backup's BACKUP_END record, or None if it is not there."""
         for row in xlog_records(batch, _BACKUP_END):
             begin = int(batch.records["main_offset"][row])
             if int(batch.payload[begin : begin + 8].view(np.uint64)[0]) == self.redo_lsn:
@@ -121,7 +122,7 @@ class BaseDirectory:
         return inner[0] / str(database) if inner else self.root / "pg_tblspc" / "none"
 
     def databases(self) -> list[tuple[int, int]]:
-        """(tablespace, database) of each."""
+        """List (tablespace, database) of each database."""
         found = [
             (DEFAULT_TABLESPACE, int(name))
             for name in sorted(os.listdir(self.root / "base"))
@@ -133,12 +134,12 @@ class BaseDirectory:
         return found
 
     def map_of(self, tablespace: int, database: int) -> dict[int, int]:
-        """The relfilenodes of mapped catalogs."""
+        """Return the relfilenodes of mapped catalogs."""
         path = self.directory(tablespace, database) / "pg_filenode.map"
         return parse_map(path.read_bytes()) if path.is_file() else {}
 
     def read(self, relation: Relation) -> Bytes | None:
-        """All pages of a relation's main fork; None without its file."""
+        """Return all pages of a relation's main fork, or None without its file."""
         path = self.directory(relation.tablespace, relation.database) / str(relation.relfilenode)
         if not path.is_file():
             return None
@@ -151,8 +152,9 @@ class BaseDirectory:
         return data[:whole].reshape(-1, PAGE_BYTES)
 
     def is_committed(self, xid: int) -> bool | None:
-        """Before redo_lsn; None: too old or too new for this pg_xact. One in progress then, or
-        ended by a crash without any record, is not: a later commit's record is in the WAL."""
+        """Return whether a transaction committed before redo_lsn, or None if this pg_xact lacks it.
+        A transaction then in progress, or ended by a crash without any record, is not. A later
+        commit's record is in the WAL."""
         page = self._slru("pg_xact", xid // _XIDS_PER_PAGE)
         if page is None:
             return None
@@ -161,7 +163,7 @@ class BaseDirectory:
         return status in (_COMMITTED, _SUB_COMMITTED)
 
     def updater(self, multixact: int) -> int | None:
-        """Members lie from this multixact's offset to the next one's."""
+        """Return the updater; members lie from this multixact's offset to the next one's."""
         begin, end = self._offset(multixact), self._offset(multixact + 1)
         if begin is None or not begin:
             return None
@@ -195,14 +197,14 @@ class BaseDirectory:
 
 
 class Consistency:
-    """Whether WAL was read up to where a backup is consistent: before, its pages may be later."""
+    """A check that WAL was read up to where a backup is consistent: pages may be later before."""
 
     def __init__(self, base: BaseDirectory) -> None:
         self._base = base
         self._lsn = None if base.ends_in_wal else base.consistent_lsn
 
     def add(self, batch: Batch) -> None:
-        """A consumer of `pass_over`."""
+        """Look for the backup's end, as a consumer of `pass_over`."""
         if self._lsn is None:
             self._lsn = self._base.end_in(batch)
 

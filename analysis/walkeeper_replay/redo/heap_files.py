@@ -1,11 +1,11 @@
-"""Which files transactions changed rows in: what the WAL knows of a table whose name it has not.
+"""Files that transactions changed rows in: the WAL knows this of a table without its name.
 
     heaps = HeapFiles(); heaps.add(batch)
     heaps.changed -> {Relation: xids}; heaps.made       those that were not there before the WAL
     heaps.dropped -> {Relation: xid}                    the transaction that dropped it
 
-Contract: files of users' tables, their TOAST, and catalogs that were rewritten; none of those that
-catalogs have from initdb on.
+Contract: files of users' tables, their TOAST, and catalogs that were rewritten. The files that
+catalogs have from initdb on are left out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HeapFiles:
 
 
 def _places(batch: Batch, rows: Column) -> list[list[int]]:
-    """The file that each of these records makes."""
+    """Return the file that each of these records makes."""
     if not len(rows):
         return []
     view = View(batch).narrowed(rows)

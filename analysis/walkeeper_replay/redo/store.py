@@ -93,17 +93,17 @@ class PageStore:
     record_level: int = 0
     """For relations that enter later: 0, RECORD_CHANGES or RECORD_VERSIONS."""
     levels: dict[Relation, int] = field(default_factory=dict)
-    """Of relations that are recorded otherwise than at `record_level`."""
+    """The relations that are recorded otherwise than at `record_level`."""
     relations: list[Relation] = field(default_factory=list)
     extents: list[Extent] = field(default_factory=list)
     maps: dict[int, dict[int, int]] = field(default_factory=dict)
-    """By database (0: shared): a mapped catalog's relfilenode."""
+    """A mapped catalog's relfilenode, by database (0 is shared)."""
     map_log: list[tuple[int, int, dict[int, int]]] = field(default_factory=list)
     """(end of the record, database, its map from then on)."""
     major: int | None = None
-    """Of the WAL, from the first batch on."""
+    """The major version of the WAL, from the first batch on."""
     whole: frozenset[Relation] = frozenset()
-    """Of these every part holds all blocks: what values are stored out of line in."""
+    """Relations of which every part holds all blocks: they store values out of line."""
     events: list[Events] = field(default_factory=list)
     emptied: dict[Relation, list[int]] = field(default_factory=dict)
     """Where the WAL made a relation's file, or cut it off at its first block."""

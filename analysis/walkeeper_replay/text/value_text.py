@@ -2,11 +2,11 @@
 
     Printer(types).text(type_oid, datum) -> str    of a varlena: its bytes behind the header
 
-Contract: a type that is not known here, in all its parts, prints as its bytes, \\x…; nothing is
-guessed: UnknownText for what is not in the database's encoding, or an enum's label that is not
-known. A name that is not known (regclass, regtype, …) prints as its OID, and is counted. Elements
-of arrays, ranges and composites print by the same rules, quoted as array_out, range_out and
-record_out do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
+Contract: the printer guesses no value. A type prints as its bytes, \\x…, if one of its parts is not
+known here. Text that is not in the database's encoding raises UnknownText, and so does an enum's
+label that is not known. A name that is not known (regclass, regtype, …) prints as its OID, and is
+counted. Elements of arrays, ranges and composites print by the same rules, quoted as array_out,
+range_out and record_out do. Layouts: array.h, rangetypes.h, timestamp.h, inet.h, varbit.h.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Unpack = Callable[[bytes, int, int], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What a value of a type looks like."""
+    """The layout and kind of a type's values."""
 
     oid: int
     name: str
@@ -48,7 +48,7 @@ class Type:
     element: int = 0
     base: int = 0
     relation: int = 0
-    """Of a composite type: whose columns it has."""
+    """The relation whose columns a composite type has."""
     schema: str = "pg_catalog"
 
 
@@ -85,7 +85,7 @@ class Types:
     """The server's version; 0 is the newest."""
 
     def base_of(self, oid: int) -> int:
-        """Below all domains."""
+        """Return the type below all domains."""
         found = self.by_oid.get(oid)
         while found is not None and found.kind == "d":
             oid = found.base
@@ -138,7 +138,7 @@ def _i(data: bytes) -> int:
 
 
 def _numbers(data: bytes) -> str:
-    """int2vector and oidvector: an array of one dimension, printed with spaces."""
+    """Print int2vector or oidvector: an array of one dimension, with spaces."""
     element, count = int.from_bytes(data[8:12], "little"), int.from_bytes(data[12:16], "little")
     size = 2 if element == 21 else 4
     items = (data[20 + size * k : 20 + size * (k + 1)] for k in range(count))
@@ -175,7 +175,7 @@ def _timetz(data: bytes) -> str:
 
 
 def _ltree(data: bytes, decode: Decode) -> str:
-    """Each level is its length, its text, and room up to the next place that 8 divides."""
+    """Print levels: each is its length, its text, and room up to the next place that 8 divides."""
     levels, at = [], 4
     for _ in range(int.from_bytes(data[:2], "little")):
         size = int.from_bytes(data[at : at + 2], "little")
@@ -187,7 +187,7 @@ def _ltree(data: bytes, decode: Decode) -> str:
 _TEXTS = (25, 1043, 1042, 114, 142, 194, 1790)
 _CHAR, _NAME, _JSONPATH = 18, 19, 4072
 MONEY, ACLITEM = 790, 1033
-# What holds text: these take the way from the database's encoding, too.
+# Types that hold text, which is decoded from the database's encoding, too.
 _ENCODED: dict[int, Callable[[bytes, Decode], str]] = {
     3802: jsonb_text, 3614: tsvector_text, 3615: tsquery_text,
 }  # fmt: skip
@@ -219,7 +219,8 @@ _PRINTERS: dict[int, Callable[[bytes], str]] = {
 
 
 REGCLASS, REGTYPE, REGNAMESPACE, REGROLE = 2205, 2206, 4089, 4096
-# Of what prints as a name: how its OID 0 prints. regproc, regprocedure, regoper, regoperator, …
+# Types that print as a name, and how their OID 0 prints. regproc, regprocedure, regoper,
+# regoperator, …
 NAMED = {24: "-", 2202: "-", 2203: "0", 2204: "0", REGCLASS: "-", REGTYPE: "-", 3734: "-",
          3769: "-", REGNAMESPACE: "-", REGROLE: "-", 4191: "-"}  # fmt: skip
 
@@ -312,7 +313,7 @@ class Printer:
         return decoded(data, self.encoding)
 
     def knows(self, oid: int) -> bool:
-        """Whether `text` is PostgreSQL's, in all parts, and not bytes."""
+        """Return True if `text` is PostgreSQL's in all parts, and not bytes."""
         if oid not in self._known:
             self._known[oid] = self._finds_all(oid)
         return self._known[oid]
@@ -338,7 +339,7 @@ class Printer:
         return known.kind == "e" or known.name in _EXTENSIONS
 
     def _taken(self, oid: int, data: bytes, at: int, packed: bool) -> tuple[bytes, int]:
-        """A value at `at` of a datum whose header was 4 bytes: its bytes, and the place behind."""
+        """Take a value at `at` of a datum whose header was 4 bytes; return it and its end."""
         known = self.types.by_oid.get(self.types.base_of(oid))
         length, alignment = (known.length, known.alignment) if known else (-1, 4)
         if length == -1 and packed and at < len(data) and data[at] & 1:
@@ -396,7 +397,7 @@ class Printer:
         return "empty" if data[-1] & 1 else self._bounds(data, 4, data[-1], element)[0]
 
     def _multirange(self, data: bytes, range_: int) -> str:
-        """How many, offsets of all but the first, flags of each, and then the bounds of each."""
+        """Print a multirange: count, offsets of all but the first, all flags, all bounds."""
         element = self.types.ranges[range_]
         known = self.types.by_oid.get(self.types.base_of(element))
         alignment = known.alignment if known else 4
@@ -411,7 +412,7 @@ class Printer:
         return "{" + ",".join(shown) + "}"
 
     def _bounds(self, data: bytes, at: int, flags: int, element: int) -> tuple[str, int]:
-        """A range that is not empty, and the place behind it."""
+        """Print a range that is not empty, and return the place after it."""
         lower = upper = ""
         if not flags & 0x28:
             value, at = self._taken(element, data, at, packed=True)
@@ -423,7 +424,7 @@ class Printer:
         return f"{opening}{lower},{upper}{closing}", at
 
     def _composite(self, data: bytes, fields: list[Field]) -> str:
-        """`data` is a HeapTupleHeader behind its first four bytes."""
+        """Print a composite; `data` is a HeapTupleHeader after its first four bytes."""
         mask2, mask, hoff = struct.unpack_from("<HHB", data, 14)
         count, at = mask2 & 0x7FF, hoff - 4
         bitmap = data[_RECORD_HEADER - 4 :]
@@ -439,12 +440,12 @@ class Printer:
 
 
 def _aligned(at: int, alignment: int) -> int:
-    """A place in a datum whose header, which is not here, was 4 bytes."""
+    """Align a place in a datum whose header, which is not here, was 4 bytes."""
     return -4 + -(-(at + 4) // alignment) * alignment
 
 
 def _quoted_item(text: str, delimiter: str) -> str:
-    """array_out's rule."""
+    """Quote by array_out's rule."""
     special = set('{}"\\' + delimiter)
     plain = (
         text
@@ -455,7 +456,7 @@ def _quoted_item(text: str, delimiter: str) -> str:
 
 
 def _quoted_field(text: str, special: str = "") -> str:
-    """record_out's rule; range_out quotes what has brackets, too."""
+    """Quote by record_out's rule; range_out quotes brackets, too."""
     if text and not any(c in '"\\(), \t\n\r\v\f' or c in special for c in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"'

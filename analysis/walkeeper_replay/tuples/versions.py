@@ -40,7 +40,7 @@ class Versions:
     begin: Column
     end: Column
     first_lsn: Column
-    """Of the record that it was first seen with; 0 in the base."""
+    """The LSN of the record that showed it first, or 0 in the base."""
     unknown: int = 0
 
     def alive(self, relation: int, lsn: int) -> Column:

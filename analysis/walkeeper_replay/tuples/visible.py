@@ -99,7 +99,7 @@ def all_tuples(store: PageStore, relation: int) -> Tuples:
 class Visible:
     tuples: Tuples
     assumed: int
-    """Of these, the fate of whose transaction is from before the WAL and not written down."""
+    """How many of these have a transaction from before the WAL whose fate is not written down."""
     taken: int
     """Left out, as deleted or updated by such transactions."""
 

@@ -3,10 +3,11 @@
     xids.add(batch)                          in the order of the log
     xids.commit_lsns(array of xids)          its commit's end LSN; 0 before the WAL; see below
 
-Contract: a transaction counts as committed from the end of its commit record on; so do its
-subtransactions, and those of a prepared transaction only with COMMIT PREPARED. Aborted or never
-ended is NEVER. One that ended before the WAL, as no pg_xact says how, is ASSUMED to have committed:
-callers count those. A multixact's updater is known from its CREATE_ID record or from the backup.
+Contract: a transaction counts as committed from the end of its commit record on, and so do its
+subtransactions. Those of a prepared transaction count only with COMMIT PREPARED. A transaction that
+aborted or never ended is NEVER. A transaction that ended before the WAL is ASSUMED to have
+committed if no pg_xact says how it ended. Callers count those. A multixact's updater is known from
+its CREATE_ID record or from the backup.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Xids:
         keeps_commits: bool = False,
         redo_lsn: int | None = None,
     ) -> None:
-        """`redo_lsn`: of the backup."""
+        """Begin without transactions; `redo_lsn` is the backup's."""
         self._base, self._keeps, self._redo_lsn = base, keeps_commits, redo_lsn
         self._begun_below: int | None = None
         self._start = OpenAtStart()
@@ -99,7 +100,7 @@ class Xids:
             self._multixact(_main(batch, row))
 
     def _window(self, batch: Batch) -> None:
-        """The oldest transaction that can have ended within the WAL."""
+        """Find the oldest transaction that can have ended within the WAL."""
         records = batch.records
         if self._first is None and records["xid"].any():
             self._first = int(records["xid"][records["xid"] > 0][0])
@@ -140,13 +141,14 @@ class Xids:
         self._updaters[number] = updaters[0] if updaters else 0
 
     def began_before(self, xid: int) -> bool:
-        """Whether that transaction had begun to write before the WAL, or the backup's part of it:
-        what it did there is not in it. Without a backup only where it is sure."""
+        """Return True if that transaction had begun to write before the WAL, or the backup's part
+        of it. Its work there is not in the WAL. Without a backup, the answer is True only where it
+        is sure."""
         bounds = (self._begun_below, self._start.below)
         return any(bound is not None and _precedes(xid, bound) for bound in bounds)
 
     def updater(self, multixact: int) -> int:
-        """The member that updated or deleted; 0: there is none, or it is not known."""
+        """Return the member that updated or deleted, or 0 if there is none or it is not known."""
         if multixact in self._updaters:
             return self._updaters[multixact]
         found = self._base.updater(multixact) if self._base is not None else None
@@ -162,9 +164,9 @@ class Xids:
             chunk[xids[own] % _CHUNK] = values[own]
 
     def commit_lsns(self, xids: Column) -> Column:
-        """int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
+        """Return int64 for each: the end of its commit record, BEFORE, ASSUMED or NEVER."""
         xids = xids.astype(np.int64)
-        # One lookup for all: which chunk, and where in it; the first is of those without any.
+        # One lookup for all finds the chunk and the place in it. Row 0 serves xids without a chunk.
         rows = np.zeros((1 << 32) // _CHUNK, np.int64)
         rows[list(self._chunks)] = np.arange(1, len(self._chunks) + 1)
         every = np.stack([np.full(_CHUNK, _UNKNOWN, np.int64), *self._chunks.values()])
@@ -178,7 +180,7 @@ class Xids:
         return found
 
     def _older(self, xid: int) -> int:
-        """Of a transaction that no record ends."""
+        """Return the end of a transaction that no record ends."""
         if xid in (FROZEN, BOOTSTRAP):
             return BEFORE
         if xid < FIRST_NORMAL:

@@ -44,7 +44,7 @@ class ArchivedFile:
     archive: str
     timeline: int
     segment: str | None
-    """PostgreSQL's 24 digits; None for a history."""
+    """PostgreSQL's 24 digits, or None for a history."""
     is_partial: bool = False
     end_lsn: int | None = None
 

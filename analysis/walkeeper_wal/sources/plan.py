@@ -39,7 +39,7 @@ class Problem:
     end_lsn: int | None
     reason: str
     fatal: bool = True
-    """Whether the WAL before it may not be the whole answer; a torn end of the log is not."""
+    """True if the WAL before it may not be the whole answer; a torn end of the log is not fatal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class PlannedSegment:
     begin_lsn: int
     end_lsn: int
     limit_lsn: int
-    """Where the path leaves this file's timeline; nothing at or beyond it is read."""
+    """The LSN where the path leaves this file's timeline: no record at or beyond it is read."""
     is_partial: bool
     is_last: bool
     problems: tuple[Problem, ...] = ()
-    """What is known to be wrong before it is read, such as a gap behind it."""
+    """Problems that are known before it is read, such as a gap after it."""
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class Plan:
     system_id: int | None
     segments: tuple[PlannedSegment, ...]
     behind: tuple[PlannedSegment, ...] = ()
-    """What the rest of the last record can lie in; no record is read that starts there."""
+    """Segments that can hold the rest of the last record; no record is read that starts there."""
     before: tuple[PlannedSegment, ...] = ()
     """Where the record before the first one can lie, of a plan that is a part of another."""
     path: tuple[Stretch, ...] = ()

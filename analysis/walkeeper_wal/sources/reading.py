@@ -126,7 +126,7 @@ class Summary:
     record_bytes: int = 0
     fpi_bytes: int = 0
     start_lsn: int | None = None
-    """Of the first record; `prev_lsn` is the one before it, `last_lsn` the start of the last."""
+    """The first record's start; `prev_lsn` is the one before it, `last_lsn` the last's start."""
     prev_lsn: int | None = None
     last_lsn: int | None = None
     end_lsn: int | None = None

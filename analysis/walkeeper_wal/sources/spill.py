@@ -39,9 +39,9 @@ class Spill:
     reason: str
     """Why there is no more of it, if the record turns out to be longer."""
     complete: bool
-    """Whether all is there that the segments behind announce."""
+    """True if the bytes are all there that the segments after it announce."""
     at_end: bool
-    """Whether there is no more of it because the log ends."""
+    """True if there is no more of it because the log ends."""
 
 
 def read_spill(

@@ -39,7 +39,7 @@ class SweepOptions:
     check_crc: bool = True
     threads: int | None = None
     skipped: frozenset[int] = frozenset()
-    """Segments by their first LSN that are not read, for whoever has had them."""
+    """Segments by their first LSN that are not read, since the caller has had them."""
 
 
 DEFAULT = SweepOptions()

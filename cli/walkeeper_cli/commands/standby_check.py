@@ -64,11 +64,11 @@ def command(
 ) -> int:
     """Compare a server's WAL with the log, byte for byte, before it becomes a standby.
 
-    Two standbys that are promoted at one place both take the next timeline number. PostgreSQL
-    cannot tell them apart: the one that the log did not follow would come back as a standby
-    without an error, with rows that nobody acknowledged and without rows that were acknowledged.
-    pg_rewind says "no rewind required". This command compares the histories with their reasons,
-    the checkpoint in pg_control, the page at minRecoveryPoint and the last pages in pg_wal.
+    Two standbys that are promoted at one place both take the next timeline number, so PostgreSQL
+    cannot tell them apart. The one that the log did not follow would come back as a standby without
+    an error. It would have rows that nobody acknowledged, and lack rows that were acknowledged.
+    pg_rewind says "no rewind required". This command compares the histories with their reasons, the
+    checkpoint in pg_control, the page at minRecoveryPoint and the last pages in pg_wal.
 
     It reads only, runs as PostgreSQL's user, and works while the server is stopped or running.
     `walkeeper restore` as restore_command makes the same check at each start of the server, so

@@ -1,4 +1,4 @@
-"""An archive as the commands of `walkeeper history` read it: opened, planned, its problems told."""
+"""An archive as the commands of `walkeeper history` read it: opened, planned, problems shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Made = TypeVar("Made")
 
 
 class Archive:
-    """What is read of it, and the problems that were met."""
+    """The archive of one command, and the problems that its reading met."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -50,7 +50,7 @@ class Archive:
         self.problems: list[Problem] = []
 
     def names(self, named: NameSource) -> RelationNames:
-        """HistoryError if they are those of another cluster."""
+        """Return the relations' names. Raise HistoryError if they are those of another cluster."""
         names = relation_names(named, self.plan.system_id)
         if named.base is not None:
             from walkeeper_cli.history.replayed_names import replayed_names
@@ -65,7 +65,7 @@ class Archive:
         return 1 if fatal and self.source.on_error == "report" else 0
 
     def on_problem(self, problem: Problem) -> None:
-        """As --on-error says; what is read on from is told on stderr."""
+        """Handle a problem as --on-error says; show on stderr the place where reading goes on."""
         if self.source.on_error == "fail":
             raise_fatal(problem)
         if problem not in self.problems:
@@ -88,12 +88,12 @@ class Archive:
 
 
 def written_catalog(dsn: str, output: str) -> RelationNames:
-    """Names for later; what the file has now."""
+    """Write a file of names for later, and return what it has now."""
     return write_catalog(dsn, output)
 
 
 def updated_index(archive: Archive, output: str) -> Updated:
-    """With what is new in the archive."""
+    """Update an index with what is new in the archive."""
     return update_index(
         archive.files, archive.plan, Path(output),
         on_problem=archive.on_problem, options=archive.options,
@@ -101,12 +101,12 @@ def updated_index(archive: Archive, output: str) -> Updated:
 
 
 def shown(problem: Problem) -> str:
-    """One line: file, what is wrong, and where reading goes on."""
+    """Format a problem as one line: file, what is wrong, and where reading goes on."""
     went_on = f" (read on at {Lsn(problem.end_lsn)})" if problem.end_lsn is not None else ""
     return f"{problem.file}: {problem.reason}{went_on}"
 
 
 @contextmanager
 def opened(source: Source) -> Iterator[Archive]:
-    """An archive for the length of one command."""
+    """Open an archive for the length of one command."""
     yield Archive(source)

@@ -46,18 +46,18 @@ PLACES_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What all three have: which database, over which backup, written where and how."""
+    """Options of all three commands: the database, the backup, and the output with its format."""
 
     database: str | None
     base: str | None
     output: str | None
     format: str | None
     allows_missing: bool = False
-    """Whether changes that the WAL does not describe leave the exit code 0."""
+    """True if changes that the WAL does not describe leave the exit code 0."""
 
     @property
     def written_as(self) -> str:
-        """By its name, unless told."""
+        """The format that --format names, else the one that the file's name says."""
         if self.format is not None:
             return self.format
         suffix = Path(self.output or "").suffix.lstrip(".").lower()
@@ -79,7 +79,7 @@ class ServerCatalogs:
         system_id: int | None,
         database: str | None,
     ) -> TableAt:
-        """A table by the one or the other. HistoryError: by neither."""
+        """Open a table by the one or the other. Raise HistoryError if neither has it."""
         if self.dsn is None:
             return opened(None)
         if self.comes_first:
@@ -102,8 +102,10 @@ class ServerCatalogs:
 
 
 def planned(archive: Archive, base: BaseDirectory | None, *, from_start: bool = False) -> Plan:
-    """All WAL behind the backup: what was before a range decides what is in it. `from_start`: only
-    from --start-lsn on."""
+    """Plan all WAL after the backup, or with `from_start` that from --start-lsn on.
+
+    WAL before a range decides what is in the range.
+    """
     start: int | None = archive.source.start_lsn if from_start else None
     start = start if base is None else base.redo_lsn
     return make_plan(archive.files, timeline=archive.source.timeline, start_lsn=start)
@@ -120,7 +122,7 @@ def place_of(
     lsn: int | None,
     time: datetime | None,
 ) -> int | None:
-    """The LSN that a time means: behind the last commit before it."""
+    """Return the LSN that a time means: the end of the last commit before it."""
     if time is None:
         return lsn
     if lsn is not None:
@@ -138,7 +140,7 @@ def table_at(
     time: datetime | None,
     server: ServerCatalogs,
 ) -> int:
-    """Writes the rows, says on stderr how many and what is not known of them."""
+    """Write the rows; say on stderr how many there are and what is not known of them."""
     archive = Archive(source)
     base = opened_base(asked)
     plan = planned(archive, base, from_start=True)
@@ -181,7 +183,7 @@ def table_at(
 
 @contextmanager
 def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
-    """A file that appears whole or not at all; stdout without --output."""
+    """Open a file that appears whole or not at all, or stdout without --output."""
     if asked.output is None:
         if binary and sys.stdout.isatty():
             raise click.UsageError("Parquet on a terminal: name a file (--output)")
@@ -189,7 +191,7 @@ def written(asked: Asked, *, binary: bool) -> Iterator[IO[Any]]:
             sys.stdout.reconfigure(encoding="utf-8")  # as in a file, whatever the locale
         out: Any = OnTerminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
         yield sys.stdout.buffer if binary else out
-        sys.stdout.flush()  # here, where a pipe that has closed or a full disk is told
+        sys.stdout.flush()  # here, where a closed pipe or a full disk is reported
         return
     with whole_file(asked.output, encoding=None if binary else "utf-8") as file:
         yield file
@@ -247,7 +249,7 @@ def _tell_of(missing: Sequence[Undescribed]) -> None:
 def changes(
     source: Source, asked: Asked, tables: Sequence[str], where: Sequence[str], xid: int | None
 ) -> int:
-    """A row for each change, in the order of commits."""
+    """Write a row for each change, in the order of commits."""
     if is_entry_log(source.path):
         exit_code, (found, name) = 0, logged(source, tables, asked.database, asked.base)
     else:
@@ -276,7 +278,7 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, yes: bool) -> int:
-    """The SQL that takes the changes of a range back."""
+    """Write the SQL that takes the changes of a range back."""
     if not tables and xid is None and not yes:
         raise click.UsageError("name what to undo: --table, --xid, or --all-tables")
     archive = Archive(source)
@@ -286,7 +288,7 @@ def undo(source: Source, asked: Asked, tables: Sequence[str], xid: int | None, y
     partly: list[Change] = []
 
     def rows_before(change: Change) -> Any:
-        # Just before the commit that truncated; what else it did is undone already.
+        # Just before the commit that truncated; its other changes are undone already.
         past = TableAt.open(
             source.path, planned(archive, base), _name_of(change.table),
             lsn=change.commit.end_lsn - 1, database=database.name, base=base,
@@ -309,7 +311,7 @@ def _name_of(table: Table) -> str:
 
 
 def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
-    """One object for each change; LSNs in PostgreSQL's form."""
+    """Yield one object for each change; LSNs in PostgreSQL's form."""
     for c in found:
         yield {
             "start_lsn": str(Lsn(c.start_lsn)),
@@ -326,7 +328,7 @@ def documents(found: Sequence[Change]) -> Iterator[dict[str, Any]]:
 
 
 def change_lines(found: Sequence[Change]) -> Iterator[str]:
-    """CSV with a header; old and new as JSON objects."""
+    """Yield CSV with a header; old and new as JSON objects."""
     names = list(next(documents([_ANY]), {}))
     yield ",".join(names)
     for document in documents(found):

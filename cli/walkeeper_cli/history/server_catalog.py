@@ -1,7 +1,7 @@
 """The catalogs of a running server, for WAL that does not have them: `--dsn`.
 
 Contract: names, columns, types and files are those of now. A table that was rewritten or altered
-since the LSN that is asked for needs a base backup instead: its file and columns were others.
+since the wanted LSN needs a base backup instead: its file and columns were others.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ SELECT indrelid::bigint, indkey::int2[] AS keys, indnkeyatts::int FROM pg_index 
 def catalog_of_server(
     dsn: str, lsn: int, *, system_id: int | None, database: str | None
 ) -> Catalog:
-    """Of the database that the DSN names. HistoryError if that is not `database`, or the server is
-    not of the cluster `system_id`."""
+    """Return the catalog of the database that the DSN names. Raise HistoryError if that is not
+    `database`, or the server is not of the cluster `system_id`."""
     try:
-        # psycopg gives a SQL_ASCII database's names as bytes, if not told otherwise.
+        # By default, psycopg gives a SQL_ASCII database's names as bytes.
         with psycopg.connect(dsn, connect_timeout=10, client_encoding="UTF8") as connection:
             own = system_id_of(connection)
             if None not in (own, system_id) and own != system_id:

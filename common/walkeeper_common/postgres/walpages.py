@@ -1,10 +1,10 @@
 """The pages of PostgreSQL's WAL: their headers, and the arithmetic of positions over them. Pure.
 
-A page is 8192 bytes and starts with a header of 24 bytes, of 40 at the start of a segment; records
+A page is 8192 bytes and starts with a header of 24 bytes, of 40 at the start of a segment. Records
 flow around the headers. Both sizes are multiples of 8, so a record's alignment in the file is its
-alignment without headers too. Contract: nothing here looks at more than one header; what a header
-must say about the record before it is `walformat`'s business. Layout: xlog_internal.h, the same in
-13 to 18 but for the magic.
+alignment without headers too. Contract: this module looks at one header at a time. `walformat`
+checks a header against the record before it. Layout: xlog_internal.h, the same in 13 to 18 but for
+the magic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONG_HEADER = 0x0002
 BKP_REMOVABLE = 0x0004  # on most pages, of no meaning here
 FIRST_IS_OVERWRITE_CONTRECORD = 0x0008
 ALL_FLAGS = 0x000F
-FLAGS_OFFSET = 2  # of a page's header
+FLAGS_OFFSET = 2  # the offset in a page's header
 
 MAGICS = 0xD100  # PostgreSQL 13 to 18 differ in the last byte
 PAGE_HEADER = Struct("<HHIQII")  # magic, info, timeline, pageaddr, rem_len, padding
@@ -40,7 +40,7 @@ class WalBytes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageHeader:
-    """What stands in front of each page; `system_id` and the sizes only at a segment's start."""
+    """The header in front of each page; `system_id` and the sizes only at a segment's start."""
 
     magic: int
     info: int
@@ -63,7 +63,7 @@ class PageHeader:
 
 
 def page_header(data: bytes | memoryview) -> PageHeader:
-    """The header at the front of a page. Needs 24 bytes; the long one's rest only from 40."""
+    """Return the header at the front of a page. It needs 24 bytes, and the long one's rest 40."""
     magic, info, timeline, address, rem_len, padding = PAGE_HEADER.unpack_from(data)
     header = PageHeader(magic, info, timeline, Lsn(address), rem_len, padding)
     if not info & LONG_HEADER or len(data) < LONG_HEADER_BYTES:
@@ -73,8 +73,11 @@ def page_header(data: bytes | memoryview) -> PageHeader:
 
 
 def overwriting_pages(position: int, wal: bytes | bytearray | memoryview) -> list[int]:
-    """Where pages with XLP_FIRST_IS_OVERWRITE_CONTRECORD start, from the first byte of `wal` on; it
-    lies at `position` of the log, or of a segment. -1 or -2: right before it."""
+    """List where pages with XLP_FIRST_IS_OVERWRITE_CONTRECORD start, as offsets in `wal`.
+
+    `wal` lies at `position` of the log, or of a segment. An offset of -1 or -2 is a page that
+    starts right before it.
+    """
     found = []
     for flags in range((FLAGS_OFFSET - position) % WAL_PAGE_BYTES, len(wal), WAL_PAGE_BYTES):
         if wal[flags] & FIRST_IS_OVERWRITE_CONTRECORD:
@@ -99,17 +102,17 @@ def page_flaw(begin_lsn: int, wal: bytes | bytearray | memoryview) -> str | None
 
 
 def header_bytes(page_lsn: Lsn, segment_bytes: int) -> int:
-    """The size of the header at a page's start: the long one at a segment's first page."""
+    """Return the size of the header at a page's start: the long one at a segment's first page."""
     return SHORT_HEADER_BYTES if page_lsn % segment_bytes else LONG_HEADER_BYTES
 
 
 def aligned(size: int) -> int:
-    """MAXALIGN: records start at multiples of 8."""
+    """Align to MAXALIGN: records start at multiples of 8."""
     return (size + 7) & ~7
 
 
 def skip_payload(page_lsn: Lsn, size: int, segment_bytes: int) -> Lsn:
-    """Where `size` bytes that begin at a page's start end, headers between them not counted.
+    """Return where `size` bytes that begin at a page's start end, headers between them not counted.
 
     A page boundary if they end at a page's end, as in EndRecPtr; `page_lsn` itself for none.
     """
@@ -131,7 +134,7 @@ def skip_payload(page_lsn: Lsn, size: int, segment_bytes: int) -> Lsn:
 
 
 def header_error(header: PageHeader, page_lsn: Lsn, segment_bytes: int) -> str | None:
-    """What is wrong with a whole page header, without knowing what comes before the page."""
+    """Return the error in a whole page header, or None, without a look at what comes before it."""
     at_start = page_lsn % segment_bytes == 0
     if header.magic == 0:
         return f"no page header at {page_lsn}"

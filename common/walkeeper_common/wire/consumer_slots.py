@@ -1,4 +1,4 @@
-"""What a safekeeper tells the proposer of a logical log about its consumers. Pure.
+"""A safekeeper's reports to the proposer of a logical log about its consumers. Pure.
 
 The proposer writes the positions of all slots into the log (docs/logical.md), so a quorum keeps
 them and every safekeeper learns them. News are repeated until the log shows them.
@@ -18,8 +18,11 @@ NEWS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class SlotNews:
-    """A consumer has everything below `lsn`; None: the slot was dropped. `is_new`: it was made, and
-    `lsn` is what its safekeeper knew to be committed: others may have more."""
+    """A consumer has everything below `lsn`, or its slot was dropped if `lsn` is None.
+
+    `is_new` says that the slot was made, and that `lsn` is the end that its safekeeper knew to be
+    committed. Others may know a later end.
+    """
 
     name: str
     lsn: Lsn | None
@@ -75,8 +78,9 @@ class TablesQuery:
 def after(
     slots: dict[str, Lsn], news: tuple[SlotNews, ...], *, end_lsn: Lsn = ZERO_LSN
 ) -> dict[str, Lsn]:
-    """The slots with the news applied: positions only go forward, nobody revives a slot, and one
-    that is not known begins at `end_lsn`, the log's. What is said of it again does not move it."""
+    """Return the slots with the news applied. Positions only go forward, and no news revives a
+    slot. A slot that is not known begins at `end_lsn`, the log's. Repeated news does not move it.
+    """
     found = dict(slots)
     for one in news:
         if one.lsn is None:

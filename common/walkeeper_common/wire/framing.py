@@ -1,4 +1,4 @@
-"""Frames: a length, a tag and a body; the bytes of a connection to messages and back. No I/O.
+"""Frames of a length, a tag and a body: the bytes of a connection to messages and back. No I/O.
 
 `encode` returns buffers for one vectored write, WAL uncopied. `FrameReader` hands the socket the
 memory of the next bytes. That memory grows with the bytes that have arrived, never with a length
@@ -125,8 +125,8 @@ FRAME_HEAD = Struct("!IB")  # length of what follows it (tag and body), tag
 crc_of: Callable[[Buffer], int] = crc32c.crc32c
 
 # Nearly all frames are WAL of one term or its acks, and what is the same in all of a term is packed
-# once. An AppendRequest's frame: the length of what follows it, that, begin_lsn, end_lsn,
-# commit_lsn, restart_lsn, the WAL's CRC; then the WAL.
+# once. The fields of an AppendRequest's frame are the length of what follows it, the term's part,
+# begin_lsn, end_lsn, commit_lsn, restart_lsn and the WAL's CRC. The WAL follows.
 APPEND_FRAME = Struct("!I33sQQQQI")
 APPEND_FRAME_BYTES = APPEND_FRAME.size
 APPEND_REST_BYTES = APPEND_FRAME_BYTES - 4
@@ -139,19 +139,19 @@ ACK_BYTES = ACK_FRAME.size
 
 
 def append_term(generation: int, ballot: Ballot, timeline: int) -> bytes:
-    """What is the same in all appends of a term, on one timeline."""
+    """Pack the part that all appends of a term share, on one timeline."""
     return _APPEND_TERM.pack(AppendRequest.TAG, generation, *ballot, timeline)
 
 
 def ack_fields(response: AppendResponse) -> tuple[bytes, int, int, int, int, int]:
-    """Its frame as ACK_FRAME has it."""
+    """Unpack the response's frame by ACK_FRAME."""
     (frame,) = encode(response)
     head, flush_lsn, commit_lsn, *feedback = ACK_FRAME.unpack(frame)
     return (head, flush_lsn, commit_lsn, *feedback)
 
 
 def encode(message: Message) -> list[Buffer]:
-    """One frame as buffers for one vectored write; WAL is the last one, uncopied."""
+    """Encode one frame as buffers for one vectored write; WAL is the last one, uncopied."""
     payload: Buffer = b""
     match message:
         case AppendRequest() | ReadResponse():
@@ -198,8 +198,8 @@ class FrameReader:
     kind that this peer may not send. It is called before the body is received.
     Invariant: memory for at most four times the bytes that arrived, or `buffer_bytes`, is held.
     Not usable after a RemoteProtocolError.
-    Unless there is a `large` frame, `memory` holds what was received and not taken, from the start
-    of a frame on; it grows up to `grows_to` for a peer that fills it. While nothing is held,
+    Unless there is a `large` frame, `memory` holds the received bytes that were not taken, from the
+    start of a frame on. It grows up to `grows_to` for a peer that fills it. While it holds none,
     `buffer()` is `view`, all of it.
     """
 
@@ -212,13 +212,13 @@ class FrameReader:
     ) -> None:
         self.memory, self._grows_to = bytearray(buffer_bytes), grows_to
         self.limit_of = limit_of
-        self.held_bytes = 0  # of a frame that is not complete yet
+        self.held_bytes = 0  # the bytes of a frame that is not complete yet
         self.view = memoryview(self.memory)
         self.large: bytearray | None = None  # tag and body of one frame longer than `grows_to`
         self._large_bytes = 0  # the frame's length; `large` has room for what arrived so far
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the connection go; never empty."""
+        """Return the memory for the next bytes of the connection; never empty."""
         if not self.held_bytes:
             return self.view
         if self.large is not None:
@@ -226,7 +226,7 @@ class FrameReader:
         return self.view[self.held_bytes :]
 
     def received(self, size: int) -> Iterator[Message]:
-        """`size` bytes are in `buffer()`: the messages that they complete."""
+        """Yield the messages that the `size` new bytes in `buffer()` complete."""
         self.held_bytes += size
         if self.large is not None:
             if self.held_bytes < len(self.large):
@@ -256,7 +256,7 @@ class FrameReader:
         self.take(at, held)
 
     def take(self, taken: int, size: int) -> None:
-        """Of the `size` bytes in `memory` the first ones are done with; the rest is kept."""
+        """Drop the first `taken` of the `size` bytes in `memory`; keep the rest."""
         self.held_bytes = size - taken
         if taken and taken < size:
             self.view[: size - taken] = bytes(self.view[taken:size])

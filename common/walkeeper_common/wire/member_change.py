@@ -1,10 +1,11 @@
 """A change of members: the messages of `walkeeper replace`, and which configuration follows which.
 
-A member is replaced in two steps, each a configuration with the next generation: *joint*, in which
-every election and commit needs a quorum of the old and of the new members, and *final*, in which
+A member is replaced in two steps, each a configuration with the next generation. In the *joint*
+one, every election and commit needs a quorum of the old and of the new members. In the *final* one,
 the new ones are the members. A cancel makes the old ones final again. The members of generation g
-decide once what follows it, by single decree Paxos (PromiseMembers, AcceptMembers; quorums as in an
-election and a commit). Only a decided configuration is installed (InstallMembers).
+decide once what follows it, by single decree Paxos. Its messages are PromiseMembers and
+AcceptMembers, its quorums those of an election and a commit. Only a decided configuration is
+installed (InstallMembers).
 docs/steps.md, "Members change".
 
 Pure. The messages share the port, the framing and the rules of `messages.py`.
@@ -24,8 +25,11 @@ GENERATION_JUMP_MAX = 1 << 16  # changes of members that one may miss
 
 
 def joint(current: Configuration, *, leaving: str, joining: str, address: str) -> Configuration:
-    """Behind `current`: both sets decide. `current` may be joint itself: then the newcomer in it
-    is given up for this one, and the old members stay one of the two sets."""
+    """Return the joint configuration that follows `current`: both sets decide.
+
+    `current` may be joint itself. Then its newcomer is given up for this one, and the old members
+    stay one of the two sets.
+    """
     return replace(
         current,
         generation=current.generation + 1,
@@ -36,7 +40,7 @@ def joint(current: Configuration, *, leaving: str, joining: str, address: str) -
 
 
 def final(current: Configuration) -> Configuration:
-    """Behind a joint configuration: the new members alone."""
+    """Return the final configuration that follows a joint one: the new members alone."""
     assert current.joining, f"{current=}"
     return replace(
         current,
@@ -113,7 +117,7 @@ def replaced_text(name: str, configuration: Configuration, history: History) -> 
 
 
 def shown_change(configuration: Configuration) -> str:
-    """`3 by 4`, for people."""
+    """Format a change for people, as `3 by 4`."""
     return f"{member_id(configuration.leaving)} by {member_id(configuration.joining)}"
 
 
@@ -191,8 +195,8 @@ class InstallMembers:
 
 @dataclass(frozen=True, slots=True)
 class JoinLog:
-    """To the newcomer, which was prepared: your log starts, empty, at base_lsn. What lies below is
-    committed; `history` says who wrote it."""
+    """Start your log, empty, at base_lsn: for the newcomer, which was prepared. WAL below that is
+    committed, and `history` says which terms wrote it."""
 
     TAG: ClassVar[int] = ord("j")
     cluster: str
@@ -215,13 +219,13 @@ class JoinLog:
 class MembersState:
     """The answer to all of them but JoinLog.
 
-    granted            what was asked for was done: promised, accepted, installed
+    granted            the request was fulfilled: promised, accepted, installed
     round              promised to; `accepted` in `accepted_round`, if anything
     has_committed      a leader of this very configuration has committed the start of its term
     first_lsn          where its WAL begins; LSN_MAX of a safekeeper of a version that does not say
-    whole_lsn          the end of the last whole record at or below restart_lsn, of committed WAL;
-                       zero: not known. Only in the answer to a MembersQuery, as an older proposer,
-                       which does not know the field, reads the other answers
+    whole_lsn          the end of the last whole record at or below restart_lsn, of committed WAL.
+                       Zero means not known. Only in the answer to a MembersQuery, since an older
+                       proposer, which does not know the field, reads the other answers
     """
 
     TAG: ClassVar[int] = ord("M")

@@ -101,8 +101,8 @@ class Leader:
         )
         self.start_lsn, self.donor_flush_lsn = entry.start_lsn, donor.flush_lsn
         self.commit_lsn = ZERO_LSN
-        # Safekeepers remove WAL below restart_lsn. So it stays below the last telling record, and
-        # a settle moves it nowhere: the next primary has to find what the last one has written.
+        # Safekeepers remove WAL below restart_lsn. So it stays below the last telling record, and a
+        # settle does not move it. The next primary has to find what the last one has written.
         self.telling = Telling()
         goes_by_nonces = campaign.writes_nonces or campaign.purpose is not Purpose.ATTACH
         is_bounded = goes_by_nonces and self._knows_timelines
@@ -134,11 +134,12 @@ class Leader:
         return short if len(short) < len(donor.history) else donor.history
 
     def full_history(self) -> str | None:
-        """Return why nobody may be told of this history, or None if there is room for it.
+        """Return why no safekeeper may get this history, or None if there is room for it.
 
-        Only what all members have is folded, so a history grows while one is away. A leader for a
-        primary is refused while there is still room for what makes it short again (R25): for
-        `settle`, for the elections of a replacement, and for elections with all members.
+        Only entries that all members have are folded, so a history grows while one is away. A
+        leader for a primary is refused while there is still room to make it short again (R25). The
+        room is for `settle`, for the elections of a replacement, and for elections with all
+        members.
         """
         here = {member.name for member in self.members}
         away = [str(member_id(name)) for name in self.configuration.everyone if name not in here]
@@ -194,7 +195,7 @@ class Leader:
         return comparison.ask(member, self.members, self.ballot, self.held_wal)
 
     def on_read_response(self, member: Member, response: ReadResponse) -> list[Effect]:
-        """WAL of a voter or of a donor. Raises Forgotten if a voter's is not what was sent."""
+        """Take WAL of a voter or of a donor. Raise Forgotten if a voter's is not what was sent."""
         effects: list[Effect] = []
         for voter in self.members:
             comparison = voter.comparison

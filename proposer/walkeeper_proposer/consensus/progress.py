@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from walkeeper_proposer.consensus.own_wal import Comparison
 
 APPEND_BYTES_MAX = 128 << 10
-APPEND_BYTES_MIN = 1 << 10  # of the limit for a slow link; shorter WAL is not waited for
+APPEND_BYTES_MIN = 1 << 10  # the least limit for a slow link; shorter WAL goes out at once
 LATE_TICKS = 2  # an append is late that has not been acknowledged for so long
 GROW_APPENDS = 16  # as many appends of a lowered limit are acknowledged before it is doubled
 IN_FLIGHT_BYTES_MAX = 8 << 20
 DONOR_READS_MAX = 4
 SILENT_TICKS_MAX = 10
-REFUSED_TICKS = 10  # until a donor that could not be read is asked again
+REFUSED_TICKS = 10  # until we ask a donor again that could not be read
 
 
 class Stage(Enum):
@@ -67,7 +67,7 @@ class Member:
     flush_lsn: Lsn = ZERO_LSN
     first_lsn: Lsn = ZERO_LSN  # where its log began when it voted
     donates_lsn: Lsn = ZERO_LSN  # it is not asked for older WAL on behalf of a laggard
-    refused_ticks: int = 0  # how much longer it is asked for none at all
+    refused_ticks: int = 0  # how much longer we ask it for none at all
     durable_commit_lsn: Lsn = ZERO_LSN
     told_commit_lsn: Lsn = ZERO_LSN
     attached: bool = False
@@ -108,7 +108,7 @@ class Member:
         return int(self.next_lsn) - self.flush_lsn if self.attached else 0
 
     def lose(self) -> None:
-        """The link is gone; what it had acknowledged is not counted until it attaches again.
+        """Note the loss of the link. Its acknowledgements count again once it attaches.
 
         An append that was not acknowledged in time may be too long for the link, and it is sent
         again from its first byte. So appends are shorter on the next connection (R26,
@@ -143,17 +143,18 @@ class Member:
         self.donated.clear()
 
     def refuse_reads(self) -> None:
-        """It could not be read: what has left its disk is in an archive that does not answer, or a
-        read failed. Neither is for ever, and who else is asked meanwhile may be behind."""
+        """Ask it for no WAL for a while, since it could not be read. Perhaps WAL that has left its
+        disk is in an archive that does not answer, or a read failed. Neither is for ever, and the
+        other donors may lag meanwhile."""
         self.donates_lsn, self.refused_ticks = self.flush_lsn, REFUSED_TICKS
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is sent shorter appends than others."""
+        """True if it is sent shorter appends than others."""
         return self.append_bytes < APPEND_BYTES_MAX
 
     def grow(self) -> None:
-        """Its flush_lsn has moved: double append_bytes once enough appends have arrived."""
+        """Grow append_bytes to its double once enough appends have arrived: flush_lsn has moved."""
         if self.flush_lsn < self.grows_lsn:
             return
         if self.grows_lsn:

@@ -1,12 +1,12 @@
-"""What the primary keeps so that it can be told from a clone (docs/protocol.md R22). A shell.
+"""WAL that the primary keeps to be distinguished from a clone (docs/protocol.md R22). A shell.
 
 While the proposer streams, one SQL connection looks once a second. It writes a nonce into a segment
-that has none, and it moves a physical slot of its own, NAME_retention, to the last nonce that a
-quorum has. The streaming slot follows commit_lsn, and behind that a primary may recycle all that
-shows which branch it is.
+that has none. It moves a physical slot of its own, NAME_retention, to the last nonce that a quorum
+has. The streaming slot follows commit_lsn. Below that, a primary may recycle all WAL that shows
+which branch it is.
 
-Nothing here is in the way of a commit. A nonce has no transaction id, so it waits for no standby. A
-connection that fails is opened again; until then both sides keep more WAL, not less.
+This code delays no commit: a nonce has no transaction id, so it waits for no standby. A connection
+that fails is opened again; until then both sides keep more WAL, not less.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("walkeeper.retention")
 
 LOOK_S = 1.0
 RETRY_S = 5.0
-WRITES_MAX = 3  # of nonces, until one lies in one page
+WRITES_MAX = 3  # attempts at a nonce that lies in one page
 SUFFIX = "_retention"
 SLOT_NAME_MAX = 63
 # No pg_hba.conf entry or no right to log in, a wrong password, no such database, no privilege.
@@ -68,7 +68,7 @@ def retention_slot(slot: str) -> str:
 
 
 class Retention:
-    """Of one streaming slot."""
+    """The retention slot of one streaming slot."""
 
     def __init__(self, dsn: str, slot: str) -> None:
         self._dsn, self._streaming_slot, self.slot = dsn, slot, retention_slot(slot)

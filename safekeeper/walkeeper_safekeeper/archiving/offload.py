@@ -1,8 +1,8 @@
 """Offloads one log to its archive, and reads back what has left the disk. offload_plan's shell.
 
-Nothing here is on the way of a commit: it looks at commit_lsn once a second, reads segments beside
-the writer, and waits for the store on threads of its own, whose work (hashing, compressing,
-sockets) runs outside the interpreter's lock. What fails is shown in `status` and tried again.
+No commit waits for this code. It looks at commit_lsn once a second and reads segments beside the
+writer. It waits for the store on its own threads, whose work (hashing, compressing, sockets) runs
+outside the interpreter's lock. `status` shows a failure, and the next tick tries again.
 
 A segment is taken when a whole record, or what pads it behind a switch, ends at or behind its end
 below commit_lsn. That alone would not do: a record that crosses the segment's end may still be cut
@@ -61,7 +61,7 @@ logger = logging.getLogger("walkeeper.archive")
 TICK_S = 1.0
 SAVE_TICKS = 30
 SURVEY_TICKS = 15  # between two tries, and two looks at a gap
-GAP_LOOKS = 20  # at the gap alone; then at all again: what lies below may have been pruned
+GAP_LOOKS = 20  # looks at the gap alone; then one at all, since WAL below may have been pruned
 FETCHED = "fetched"
 BYTES_IN_FLIGHT_MAX = 32 << 20  # held while they are put: a safekeeper is a small process
 PARALLEL_MAX = 4
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class OffloadedLog(Protocol):
-    """What is archived."""
+    """The log that is archived."""
 
     cluster: str
     driver: Driver
@@ -80,10 +80,10 @@ class OffloadedLog(Protocol):
     def commit_lsn(self) -> Lsn: ...
     def timeline_history(self, timeline: int) -> bytes | None: ...
     def archive_moved(self) -> None:
-        """archived_lsn is greater now: WAL may go."""
+        """Note that archived_lsn is greater now: WAL may go."""
 
     def archive_reaches(self, oldest_lsn: Lsn) -> None:
-        """The archive has all WAL from here to the oldest on this disk."""
+        """Note that the archive has all WAL from here to the oldest on this disk."""
 
     async def save_archived(self, url: str, archived_lsn: Lsn) -> None: ...
 
@@ -130,16 +130,16 @@ class Offload:
         )
         self.older: _OlderWal | None = None
         self.segments_put = self.failures = 0
-        self._known_lsn = saved_lsn  # of an earlier run
+        self._known_lsn = saved_lsn  # archived_lsn of an earlier run
         self._begin_lsn = self.plan.archived_lsn
         self._saved_lsn = saved_lsn
         self._histories_put: set[int] = set()
         self._is_measuring = False
-        self._survey_ticks = 1  # until the next one; 0: one is under way, or all is known
-        self._survey_failure: str | None = None  # it is told once
+        self._survey_ticks = 1  # until the next one; 0 while one is under way or all is known
+        self._survey_failure: str | None = None  # logged once
         self._gap: tuple[Lsn, Lsn] | None = None
         self._is_gap_sure, self._gap_looks = False, 0
-        self._tail_lsn = Lsn(0)  # what the newest partial went to when we looked last
+        self._tail_lsn = Lsn(0)  # the end of the newest partial, as of the last look
         self._pool = [
             WorkerThread(f"archive {log.cluster} {number}", on_defect) for number in range(parallel)
         ]
@@ -159,8 +159,8 @@ class Offload:
 
     @property
     def gap(self) -> tuple[Lsn, Lsn] | None:
-        """[begin, end) which the archive lacks between older WAL and ours: it left the disks of
-        members that are gone, or that ran without an archive, before anybody had archived it."""
+        """[begin, end) which the archive lacks between older WAL and ours. It left the disks of
+        members that are gone, or that ran without an archive, before any member had archived it."""
         return self._gap if self._is_gap_sure else None
 
     @property
@@ -170,12 +170,12 @@ class Offload:
 
     @property
     def still_s(self) -> float:
-        """How long segments have been due without any move of the archive; 0: none is due."""
+        """How long segments have been due without any move of the archive, or 0 if none is due."""
         return self.plan.quiet_ticks * TICK_S
 
     def file_of(self, begin_lsn: Lsn) -> WalFile:
-        """The segment that starts there, under the timeline of its last byte, as PostgreSQL has it
-        when it is whole."""
+        """Return the segment that starts there, under the timeline of its last byte, as PostgreSQL
+        has it when it is whole."""
         timeline = Timelines(self._history).before(begin_lsn + self._segment_bytes)
         return segment_file(timeline, begin_lsn, self._segment_bytes)
 
@@ -184,7 +184,7 @@ class Offload:
         return self._log.driver.acceptor.durable.history
 
     async def run(self) -> None:
-        """A tick a second, until it is cancelled."""
+        """Post a tick once a second, until cancelled."""
         ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -198,13 +198,13 @@ class Offload:
                 await self.save()
 
     async def save(self) -> None:
-        """archived_lsn, for the next start; without it segments would be compared again."""
+        """Save archived_lsn for the next start; without it segments would be compared again."""
         if self.archived_lsn != self._saved_lsn:
             self._saved_lsn = self.archived_lsn
             await self._log.save_archived(self.archive.store.url, self.archived_lsn)
 
     def stop(self) -> None:
-        """What is under way may be cut off: another one finishes it."""
+        """Cancel the jobs under way: another run finishes them."""
         for task in self._tasks:
             task.cancel()
         for thread in (*self._pool, self._looker):
@@ -245,7 +245,7 @@ class Offload:
         self.post(event)
 
     def _measure(self) -> None:
-        """Whether another segment is committed for good."""
+        """Start a measurement if commit_lsn has passed the end of another segment."""
         commit_lsn = self._log.commit_lsn
         is_due = commit_lsn.round_down(self._segment_bytes) > self.plan.whole_lsn
         if is_due and not self._is_measuring:
@@ -276,7 +276,7 @@ class Offload:
         return Looked(frozenset(files[file] for file in found))
 
     def _list(self, wanted: set[WalFile]) -> set[WalFile]:
-        """Those of them that have receipts. ForeignArchive, or unavailable."""
+        """Return those of them that have receipts. Raise ForeignArchive or ArchiveUnavailable."""
         self._refuse_place()
         found = set()
         for timeline in {file.timeline for file in wanted}:
@@ -289,7 +289,7 @@ class Offload:
         return found
 
     def _refuse_place(self) -> None:
-        """Before anything is put: the place must be ours, and not have lost what it had."""
+        """Refuse, before any put, a place that is not ours or has lost what it had."""
         archived_lsn = max(self.archived_lsn, self._known_lsn or Lsn(0))
         was_used = self._known_lsn is not None or self.archived_lsn > self._begin_lsn
         if not self.archive.refuse_foreign() and was_used:
@@ -299,9 +299,9 @@ class Offload:
             )
 
     async def _survey(self) -> None:
-        """How far back the archive goes, from the oldest WAL on this disk on; tried until it is
-        known, and again while it has a gap there. Not only when something is due: a laggard may
-        need what lies below at once."""
+        """Find how far back the archive goes, from the oldest WAL on this disk on. Try until that
+        is known, and again while there is a gap. A laggard may need WAL below at once, so the
+        survey also runs when no segment is due."""
         try:
             if self._is_gap_sure and not await self._has_changed():
                 self._survey_failure, self._survey_ticks = None, SURVEY_TICKS
@@ -324,13 +324,13 @@ class Offload:
             oldest_lsn = before_lsn
         self._log.archive_reaches(oldest_lsn)
         gap = self._gap_below(oldest_lsn, listed)
-        # One that is smaller the next time is being closed by another member.
+        # A gap that is smaller the next time is being closed by another member.
         self._is_gap_sure, self._gap = gap is not None and gap == self._gap, gap
         if gap is not None or not listed:  # else it is known for good
             self._survey_ticks = SURVEY_TICKS
 
     async def _has_changed(self) -> bool:
-        """Whether anything has come into the gap, or it is time for another look at all."""
+        """Return True if a file has come into the gap, or another look at all is due."""
         assert self._gap is not None
         self._gap_looks = (self._gap_looks + 1) % GAP_LOOKS
         missing = {self.file_of(lsn) for lsn in _steps(*self._gap, self._segment_bytes)}
@@ -338,8 +338,8 @@ class Offload:
         return not self._gap_looks or bool(await call(self._looker, looked))
 
     def _gap_below(self, lsn: Lsn, listed: set[WalFile]) -> tuple[Lsn, Lsn] | None:
-        """What is missing between the segments of this log that lie below, if any, and `lsn`. What
-        is below its beginning is of an older log, made anew since."""
+        """Return the gap between older segments of this log and `lsn`, or None. WAL below the log's
+        beginning is of an older log, made anew since."""
         creation_lsn = self._log.configuration.creation_lsn
         begins = (f.begin_lsn(self._segment_bytes) for f in listed if f.kind is Kind.SEGMENT)
         older = (begin for begin in begins if creation_lsn < begin + self._segment_bytes < lsn)
@@ -373,7 +373,7 @@ class Offload:
         return _Upload(file, begin_lsn, end_lsn, self._histories_before(file), ended)
 
     def _histories_before(self, file: WalFile) -> dict[WalFile, bytes]:
-        """The `.history` files that must be there first; a restore to a timeline begins with it."""
+        """Return the `.history` files to put first: a restore to a timeline begins with its own."""
         first = self._log.configuration.timeline
         wanted: dict[WalFile, bytes] = {}
         for timeline in numbers_served(self._history):
@@ -381,7 +381,7 @@ class Offload:
                 content = self._log.timeline_history(timeline)
                 if content is not None:
                     wanted[history_file(timeline)] = content
-                elif timeline != first:  # of the first one no safekeeper may ever have been told
+                elif timeline != first:  # perhaps no safekeeper ever got the first one's
                     raise ArchiveError(f"the history of timeline {timeline} is not here yet")
         return wanted
 
@@ -405,7 +405,7 @@ class Offload:
     # The tail
 
     async def _archive_tail(self, *, is_ours: bool) -> TailArchived:
-        """Whole records only: what is behind the last one may still be replaced."""
+        """Archive whole records only: bytes after the last one may still be replaced."""
         end_lsn = await self._last_record_end(self._log.commit_lsn)
         begin_lsn = end_lsn.round_down(self._segment_bytes)
         if end_lsn > begin_lsn >= self.plan.archived_lsn:
@@ -431,8 +431,8 @@ class Offload:
         return file.end_lsn
 
     def _remove_partials(self, by: WalFile) -> None:
-        """Of the same segment, those that `by` has all of. Nobody needs them; a store that does
-        not let us delete keeps them, until `archive prune`."""
+        """Remove partials of the same segment that hold no more than `by`. A store that does not
+        let us delete keeps them, until `archive prune`."""
         older: list[ArchivedObject] = []
         for found in self.archive.objects(by.timeline, after_name=by.segment):
             if found.file.kind is Kind.HISTORY or found.file.segment != by.segment:
@@ -455,7 +455,7 @@ def _steps(begin_lsn: Lsn, end_lsn: Lsn, size: int) -> Iterator[Lsn]:
 
 
 def _without_defects(job: Callable[[], T]) -> Callable[[], T]:
-    """A defect of a store's library must not end a process that acknowledges commits."""
+    """Guard a job: a defect of a store's library must not end a process that acknowledges."""
 
     def guarded() -> T:
         try:
@@ -489,7 +489,7 @@ async def start_offload(
     settings: ArchiveSettings,
     on_defect: Callable[[BaseException], None],
 ) -> Offload:
-    """Nothing is asked of the archive yet: a log opens whether it answers or not."""
+    """Open an offload without a request to the archive: a log opens whether it answers or not."""
     archive = open_archive(settings.url, log.cluster, log.configuration.system_id)
     saved_lsn = await asyncio.to_thread(folder.load_archived, archive.store.url)
     offload = Offload(log, archive, settings, saved_lsn=saved_lsn, on_defect=on_defect)

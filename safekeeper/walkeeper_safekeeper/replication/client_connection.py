@@ -1,9 +1,9 @@
 """One PostgreSQL client's socket: whole messages in, bounded buffers out.
 
-Reading is cancel-safe and may run in one task while others write. Nothing is written in pieces
-with an await between them, so messages of several tasks never mix. What waits in the socket's
-buffer is bounded: WAL goes out only through `send_all`, which waits, with a time limit, until the
-client has taken enough of it; small answers go out at once and `has_room` says when to hold back.
+Reading is cancel-safe and may run in one task while others write. A message is never written in
+pieces with an await between them, so messages of several tasks never mix. The socket's buffer is
+bounded. WAL goes out only through `send_all`, which waits, with a time limit, until the client has
+taken enough of it. Small answers go out at once, and `has_room` says when to hold back.
 """
 
 from __future__ import annotations
@@ -46,13 +46,16 @@ class ClientConnection:
         return shown_address((self.address, self.port))
 
     async def next_startup(self) -> StartupPacket:
-        """The next packet before the login. ClientGone, RemoteProtocolError."""
+        """Return the next packet before the login. Raise ClientGone or RemoteProtocolError."""
         while (packet := self._received.next_startup()) is None:
             await self._read()
         return packet
 
     async def next_message(self) -> Message:
-        """The next message after the login. ClientGone (also on Terminate), RemoteProtocolError."""
+        """Return the next message after the login.
+
+        Raise ClientGone, also on Terminate, or RemoteProtocolError.
+        """
         while (received := self._received.next_message()) is None:
             await self._read()
         if received.tag == b"X":
@@ -70,11 +73,11 @@ class ClientConnection:
 
     @property
     def has_room(self) -> bool:
-        """Whether small answers may be added now."""
+        """True if small answers may be added now."""
         return self._writer.transport.get_write_buffer_size() < WRITE_BUFFER_BYTES_MAX
 
     def send(self, data: bytes) -> None:
-        """A small answer, at once and without waiting."""
+        """Send a small answer, at once and without waiting."""
         if not self._writer.transport.is_closing():
             self._writer.write(data)
 
@@ -83,15 +86,15 @@ class ClientConnection:
         self.send(transcoded_answer(data, self.encoding))
 
     def send_wal(self, header: bytes, payload: bytes) -> None:
-        """Two buffers, so that WAL is not copied to be sent."""
+        """Send two buffers, so that WAL is not copied."""
         if not self._writer.transport.is_closing():
             self._writer.writelines((header, payload))
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until the client has taken enough. SilentClient, ClientGone."""
+        """Wait until the client has taken enough. Raise SilentClient or ClientGone."""
         try:
             async with asyncio.timeout(timeout_s):
-                # Gives way also when there is room: a reader far behind must not starve others.
+                # Yields also when there is room: a reader that lags far must not starve others.
                 await asyncio.sleep(0)
                 await self._writer.drain()
         except TimeoutError as error:
@@ -100,15 +103,15 @@ class ClientConnection:
             raise ClientGone(str(error)) from error
 
     def send_fatal(self, error: SqlRefused) -> None:
-        """The last message of a connection."""
+        """Send the last message of a connection."""
         self.answer(build_error_response(error, "FATAL"))
 
     def abort(self) -> None:
-        """Drops the socket and what waits in it: the client does not take it anyway."""
+        """Drop the socket and its buffer, which the client does not take anyway."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Sends what is left, for CLOSE_TIMEOUT_S at most, and closes."""
+        """Send what is left, for at most CLOSE_TIMEOUT_S, and close."""
         self._writer.close()
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):

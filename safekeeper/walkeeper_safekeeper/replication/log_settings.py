@@ -1,4 +1,4 @@
-"""What a settings entry of a logical log says: whose changes, and how they were asked for. Pure."""
+"""Settings entries of a logical log: the source of the changes, the stream's options. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_publications(asked: Collection[str], here: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What a settings entry says: where the changes come from, and how they were asked for."""
+    """The content of a settings entry: the source of the changes and the options of its stream."""
 
     publications: tuple[str, ...]
     database: str
@@ -36,7 +36,7 @@ class LogSettings:
 
     @classmethod
     def parse(cls, payload: bytes | memoryview, before: LogSettings | None = None) -> LogSettings:
-        """`before` are those that came before: they have what these leave out. CorruptWal."""
+        """Parse an entry, which keeps the tables of `before` if it names none. Raise CorruptWal."""
         known = before.tables if before is not None else ()
         try:
             document = json.loads(bytes(payload))

@@ -46,7 +46,7 @@ class LogicalReader(Reader):
 
 
 class _Held:
-    """What was read and not yet handed on."""
+    """Bytes that were read and not yet handed on."""
 
     def __init__(self, begin: Lsn) -> None:
         self.begin, self.data = begin, b""
@@ -71,7 +71,7 @@ class EntryCursor:
 
     @property
     def is_at_end(self) -> bool:
-        """All that is committed was read."""
+        """True if all committed bytes were read."""
         return self._held.end >= self._log.commit_lsn
 
     @property
@@ -93,7 +93,10 @@ class EntryCursor:
         return None if record is None else record.end_lsn, self._walk.end_lsn
 
     async def more(self) -> list[Frame]:
-        """One chunk's frames; none may be whole yet. CorruptWal, WalRemoved, Refused."""
+        """Read one chunk and return its whole frames, perhaps none.
+
+        Raise CorruptWal, WalRemoved or Refused.
+        """
         begin, end = self._held.end, self.next_position
         if begin == end:
             return []
@@ -109,7 +112,7 @@ class LogicalLog:
     """One log's index and end. `refresh` brings the end up to date; the rest uses what is known."""
 
     log: ServedLog
-    end_lsn: Lsn = ZERO_LSN  # of the last whole entry that is committed
+    end_lsn: Lsn = ZERO_LSN  # end of the last whole entry that is committed
     needed_lsn: Lsn | None = None  # the position from which slots and readers need entries
     settings: LogSettings | None = None
     positions: ConsumerPositions = field(init=False)
@@ -122,7 +125,7 @@ class LogicalLog:
         self.positions = ConsumerPositions(self.log.slots.slots)
 
     async def follow(self) -> None:
-        """Keeps up with what is committed, until it is cancelled."""
+        """Keep up with commit_lsn, until cancelled."""
         while True:
             waits = self.positions.wanted or self.positions.unwanted or self._answers
             await asyncio.sleep(FOLLOW_HURRIED_S if waits else FOLLOW_S)
@@ -132,8 +135,11 @@ class LogicalLog:
                 logger.info("cluster %s: %s", self.log.cluster, error)
 
     async def make_slot(self, name: str) -> Lsn:
-        """Where it begins, when a quorum has it: the proposer knows what is committed, this
-        safekeeper perhaps not yet. 57P03 if that does not come about."""
+        """Make a slot, and return where it begins once a quorum has it.
+
+        The proposer knows what is committed, and this safekeeper perhaps not yet. Raise SqlRefused
+        57P03 if no quorum gets the slot in time.
+        """
         self.positions.wanted[name] = self.end_lsn
         try:
             await self._until(lambda: name not in self.positions.wanted)
@@ -142,7 +148,7 @@ class LogicalLog:
         return self.log.slots.slots.get(name).restart_lsn or ZERO_LSN
 
     async def drop_slot(self, name: str) -> None:
-        """Returns when a quorum knows that it is gone. 57P03 if that does not come about."""
+        """Drop a slot, and return when a quorum knows that. Raise SqlRefused 57P03 if none does."""
         if name not in (self.positions.replicated or {}):
             return
         self.positions.unwanted.add(name)
@@ -191,7 +197,7 @@ class LogicalLog:
             ) from None
 
     async def refresh(self) -> None:
-        """Costs what was committed since the last time, or about one segment."""
+        """Bring the end up to date, at the cost of the new WAL or about one segment."""
         async with self._refreshing:
             await self._refresh()
         if self.settings is not None and self.settings.slots != self.positions.replicated:
@@ -206,7 +212,8 @@ class LogicalLog:
             await self._walk(cursor)
             if known or cursor.last[1]:
                 break
-            segment = segment - log.segment_bytes  # of the newest one not even the header is here
+            # not even the header of the newest segment is here
+            segment = segment - log.segment_bytes
         if self.settings is None:
             await self._find_settings()
 
@@ -225,7 +232,7 @@ class LogicalLog:
         self.end_lsn = end_lsn or self.end_lsn
 
     async def _find_settings(self) -> None:
-        """In the newest segment in which an entry starts."""
+        """Read the settings in the newest segment in which an entry starts."""
         log = self.log
         segment = Lsn(max(log.commit_lsn - Lsn(1), 0)).round_down(log.segment_bytes)
         while self.settings is None and segment >= log.first_lsn:
@@ -237,8 +244,11 @@ class LogicalLog:
             segment = segment - log.segment_bytes
 
     async def known_settings(self) -> LogSettings:
-        """Those of a first proposer are waited for: it says that it is ready before a quorum has
-        them, and before this safekeeper knows of it. 57P03 if they do not come."""
+        """Return the settings; wait for those of a first proposer.
+
+        That proposer is ready before a quorum has its settings, and before this safekeeper knows of
+        it. Raise SqlRefused 57P03 if the settings do not come.
+        """
         clock = asyncio.get_running_loop().time
         until_s = clock() + REPLICATE_S
         while True:
@@ -261,7 +271,7 @@ class LogicalLog:
         )
 
     async def _header(self, segment: Lsn) -> SegmentHeader | None:
-        """None while it is not committed."""
+        """Return the header of a segment, or None while it is not committed."""
         known = self._headers.get(segment)
         if known is None and segment + SegmentHeader.BYTES <= self.log.commit_lsn:
             data = await self.log.read_committed(segment, segment + SegmentHeader.BYTES)
@@ -269,9 +279,9 @@ class LogicalLog:
         return known
 
     async def segment_of(self, lsn: Lsn) -> Lsn | None:
-        """The segment to read from, to get every entry that ends after `lsn`.
+        """Return the segment to read from, to get every entry that ends after `lsn`.
 
-        None: some of them are no longer kept here.
+        Return None if some of them are no longer kept here.
         """
         log = self.log
         for gone in [segment for segment in self._headers if segment < log.first_lsn]:
@@ -279,7 +289,7 @@ class LogicalLog:
         low, high = log.first_lsn, log.commit_lsn.round_down(log.segment_bytes)
         header = await self._header(low)
         if header is None:
-            return low  # nothing is committed yet
+            return low  # no byte is committed yet
         if header.end_lsn > lsn:
             return None
         while low < high:  # headers' end LSNs never decrease
@@ -298,7 +308,7 @@ class LogicalLog:
         return low if ZERO_LSN < end_lsn <= lsn else None
 
     async def _first_end_lsn(self, segment: Lsn) -> Lsn:
-        """Of the entry that goes on where the segment starts; ZERO_LSN until it has ended."""
+        """Return the end of the entry that goes on at the segment's start, or ZERO_LSN before."""
         cursor = EntryCursor(self.log, segment)
         while not cursor.is_at_end:
             for frame in await cursor.more():
@@ -307,10 +317,10 @@ class LogicalLog:
         return ZERO_LSN
 
     async def horizon(self, keep_bytes_max: int) -> Lsn:
-        """Looks up `needed_lsn`, and returns the position from which entries are kept for it.
+        """Look up `needed_lsn`, and return the position from which entries are kept for it.
 
-        Consumers hold back at most `keep_bytes_max`: who is further behind is fed from the archive,
-        or without one has to start anew, so that no consumer fills the disk.
+        Consumers hold back at most `keep_bytes_max`, so that no consumer fills the disk. A consumer
+        that lags further is fed from the archive. Without one it has to start anew.
         """
         log, wanted = self.log, [self.log.commit_lsn]
         slots_lsn, readers = log.slots.slots.retention_lsn(), log.readers.retention_lsn()
@@ -329,22 +339,22 @@ class Describer:
     """
 
     def __init__(self, without: frozenset[int] = frozenset()) -> None:
-        """`without`: kinds of messages that the consumer did not ask for."""
+        """Leave out messages of the kinds `without`, which the consumer did not ask for."""
         self._descriptions, self._splitter = Descriptions(), MessageSplitter()
         self._without = without
 
     def begin(self) -> None:
-        """An entry begins, whatever the one before ended with."""
+        """Begin an entry, whatever the one before ended with."""
         self._splitter = MessageSplitter()
 
     def skip(self, payload: memoryview) -> None:
-        """Of an entry that the consumer has: its descriptions are remembered, and not valid."""
+        """Remember the descriptions of an entry that the consumer has; they are not valid."""
         for copy_data, message in self._splitter.feed(payload):
             self._descriptions.see(copy_data, message)
         self._descriptions.forget_valid()
 
     def complete(self, payload: memoryview) -> bytes:
-        """All messages that are whole by now, with what they need in front of each."""
+        """Return all messages that are whole by now, each after the descriptions that it needs."""
         return b"".join(
             self._descriptions.see(copy_data, message) + copy_data
             for copy_data, message in self._splitter.feed(payload)

@@ -1,10 +1,11 @@
-"""What a safekeeper answers to a client of a logical log, streaming included.
+"""Answers of a safekeeper to a client of a logical log, streaming included.
 
     await LogicalSession(…).perform(command)
 
-pg_recvlogical, psycopg2 and a subscription's apply worker come with replication=database and ask
-as they would ask a primary; the texts and SQLSTATEs are a walsender's. Slots are positions that a
-quorum keeps (consumer_positions.py); what they hold back is limited (docs/logical.md).
+pg_recvlogical, psycopg2 and a subscription's apply worker come with replication=database. They send
+the commands that they would send to a primary. The texts and SQLSTATEs of the answers are a
+walsender's. Slots are positions that a quorum keeps (consumer_positions.py). The entries that they
+hold back are limited (docs/logical.md).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class LogicalSession:
         self._limits, self._now = limits, now
 
     async def perform(self, command: Command) -> None:
-        """SqlRefused is the answer to what cannot be done."""
+        """Perform one command. Raise SqlRefused, the answer to what cannot be done."""
         log, send = self._log, self._client.answer
         match command:
             case IdentifySystem():
@@ -102,11 +103,11 @@ class LogicalSession:
                 )
 
     async def _own_setting(self, name: str) -> str | None:
-        """What only a logical log has, or has otherwise."""
+        """Return the value of a setting that a logical log alone has, or that differs in it."""
         match name:
             case "wal_level":
                 return "logical"
-            case "walkeeper.publications":  # of any names, hence as JSON
+            case "walkeeper.publications":  # the names may hold any character, hence JSON
                 return json.dumps((await self._logical.known_settings()).publications)
             case "walkeeper.database":
                 return (await self._logical.known_settings()).database
@@ -132,8 +133,11 @@ class LogicalSession:
         )
 
     async def _create_slot(self, asked: CreateLogicalSlot) -> bytes:
-        """From the end of what is committed on: what a consumer sees begins after it. A temporary
-        one is not told to the proposer: it begins at what this safekeeper knows to be committed."""
+        """Make a slot at the end of what is committed: a consumer sees the changes after it.
+
+        The proposer does not learn of a temporary slot. It begins at the end that this safekeeper
+        knows to be committed.
+        """
         if asked.plugin != PLUGIN:
             raise SqlRefused(
                 "58P01",

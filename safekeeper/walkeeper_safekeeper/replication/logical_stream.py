@@ -3,15 +3,16 @@
     check_options(settings, options)    what a consumer asks of pgoutput, or a reason to refuse it
     await LogicalStream(…).run()        returns when both sides have sent CopyDone
 
-Contract: a transaction is sent when its last byte is committed, so nothing that was sent is ever
-taken back; in commit order, none of those twice that the consumer's slot or start LSN has; with the
-primary's messages and positions. What a consumer has flushed moves its slot, never past what was
-sent. Time limits, keepalives and the handling of a silent consumer are WalStream's.
+Contract: a transaction is sent when its last byte is committed, so no sent byte is ever taken back.
+Transactions go out in commit order. The stream sends none twice that the consumer's slot or start
+LSN has. It keeps the primary's messages and positions. The flushed position of a consumer moves its
+slot, never past the sent WAL. Time limits, keepalives and the handling of a silent consumer are
+WalStream's.
 
-Transactions are kept as CopyData messages, so a frame goes out as it lies there; of a large one's,
-which end anywhere, what is whole. Only in the segment of the first transaction its messages are
-looked at, for relations described before it; and everywhere if the consumer does not want all that
-the log has.
+Transactions are kept as CopyData messages, so a frame goes out as it lies there. A large
+transaction's frames end anywhere, so the stream sends their whole messages. Only in the segment of
+the first transaction its messages are looked at, for relations described before it. The stream
+looks at all messages if the consumer does not want all that the log has.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from walkeeper_safekeeper.replication.served_log import ReaderState, ServedLog
 from walkeeper_safekeeper.replication.transcoding import transcoded_messages
 from walkeeper_safekeeper.replication.wal_stream import StreamEnded, StreamLimits, WalStream
 
-# What changes the messages themselves, and cannot be had of messages that are there already.
+# Options that change the messages themselves: the log cannot give them for messages that it has.
 UNAVAILABLE = ("binary", "two_phase")
 KEPT_HINT = "It keeps messages as the primary sent them: text, transactions whole."
 MESSAGES_HINT = (
@@ -52,7 +53,7 @@ MESSAGES_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What of the log a consumer does not want."""
+    """The part of the log that a consumer does not want."""
 
     local_only: bool = False  # origin = none: only what was first written at the primary
     without: frozenset[int] = frozenset()  # kinds of messages
@@ -66,7 +67,7 @@ EVERYTHING = Wishes()
 
 
 def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
-    """pgoutput's own checks, and that what is asked for is what the log has."""
+    """Check the options as pgoutput does, and refuse options that the log does not fulfil."""
     for needed in ("proto_version", "publication_names"):
         if needed not in options:
             raise SqlRefused("22023", f"option {needed} missing")
@@ -95,7 +96,7 @@ def check_options(settings: LogSettings, options: Mapping[str, str]) -> Wishes:
 
 
 def split_identifiers(text: str) -> list[str]:
-    """SplitIdentifierString: names between commas, quoted or down-cased."""
+    """Split names between commas, quoted or down-cased, as SplitIdentifierString does."""
     names, at, text = [], 0, text.strip()
     while at < len(text):
         if text[at] == '"':
@@ -116,7 +117,7 @@ def split_identifiers(text: str) -> list[str]:
             raise SqlRefused("22023", "invalid publication_names syntax")
         at = len(text) - len(rest[1:].lstrip())
         if rest and at == len(text):
-            names.append("")  # nothing behind the comma
+            names.append("")  # no name follows the comma
     if not names or not all(names):
         raise SqlRefused("22023", "invalid publication_names syntax")
     return names
@@ -141,15 +142,15 @@ class LogicalStream(WalStream):
         self._cursor = EntryCursor(log, start)
         self._wishes = wishes
         self._describer: Describer | None = Describer(wishes.without)
-        self._parts = WholeMessages()  # of the entry that goes on
+        self._parts = WholeMessages()  # the messages of the entry that goes on
         self._is_inside = False  # an entry's first frame was seen, its last not yet
         self._segment = start  # where the entry that goes on began
         self._first_segment: Lsn | None = None  # where the first entry that was sent began
         self._is_wanted = False  # the consumer does not have it, and it is whole
-        self._is_silent = True  # nothing of the entry that goes on was sent
+        self._is_silent = True  # the stream has sent no byte of the entry that goes on
 
     async def run(self) -> None:
-        """As WalStream's; there is no timeline to end."""
+        """Run as WalStream does; there is no timeline to end."""
         await self._copied()
         self._client.send(command_complete("START_STREAMING"))
         self._client.send(command_complete("START_REPLICATION"))
@@ -167,7 +168,7 @@ class LogicalStream(WalStream):
             self._log.slots.slots.confirm(reader.slot, reader.confirmed_lsn, pid=reader.pid)
 
     async def _send(self) -> None:
-        """Entries and keepalives, until it is cancelled."""
+        """Send entries and keepalives, until cancelled."""
         reader, log, cursor = self._consumer, self._log, self._cursor
         reader.state = ReaderState.CATCHUP
         while True:
@@ -191,7 +192,7 @@ class LogicalStream(WalStream):
 
     async def _on_frame(self, frame: Frame) -> None:
         if not self._is_inside and not frame.is_first:
-            return  # of an entry that began before the segment where reading began
+            return  # the entry began before the segment where reading began
         if frame.is_first:
             self._is_inside = self._is_silent = True
             self._parts = WholeMessages()
@@ -208,13 +209,13 @@ class LogicalStream(WalStream):
             self._on_last(frame)
 
     async def _on_part(self, frame: Frame) -> None:
-        """A large transaction: sent once it is known that it is whole, and not abandoned."""
+        """Send a large transaction once its last entry shows that it is whole and not abandoned."""
         if frame.is_first:
             self._is_wanted = await self._is_whole_and_new(frame) and self._is_asked_for(frame)
         self._pass_on(frame)
 
     async def _is_whole_and_new(self, first: Frame) -> bool:
-        """Looks ahead, to the entry's last frame; waits until that is committed."""
+        """Look ahead to the entry's last frame; wait until that is committed."""
         ahead = EntryCursor(self._log, first.position)
         while True:
             for frame in await self._more(ahead):

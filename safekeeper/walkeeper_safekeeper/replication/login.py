@@ -1,11 +1,11 @@
-"""Who a PostgreSQL client is and which log it wants, from its startup packet. Pure.
+"""The name of a PostgreSQL client and the log that it wants, from its startup packet. Pure.
 
 Every user is accepted as given (no authentication yet). The cluster is `-c walkeeper.cluster=NAME`
 in `options`, else a dbname other than `replication`, else `default_log`. A second log on
-the safekeeper must not end the standbys of the first one. `-c walkeeper.entries=on`
-asks for a logical log as it lies in its segments (docs/logical.md). libpq sends the user's name as
-dbname when none is given, so a dbname that equals the user and names no cluster counts as not
-given. Unknown parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
+the safekeeper must not end the standbys of the first one. `-c walkeeper.entries=on` asks for a
+logical log as it lies in its segments (docs/logical.md). libpq sends the user's name as dbname when
+none is given. So a dbname that equals the user and names no cluster counts as not given. Unknown
+parameters and options are ignored, as tools send many: `-cdatestyle=iso`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def parse_login(
     clusters: Sequence[str],
     logical_databases: Mapping[str, str] | None = None,
 ) -> Login:
-    """SqlRefused, with what to do, for a client that cannot be served.
+    """Return the login. Raise SqlRefused, with a remedy, for a client that cannot be served.
 
-    `logical_databases`: which database each logical log has changes of, as far as it is known.
-    A consumer of changes names that, as it would at the primary; so where no cluster has this name
-    the only logical log is meant, or the only one of that database.
+    `logical_databases`: the database whose changes each logical log has, as far as it is known. A
+    consumer of changes names that database, as it would at the primary. Where no cluster has this
+    name, it means the only logical log, or the only one of that database.
     """
     logs = logical_databases or {}
     user = parameters.get("user", "")
@@ -88,7 +88,7 @@ def _encoding(parameters: Mapping[str, str]) -> str:
 
 
 def no_logical_log() -> SqlRefused:
-    """For consumers of changes that come to where only WAL is kept."""
+    """Return the refusal for consumers of changes that connect where only WAL is kept."""
     return SqlRefused(
         "0A000",
         "a safekeeper cannot serve logical replication (replication=database) of a physical log",
@@ -98,7 +98,7 @@ def no_logical_log() -> SqlRefused:
 
 
 def wants_replication(value: str) -> bool:
-    """A boolean; the word `database` is the caller's."""
+    """Parse a boolean; the word `database` is the caller's."""
     try:
         return parse_boolean(value, "")
     except SqlRefused as error:
@@ -147,7 +147,7 @@ def choose_cluster(
 
 
 def parse_options(options: str) -> dict[str, str]:
-    """`-c name=value`, `-cname=value` and `--name=value`; a backslash takes the next character."""
+    """Parse `-c name=value`, `-cname=value`, `--name=value`; a backslash escapes a character."""
     words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r"(?:\\.|[^\s\\])+", options)]
     found: dict[str, str] = {}
     takes_next = False
@@ -162,5 +162,5 @@ def parse_options(options: str) -> dict[str, str]:
 
 
 def _printable(name: str) -> str:
-    """As pg_clean_ascii: it goes into logs and status lines."""
+    """Clean a name as pg_clean_ascii does, since it goes into logs and status lines."""
     return re.sub(r"[^\x20-\x7e]", "?", name)[:APPLICATION_NAME_MAX]

@@ -5,9 +5,9 @@
 Startup, login, then commands one after the other until the client leaves; `wal_stream` takes over
 for START_REPLICATION. The ports, `ServedLog` and `Catalog`, are in `served_log`.
 
-Contract: `run` ends with the socket closed and the slots released, whatever happens, and raises
-only CancelledError (after 57P01 to the client: the safekeeper stops) and AssertionError. A client
-that leaves, breaks the protocol or falls silent costs one log line.
+Contract: `run` ends with the socket closed and the slots released, whatever happens. It raises only
+CancelledError and AssertionError. Before CancelledError, at a stop of the safekeeper, the client
+gets 57P01. A client that leaves, breaks the protocol or falls silent costs one log line.
 
 Source: PostgreSQL's postgres.c and walsender.c, and what clients of 15, 17 and 18 were measured to
 send and to need. TLS and authentication are not here yet: `N` and trust.
@@ -111,7 +111,7 @@ class ReplicaSession:
         self._skip_until_sync = False
 
     async def run(self) -> None:
-        """Until the client leaves. See the module's contract."""
+        """Serve the client until it leaves. See the module's contract."""
         try:
             await self._run()
         except ClientGone as gone:
@@ -173,7 +173,7 @@ class ReplicaSession:
         await commands.run()
 
     async def _startup(self) -> Startup | None:
-        """The login, after the client has asked for encryption in vain; None for a cancel."""
+        """Return the login, after any request for encryption, or None for a cancel."""
         for _ in range(ENCRYPTION_REQUESTS_MAX + 1):
             match await self._client.next_startup():
                 case Startup() as startup:
@@ -214,7 +214,7 @@ async def encoding_of(login: Login, logical: LogicalLog) -> ClientEncoding:
 
 
 def fatal_answer(error: Exception) -> SqlRefused:
-    """What a client is told when its connection ends because of `error`."""
+    """Return the message for a client whose connection ends because of `error`."""
     match error:
         case SqlRefused():
             return error
@@ -250,7 +250,7 @@ class _Commands:
         self._limits, self._now = limits, now
 
     async def run(self) -> NoReturn:
-        """Until ClientGone, or an error that ends the connection."""
+        """Serve commands until ClientGone, or an error that ends the connection."""
         while True:
             await self._client.drain(self._limits.sender_timeout_s)
             received = await self._client.next_message()
@@ -270,7 +270,7 @@ class _Commands:
                     raise RemoteProtocolError(f"invalid frontend message type {tag!r}")
 
     async def _refuse_extended(self) -> None:
-        """One error, then silence up to the client's Sync."""
+        """Send one error, then stay silent up to the client's Sync."""
         self._answer_error(_forbidden("extended query protocol"))
         while (await self._client.next_message()).tag != b"S":
             continue
@@ -354,7 +354,7 @@ class _Commands:
             self._audit.change(act, identity, address, cluster=cluster, slot=command.slot)
 
     async def _stream(self, asked: StartReplication) -> None:
-        """The checks and the registration are one step: no segment goes in between."""
+        """Check and register the reader in one step: no segment goes in between."""
         log, client = self._log, self._client
         timeline = log.timeline if asked.timeline is None else asked.timeline
         if asked.slot is not None:
@@ -387,7 +387,7 @@ class _Commands:
 
 
 def _is_for_entries(command: Command) -> bool:
-    """What reads a logical log's bytes by position; no slot keeps them."""
+    """Return True if the command reads a logical log's bytes by position; no slot keeps them."""
     match command:
         case IdentifySystem() | Show():
             return True

@@ -1,7 +1,7 @@
-"""What a safekeeper answers to a PostgreSQL client's commands, but for streaming.
+"""Answers of a safekeeper to a PostgreSQL client's commands, but for streaming.
 
 Result sets, column types, tags and SQLSTATEs are a walsender's, measured on PostgreSQL 15, 17 and
-18: Patroni compares the timeline as an integer, pg_receivewal counts columns, Barman acts on
+18. Patroni compares the timeline as an integer, pg_receivewal counts columns, Barman acts on
 SQLSTATEs. Settings are those of the primary where a client uses them to understand the WAL, and
 fixed where they are about the connection. SQL is refused, with a hint to ask the primary, but for
 one probe that connection pools and Patroni send.
@@ -64,14 +64,14 @@ REPORTED_SETTINGS = (  # with the major that began to report it, and in PostgreS
 
 
 def major_version(server_version: str) -> int:
-    """15 of `15.18 (Debian …)`, 18 of `18beta1`."""
+    """Return 15 for `15.18 (Debian …)`, 18 for `18beta1`."""
     digits = re.match(r"\d+", server_version)
     assert digits is not None, f"{server_version=}"
     return int(digits[0])
 
 
 def setting(log: ServedLog, name: str, *, login: Login) -> str:
-    """A setting's value as SHOW prints it; 42704 for one that we do not know."""
+    """Return a setting's value as SHOW prints it. Raise SqlRefused 42704 for an unknown setting."""
     known = name.lower()
     match known:
         case "server_version":
@@ -108,13 +108,14 @@ def _version_number(version: str) -> str:
 
 
 def _memory_size(size: int) -> str:
-    """As PostgreSQL prints a size: in the largest unit that divides it. Clients parse it."""
+    """Format a size as PostgreSQL prints it, in its largest exact unit. Clients parse it."""
     gigabyte, megabyte = 1 << 30, 1 << 20
     return f"{size // gigabyte}GB" if size % gigabyte == 0 else f"{size // megabyte}MB"
 
 
 def identify_system(log: ServedLog, end_lsn: Lsn, database: str | None = None) -> bytes:
-    """The timeline's type is int4 up to PostgreSQL 15 and int8 later, as clients check it.
+    """Answer IDENTIFY_SYSTEM; the timeline is int4 up to PostgreSQL 15 and int8 later, as clients
+    check.
 
     `end_lsn` is where what can be streamed ends now; `database` is that of a logical log.
     """
@@ -125,13 +126,13 @@ def identify_system(log: ServedLog, end_lsn: Lsn, database: str | None = None) -
 
 
 def show(log: ServedLog, name: str, *, login: Login) -> bytes:
-    """One row of one text column, named as the setting."""
+    """Return one row of one text column, named as the setting."""
     value = setting(log, name, login=login)
     return result((Column(name.lower()),), [(value,)], "SHOW")
 
 
 def read_slot(log: ServedLog, slot: Slot | None) -> bytes:
-    """All NULL if there is no such slot: not an error."""
+    """Answer READ_REPLICATION_SLOT: all NULL, and no error, if there is no such slot."""
     columns = (Column("slot_type"), Column("restart_lsn"), Column("restart_tli", INT8_OID))
     row: tuple[str | None, ...] = (None, None, None)
     if slot is not None and slot.restart_lsn is not None:
@@ -143,7 +144,7 @@ def read_slot(log: ServedLog, slot: Slot | None) -> bytes:
 
 
 def timeline_of(log: ServedLog, lsn: Lsn) -> int:
-    """The timeline that the WAL at `lsn` was written on."""
+    """Return the timeline on which the WAL at `lsn` was written."""
     for timeline, end_lsn in parse_timeline_file(log.timeline_history(log.timeline) or b""):
         if lsn < end_lsn:
             return timeline
@@ -151,7 +152,7 @@ def timeline_of(log: ServedLog, lsn: Lsn) -> int:
 
 
 async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
-    """Returns when the slot is durable. RESERVE_WAL keeps WAL from the current segment on."""
+    """Create a slot; return once it is durable. RESERVE_WAL keeps WAL from the current segment."""
     restart_lsn = None
     if asked.reserve_wal:
         restart_lsn = max((await log.whole_end()).round_down(log.segment_bytes), log.first_lsn)
@@ -162,7 +163,7 @@ async def create_slot(log: ServedLog, asked: CreateSlot, pid: int) -> bytes:
 
 
 def timeline_history(log: ServedLog, timeline: int) -> bytes:
-    """The file as PostgreSQL wrote it; 58P01 if it is not here, as for timeline 1."""
+    """Return the file as PostgreSQL wrote it. Raise 58P01 if it is not here, as for timeline 1."""
     name = f"{timeline:08X}.history"
     content = log.timeline_history(timeline)
     if content is None:
@@ -172,7 +173,7 @@ def timeline_history(log: ServedLog, timeline: int) -> bytes:
 
 
 def primary_only(log: ServedLog, what: str) -> SqlRefused:
-    """What needs a data directory or catalogs."""
+    """Return the refusal of a request that needs a data directory or catalogs."""
     return SqlRefused(
         "0A000",
         f"a safekeeper cannot serve {what}",
@@ -182,7 +183,7 @@ def primary_only(log: ServedLog, what: str) -> SqlRefused:
 
 
 def sql(log: ServedLog, text: str, *, replication: bool) -> bytes:
-    """The answer to one SQL string: that of the probe, else 0A000."""
+    """Answer one SQL string: the probe with its row, any other with 0A000."""
     if PROBE.fullmatch(text) and not replication:
         return result((Column("pg_is_in_recovery", BOOL_OID),), [("f",)], "SELECT 1")
     if replication:

@@ -1,12 +1,11 @@
-"""What a subscription asks of its publisher in SQL, answered from what the log knows. Pure.
+"""The SQL queries of a subscription to its publisher, answered from what the log knows. Pure.
 
     answer(sql, settings)    the rows, or None: it is another question
 
-A safekeeper executes no SQL. CREATE SUBSCRIPTION and ALTER SUBSCRIPTION … REFRESH ask which
-publications there are and which tables they have (subscriptioncmds.c: check_publications,
-fetch_table_list), and every libpq client of replication=database begins with a set_config. The
-texts are those of PostgreSQL 15 to 18, spaces aside. Copying the tables is SQL that only the
-primary can answer: copy_data = false.
+A safekeeper executes no SQL. CREATE SUBSCRIPTION and ALTER SUBSCRIPTION … REFRESH ask for the
+publications and their tables (subscriptioncmds.c: check_publications, fetch_table_list). Every
+libpq client of replication=database begins with a set_config. The texts are those of PostgreSQL 15
+to 18, spaces aside. Copying the tables is SQL that only the primary can answer: copy_data = false.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def _normal(sql: str) -> str:
 
 
 def _tables(columns: Sequence[str], asked: str, settings: LogSettings) -> bytes:
-    """Without column lists: NULL is all columns, which a table without a list has, too."""
+    """List the tables without column lists: NULL is all columns, as for a table without a list."""
     check_publications(sorted(literals(asked)), settings.publications)
     padding = (None,) * (len(columns) - 2)
     return _rows(columns, [(*table, *padding) for table in settings.tables])
@@ -78,5 +77,5 @@ def _rows(columns: Sequence[str], rows: Sequence[tuple[str | None, ...]]) -> byt
 
 
 def literals(text: str) -> set[str]:
-    """The strings in `'a', 'it''s'`."""
+    """Return the strings in `'a', 'it''s'`."""
     return {one[1:-1].replace("''", "'") for one in re.findall(r"'(?:[^']|'')*'", text)}

@@ -2,9 +2,9 @@
 
     node.happen(event) -> Outcome       the node is changed; take a clone
 
-The disk is a model (the real store and its recovery run in the simulator): WAL that is synced,
-WAL that is written, and the control file. A crash keeps the control file, the synced WAL and any
-prefix of the written one. Recovery falls back to the record's end (docs/protocol.md R9).
+The disk is a model: WAL that is synced, WAL that is written, and the control file. The real store
+and its recovery run in the simulator. A crash keeps the control file, the synced WAL and any prefix
+of the written one. Recovery falls back to the record's end (docs/protocol.md R9).
 
 All acceptors are the same until something happens to them, so every node runs as member 1 and the
 world renames what it sends. That is what lets symmetric states be folded.
@@ -58,7 +58,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The power is cut; of what was written and not synced, `kept_bytes` are there afterwards."""
+    """A power cut: `kept_bytes` of the written and not synced WAL are there afterwards."""
 
     kept_bytes: int
 
@@ -101,7 +101,7 @@ class AcceptorNode:
         return twin
 
     def key(self) -> tuple[object, ...]:
-        """What tells this node from others. What is left out is set by `_fold`."""
+        """Return the state that sets this node apart; `_fold` sets the rest."""
         core = self.core
         return (
             self.durable, self.wal, self.written, core.durable, core.write_lsn, core.flush_lsn,
@@ -111,8 +111,8 @@ class AcceptorNode:
         )  # fmt: skip
 
     def _fold(self) -> None:
-        """Two nodes that can never behave differently are one. Clocks stand still; retention is
-        not explored, so restart_lsn does nothing; what the disk was asked has been answered."""
+        """Fold two nodes that can never behave differently into one. Clocks stand still. Retention
+        is not explored, so restart_lsn has no effect. The disk has answered every request."""
         core = self.core
         core._ticks = core.silent_ticks = core.truncations = 0
         core._record_end = None
@@ -130,10 +130,10 @@ class AcceptorNode:
     def record_end(self, flush_lsn: Lsn) -> Lsn:
         return at_lsn(record_end(self.log[: offset_of(flush_lsn)]))
 
-    # What happens
+    # Events
 
     def happen(self, event: Happening) -> Outcome:
-        """Raises Violation, or whatever the core breaks with."""
+        """Apply one event. Raise Violation, or the error that the core breaks with."""
         outcome = Outcome()
         match event:
             case Crash(kept_bytes):
@@ -240,7 +240,7 @@ class AcceptorNode:
         self.core = self._started()
 
     def restarted(self) -> Acceptor:
-        """A core that knows what this one does, but for the leader that it followed."""
+        """Return a core that knows what this one does, but for the leader that it followed."""
         core, old = self._started(), self.core
         core.commit_lsn = core.told_commit_lsn = old.commit_lsn
         core.durable = old.durable

@@ -11,18 +11,18 @@ class Bounds:
 
     terms         the greatest term; each may be taken by either proposer, or by both
     campaigns     how often a proposer process is started, and campaigns
-    records       how many records long a log may grow; each is written in one piece or in halves
+    records       how many records long a log may grow; each is written whole or halved.
     votes_at_once whether a candidate's votes all come at one time, or among other things
-    crashes       of safekeepers: each loses what was not synced, between any two operations
-    breaks        of connections: what is under way is lost, both sides notice
+    crashes       crashes of safekeepers; each loses WAL not synced, between any two operations
+    breaks        breaks of connections; messages under way are lost, and both sides notice
     lates         broken connections that go on delivering what was sent before
-    takes_halves  whether a primary's WAL arrives also in halves of a record
-    aborts        whether a primary may have crashed inside a record: the next one ends it there,
-                  or goes on with it
-    trims         whether a leader forgets WAL that a quorum has, and reads it back from a donor
-    slow_disks    whether other messages arrive between a write and its fdatasync
-    shows_commits whether safekeepers are told of commit_lsn, and so show it to readers
-    lazy_marks    whether commit_lsn is written to the control file at any time, or when it must
+    takes_halves  a primary's WAL arrives also in halves of a record
+    aborts        a primary may have crashed inside a record: the next one ends it there, or goes
+                  on with it
+    trims         a leader forgets WAL that a quorum has, and reads it back from a donor
+    slow_disks    other messages arrive between a write and its fdatasync
+    shows_commits safekeepers learn commit_lsn, and so show it to readers
+    lazy_marks    commit_lsn is written to the control file at any time, not only when it must
     newcomers     how many of the acceptors are no members yet (member_world.py)
     commands      that change members, each of which may begin at any time: replace, cancel
     rounds        the register's rounds in one generation; a command that needs more stands still

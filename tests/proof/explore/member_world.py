@@ -114,7 +114,7 @@ class MemberWorld(World):
         late = (draft.late_at, draft.late, draft.chain)
         return (*draft.acceptors, *draft.proposers, *rows, *late, *draft.used)
 
-    # What can happen
+    # Possible actions
 
     def _voters(self) -> Iterator[tuple[int, ...]]:
         for size in range(self.bounds.vote_quorum, self.bounds.acceptors + 1):

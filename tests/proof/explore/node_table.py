@@ -1,8 +1,8 @@
 """Every node that was ever met, once, and what every event does to it, once.
 
-A world of a few million states has some ten thousand different nodes, because what a node does
-depends on nothing but itself and the event. So the shipping cores run once for each pair; the rest
-of the exploration handles numbers.
+A world of a few million states has some ten thousand different nodes. The reason is that a node's
+step depends only on itself and the event. So the shipping cores run once for each pair. The rest of
+the exploration handles numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTLED_PHASES = (Phase.CAMPAIGNING, Phase.LEADING)
 
 @dataclass(frozen=True, slots=True)
 class AcceptorStep:
-    """sent: (connection, message number); `log` is what the sender has then, for votes."""
+    """`sent` has (connection, message number); `log` is what the sender has then, for votes."""
 
     node: int
     sent: tuple[tuple[int, int], ...]
@@ -75,7 +75,7 @@ class NodeTable:
         self.leads: list[bool] = []  # by proposer node
         self.unsynced: list[int] = []  # by acceptor node: bytes written and not synced
         self._permuted: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.broken: dict[str, int] = {}  # what cores raised that no oracle did
+        self.broken: dict[str, int] = {}  # errors that cores raised and no oracle did
         self.runs = 0
 
     # Acceptors
@@ -188,7 +188,7 @@ class NodeTable:
         return self._proposers[number]
 
     def fresh_proposer(self, *, term: int, slot: int, life: int) -> int:
-        """A process that has just been started. `term` is the one that it is about to take."""
+        """Start a process. `term` is the one that it is about to take."""
         return self._proposer(ProposerNode(self.bounds, term=term, slot=slot, life=life))
 
     def receive(self, number: int, acceptor: int, message: int, log: bytes) -> ProposerStep:
@@ -249,7 +249,7 @@ class NodeTable:
         return step
 
     def writes(self, number: int) -> list[bytes]:
-        """What this leader's primary may send next; nothing when the log is long enough."""
+        """Return the WAL that this leader's primary may send next: none if the log is long."""
         node = self._proposers[number]
         choices = continuations(node.wal, node.tail, node.writer, aborts=self.bounds.aborts)
         if not self.bounds.takes_halves:
@@ -258,7 +258,7 @@ class NodeTable:
         return [wal for wal in choices if len(wal) <= room]
 
     def permuted(self, number: int, order: tuple[int, ...]) -> int:
-        """The number of this proposer when acceptor `order[i]` is called i."""
+        """Return the number of this proposer when acceptor `order[i]` is called i."""
         key = (number, order)
         found = self._permuted.get(key)
         if found is None:
@@ -266,7 +266,7 @@ class NodeTable:
         return found
 
     def renumbered(self, number: int, connection: int, new: int) -> int:
-        """This acceptor, with another number for one of its connections."""
+        """Return this acceptor, with another number for one of its connections."""
         node = self._acceptors[number].clone()
         core = node.core
         if core.appender == connection:
@@ -278,8 +278,8 @@ class NodeTable:
         return self._acceptor(node)
 
     def forgotten(self, number: int) -> int:
-        """This acceptor when nobody is left who has the ballot that it promised: what it knows of
-        that leader does nothing any more."""
+        """Return this acceptor when no node is left that has the ballot that it promised. Its
+        knowledge of that leader then has no effect any more."""
         found = self._forgotten.get(number)
         if found is None:
             node = self._acceptors[number].clone()
@@ -296,7 +296,7 @@ class NodeTable:
         return number >= 0 and self._proposers[number].core.phase in SETTLED_PHASES
 
     def is_asked_at_once(self, number: int, message: int) -> bool:
-        """A greeting, a read, a leader's request for one more vote: nothing waits for these."""
+        """Return True if it waits for none: a greeting, a read, a leader's vote request."""
         value, core = self.messages.values[message], self._proposers[number].core
         return isinstance(value, ProposerGreeting | ReadRequest | InstallMembers) or (
             core.leader is not None and isinstance(value, VoteRequest)
@@ -323,5 +323,5 @@ def _sound(step: ProposerStep | Violation) -> ProposerStep:
 
 
 def renamed(greeting: AcceptorGreeting, acceptor: int) -> AcceptorGreeting:
-    """Every acceptor runs as member 1; this is who it is."""
+    """Return a greeting with its acceptor's own id: every acceptor runs as member 1."""
     return replace(greeting, acceptor_id=acceptor + 1, incarnation=incarnation(acceptor))

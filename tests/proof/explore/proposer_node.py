@@ -3,7 +3,7 @@
     node.receive(...) -> Outcome        the node is changed; take a clone
 
 The shipping core runs as it is, its check of the primary too. The primary is the most harmful one
-that the check lets pass: its WAL is the donor's up to where the term starts, and from there on it
+that the check lets pass. Its WAL is the donor's up to where the term starts, and from there on it
 is its own. A proposer that has lost an election or was deposed is gone; another life takes its
 place.
 """
@@ -51,7 +51,7 @@ from walkeeper_proposer.consensus.proposer_events import (
 from walkeeper_proposer.consensus.wal_window import Chunk
 
 SYSTEM_ID = 7_000_000_000_000_000_001
-LIVES_MAX = 4  # of one proposer that take the same term
+LIVES_MAX = 4  # lives of one proposer that take the same term
 THE_PRIMARY = PrimaryIdentity(
     system_id=SYSTEM_ID,
     timeline=1,
@@ -81,7 +81,7 @@ def configuration(bounds: Bounds) -> Configuration:
 
 
 def greeting_of(acceptor: int, bounds: Bounds) -> AcceptorGreeting:
-    """What a proposer keeps of a greeting once it is a candidate: whose it was."""
+    """Return the part of a greeting that a proposer keeps once it is a candidate: its acceptor."""
     config = configuration(bounds)
     entry = Fragment(NO_BALLOT, CREATION_LSN, 1, False, config.members, config.ack_quorum)
     return AcceptorGreeting(
@@ -96,8 +96,8 @@ def ballot_of(term: int, slot: int, life: int) -> Ballot:
 
 @dataclass(slots=True)
 class Outcome:
-    """sent: (link, message). dropped: links. reported: the WAL that PostgreSQL was told of.
-    elected: this event won the election."""
+    """`sent` has (link, message), `dropped` links, `reported` the WAL that PostgreSQL got a report
+    of. `elected` says that this event won the election."""
 
     sent: list[tuple[int, Message]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
@@ -144,7 +144,7 @@ class ProposerNode:
         return twin
 
     def permuted(self, order: tuple[int, ...]) -> ProposerNode:
-        """The same with acceptor `order[i]` in the place of acceptor i."""
+        """Return the same with acceptor `order[i]` in the place of acceptor i."""
         twin = self.clone()
         twin.core.members[:] = [twin.core.members[old] for old in order]
         for link, member in enumerate(twin.core.members):
@@ -158,7 +158,7 @@ class ProposerNode:
         return twin
 
     def key(self) -> tuple[object, ...]:
-        """What tells this node from others. What is left out is set by `_fold`."""
+        """Return the state that sets this node apart; `_fold` sets the rest."""
         core = self.core
         members = tuple(
             (
@@ -178,7 +178,7 @@ class ProposerNode:
         )  # fmt: skip
 
     def _fold(self) -> None:
-        """Two nodes that can never behave differently are one."""
+        """Fold two nodes that can never behave differently into one."""
         core = self.core
         if core.phase not in (Phase.CAMPAIGNING, Phase.LEADING):
             return
@@ -220,10 +220,10 @@ class ProposerNode:
     def leads(self) -> bool:
         return self.core.leader is not None and self.core.leader.is_streaming
 
-    # What happens
+    # Events
 
     def start(self) -> Outcome:
-        """A fresh process that is connected to its primary."""
+        """Start a fresh process that is connected to its primary."""
         return self._handle(PrimaryIdentified(THE_PRIMARY))
 
     def link_up(self, acceptor: int) -> Outcome:
@@ -234,13 +234,13 @@ class ProposerNode:
         return self._handle(LinkLost(acceptor))
 
     def receive(self, acceptor: int, message: Message, log: bytes) -> Outcome:
-        """`log` is what the sender had when it sent this; kept of a vote."""
+        """Take a message. `log` is what its sender had when it sent this; kept of a vote."""
         if isinstance(message, VoteResponse) and message.granted:
             self.votes[acceptor] = log
         return self._handle(Received(acceptor, message))
 
     def write(self, wal: bytes) -> Outcome:
-        """The primary goes on."""
+        """Let the primary write on."""
         begin_lsn = at_lsn(len(self.wal))
         self.wal, self.tail = self.wal + wal, b""
         return self._handle(WalArrived(begin_lsn, memoryview(wal)))
@@ -260,13 +260,13 @@ class ProposerNode:
         return outcome
 
     def _won(self, leader: Leader) -> None:
-        """From now on the primary is known: it has what the donor had."""
+        """Give the primary what the donor had: from now on it is known."""
         donors = [m.link for m in self.core.members if m.vote is self.core.donor_vote]
         log, start = self.votes[donors[0]], offset_of(leader.start_lsn)
         self.wal, self.tail = log[:start], log[start:]
 
     def _compare(self, event: Event, events: deque[Event]) -> None:
-        """The primary answers with the donor's own bytes, when these are known."""
+        """Answer for the primary with the donor's own bytes, when these are known."""
         is_read = isinstance(event, Received) and isinstance(event.message, ReadResponse)
         asked = self._to_compare
         if asked is None or not is_read:

@@ -1,10 +1,10 @@
 """The worlds that are explored, by name: small ones in every test, large ones by `make prove`.
 
-What the worlds have in common: a leader's WAL starts where an election put it, every connection
-is in order, and every answer may be lost. In worlds with one proposer, a new one begins when the
-last has ended. That loses nothing as long as acceptors keep their promises: whatever a smaller
-ballot does at an acceptor, it does before a greater one does anything there, so each story can be
-told in the order of its ballots. That they do keep them is what two proposers at once try to break.
+All worlds share three facts: a leader's WAL starts where an election put it, every connection is in
+order, and every answer may be lost. In worlds with one proposer, a new one begins when the last has
+ended. That loses nothing as long as acceptors keep their promises. An acceptor then handles a
+smaller ballot before any greater one. So each run has a twin in the order of its ballots. Two
+proposers at once try to break these promises.
 """
 
 from __future__ import annotations

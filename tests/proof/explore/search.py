@@ -1,7 +1,7 @@
 """Breadth first through every state within the bounds; the first violation has the shortest story.
 
-States are kept as 64-bit fingerprints with that of the state before, as TLC does it; the story of
-a violation is played again from the initial state.
+States are kept as 64-bit fingerprints with that of the state before, as TLC does it. A violation's
+story is played again from the initial state.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def explore(
 
 
 def story(world: World, before: dict[int, int], fingerprint: int) -> list[Action]:
-    """The actions that lead there from the initial state."""
+    """Return the actions that lead there from the initial state."""
     path = [fingerprint]
     while before[path[-1]]:
         path.append(before[path[-1]])

@@ -2,14 +2,15 @@
 
     world.initial; world.successors(state) -> [(action, state | Violation)]
 
-A state is a tuple of numbers: a node for each acceptor and proposer, a queue of messages for each
-connection, the WAL that was ever called committed, and the faults that were used up. Symmetric
-states are folded: acceptors are sorted, and the proposers' records of them permuted alike.
+A state is a tuple of numbers. It has a node for each acceptor and proposer, and a queue of messages
+for each connection. It also has the WAL that was ever called committed, and the faults that were
+used up. Symmetric states are folded: acceptors are sorted, and the proposers' records of them
+permuted alike.
 
-One step is one message that arrives, one fault, or one write of a primary; what needs no luck
-follows at once. So an answer arrives when it is sent, or is lost with its connection; a
-proposer is greeted and compares its primary within the step that connects it. That loses no
-outcome: an answer that arrives late says what would have been said earlier.
+One step is one message that arrives, one fault, or one write of a primary. An event that needs no
+luck follows at once. So an answer arrives when it is sent, or is lost with its connection. The step
+that connects a proposer includes its greetings and its check of the primary. That loses no outcome:
+a late answer carries what an earlier one would have carried.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from walkeeper_common.history import Ballot
 State: TypeAlias = tuple[int, ...]
 Action: TypeAlias = tuple[Any, ...]  # a name and its arguments
 
-NOBODY = -1  # in the place of a proposer; in the place of a queue: not connected
+NOBODY = -1  # in the place of a proposer, or of a queue that is not connected
 LATE = 9  # the number of a connection that the proposer has given up
 
 
@@ -99,7 +100,7 @@ class World:
         )  # fmt: skip
 
     def _state(self, draft: Draft) -> State:
-        """Folded: acceptors sorted by all that is known of them, ties broken by the proposers."""
+        """Fold a draft: acceptors sorted by all that is known of them, then by the proposers."""
         if draft.late_at == NOBODY:
             self._forget_the_dead(draft)
         rows = [draft.acceptors, *draft.queues]
@@ -135,7 +136,7 @@ class World:
             return proposer
         return self.table.permuted(proposer, order)
 
-    # What can happen
+    # Possible actions
 
     def successors(self, state: State) -> Iterator[tuple[Action, State | Violation]]:
         draft = self.draft(state)
@@ -209,14 +210,14 @@ class World:
         except Violation:
             return 0  # reported by the delivery without a crash
 
-    # What is done; each returns False if it leads out of the bounds or changes nothing new
+    # Actions; each returns False if it leads out of the bounds or changes nothing new
 
     def _deliver(self, draft: Draft, slot: int, acceptor: int) -> bool:
         message = self._take(draft, slot, acceptor)
         step = self.table.deliver(draft.acceptors[acceptor], slot, message)
         self._accepted(draft, acceptor, step)
         is_more = draft.queues[slot][acceptor] > EMPTY
-        if is_more and self.queues.is_election(message):  # the heartbeat comes right behind it
+        if is_more and self.queues.is_election(message):  # the heartbeat follows at once
             return self._deliver(draft, slot, acceptor)
         return True
 
@@ -250,7 +251,7 @@ class World:
         return self._crashed(draft, acceptor, step)
 
     def _crashed(self, draft: Draft, acceptor: int, step: AcceptorStep) -> bool:
-        """Its connections are gone as well."""
+        """Take away a crashed acceptor's connections as well."""
         draft.acceptors[acceptor] = step.node
         if draft.late_at == acceptor:
             draft.late_at, draft.late = NOBODY, EMPTY
@@ -277,7 +278,7 @@ class World:
         return self._break_now(draft, slot, acceptor)
 
     def _break_now(self, draft: Draft, slot: int, acceptor: int) -> bool:
-        """Both sides notice, what was under way is lost."""
+        """Break a connection: both sides notice, and messages under way are lost."""
         if draft.queues[slot][acceptor] != NOBODY:
             draft.queues[slot][acceptor] = NOBODY
             self._lost_there(draft, slot, acceptor)
@@ -293,7 +294,7 @@ class World:
             self._proposed(draft, slot, self.table.link_lost(draft.proposers[slot], acceptor))
 
     def _break_late(self, draft: Draft, slot: int, acceptor: int) -> bool:
-        """The proposer gives the connection up; what it had sent goes on arriving."""
+        """Let the proposer give up a connection, on which its sent messages go on arriving."""
         self._use(draft, 1)
         self._use(draft, 2)
         draft.late_at, draft.late = acceptor, draft.queues[slot][acceptor]
@@ -320,7 +321,7 @@ class World:
         return True
 
     def _start(self, draft: Draft, slot: int, chosen: tuple[int, ...]) -> bool:
-        """The process is killed, if there is one; another life greets these, and campaigns."""
+        """Kill the process, if there is one; start another one that greets these, and campaigns."""
         heard = (self.table.acceptor(draft.acceptors[a]).core.durable.ballot for a in chosen)
         term = max(ballot.term for ballot in heard) + 1
         if term > self.bounds.terms:
@@ -347,7 +348,7 @@ class World:
             self._break_now(draft, slot, acceptor)
 
     def _ballots(self, draft: Draft) -> set[Ballot]:
-        """All that anything still remembers."""
+        """Return all ballots that a node, a queue or the chain still remembers."""
         table = self.table
         found = self.chains.ballots(draft.chain) | self.queues.ballots(draft.late)
         for number in draft.acceptors:
@@ -360,12 +361,12 @@ class World:
                     found |= self.queues.ballots(queue)
         return found
 
-    # What follows at once
+    # Events that follow at once
 
     def _accepted(
         self, draft: Draft, acceptor: int, step: AcceptorStep, deaf: int | None = None
     ) -> None:
-        """An acceptor's answers arrive; `deaf` hears nothing any more."""
+        """Deliver an acceptor's answers, but none on the connection `deaf`."""
         draft.acceptors[acceptor] = step.node
         if step.committed is not None:
             draft.chain = self.chains.shown(draft.chain, step.committed)
@@ -403,7 +404,7 @@ class World:
 
 
 def _orders_of_equals(keys: list[tuple[int, ...]], order: list[int]) -> list[tuple[int, ...]]:
-    """Every order in which the keys ascend, where some are equal."""
+    """Return every order in which the keys ascend, where some are equal."""
     groups = [list(group) for _, group in groupby(order, key=keys.__getitem__)]
     parts = [list(permutations(group)) for group in groups]
     return [tuple(i for part in chosen for i in part) for chosen in product(*parts)]

@@ -1,9 +1,9 @@
 """The safekeeper's core under its shipping driver, against any proposers. Two targets.
 
 An input of `acceptor` is a list of events, one a chunk: messages, lost connections, time, disks
-that finish, fail or are full, restarts. Promises: nothing is raised whatever a peer says; the
-ballot never decreases, flush_lsn <= write_lsn, commit_lsn <= flush_lsn; what is said is durable
-when it is said; no whole committed record is cut; every answer fits into a frame.
+that finish, fail or are full, restarts. Promises: no message of a peer makes the core raise. The
+ballot never decreases, flush_lsn <= write_lsn, and commit_lsn <= flush_lsn. An answer's facts are
+durable when it is sent. No whole committed record is cut. Every answer fits into a frame.
 
 An input of `creation` is the body of a ConfigureLog: refused, or a log that can be used.
 """
@@ -79,7 +79,7 @@ class Story:
         self._open()
 
     def _open(self) -> None:
-        """As LogFolder.open_wal leaves it."""
+        """Open the acceptor as LogFolder.open_wal leaves it."""
         saved, store = self.saved, self.store
         bound = store.end_lsn if saved.truncating_to is None else saved.truncating_to
         flush_lsn = record_end(min(store.end_lsn, bound))
@@ -96,7 +96,7 @@ class Story:
             suspect_from=None,
             clean_stop=False,
         )
-        # What was committed and not made durable is the quorum's business, not this one's.
+        # WAL that was committed and not made durable is the quorum's business, not this acceptor's.
         store.committed_lsn = self.saved.commit_lsn
         self.acceptor = Acceptor(
             self.saved, first_lsn=store.first_lsn, flush_lsn=flush_lsn, record_lsn=flush_lsn
@@ -228,7 +228,7 @@ class Story:
             case _:
                 return scope.reject(choices)
 
-    # What must hold
+    # Promises
 
     def _look(self) -> None:
         acceptor = self.acceptor
@@ -276,7 +276,7 @@ def run_acceptor(data: bytes) -> None:
 
 
 def run_creation(data: bytes) -> None:
-    """A ConfigureLog's body: Refused, or a log whose answers fit into frames and files."""
+    """Take a ConfigureLog's body: Refused, or a log whose answers fit into frames and files."""
     try:
         ask = decode(ConfigureLog.TAG, memoryview(data))
     except RemoteProtocolError:
@@ -320,7 +320,7 @@ def _event(kind: int, *more: int | bytes) -> bytes:
 
 
 def term(connection: int) -> bytes:
-    """A vote, an election, three appends of which the last one commits the others, a read."""
+    """Make a vote, an election, three appends of which the last one commits the others, a read."""
     works = _event(WORKS) * 2
     return (
         _event(SAYS, connection, GREETS)
@@ -360,7 +360,7 @@ def _creation_seeds() -> Iterable[bytes]:
 
 
 def alter_creation(data: bytes, random: Random) -> bytes:
-    """Another value of one field."""
+    """Change one field to another value."""
     try:
         ask = decode(ConfigureLog.TAG, memoryview(data))
     except RemoteProtocolError:
@@ -386,7 +386,7 @@ def alter_creation(data: bytes, random: Random) -> bytes:
 
 
 def repair_creation(data: bytes, random: Random) -> bytes:
-    """Most of what changes must not be the uuid or the members' names."""
+    """Restore the uuid and the members' names, which most changes must leave alone."""
     try:
         ask = decode(ConfigureLog.TAG, memoryview(data))
     except RemoteProtocolError:

@@ -1,4 +1,4 @@
-"""What stands behind the acceptor's shipping driver in fuzzing: a worker, a store of lengths."""
+"""The ports of the acceptor's shipping driver in fuzzing: a worker, a store of lengths."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Jobs:
 
 
 class Store:
-    """What the driver and the core see of a WalStore; its WAL is as good as its length."""
+    """The part of a WalStore that the driver and the core see; its WAL is as good as its length."""
 
     segment_bytes = 1 << 20
 
@@ -74,7 +74,7 @@ class Store:
         self.end_lsn = begin_lsn + sum(map(len, buffers))
 
     def tail(self, lsn: Lsn, pace: Pace) -> Tail:
-        """It stands for any."""
+        """Return a tail, which stands for any."""
         require(not self.has_tail, "a second tail at {}", lsn)
         self.has_tail = True
         way = {"append": self._append_to_tail, "close": self._close_tail}

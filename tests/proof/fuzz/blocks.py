@@ -1,8 +1,9 @@
 """Valid WAL whose records refer to blocks: what the history's and the pager's readers begin with.
 
-`block_seeds` are inputs of `wal`: few relations and blocks, so that records meet; images with
-holes, initialisations, repeated relations, several references a record; and of the resource
-managers that say something of whole files (commits, storage, databases) main data of any bytes.
+`block_seeds` are inputs of `wal`. They have few relations and blocks, so that records meet. They
+have images with holes, initialisations, repeated relations and several references a record. Some
+resource managers say something of whole files (commits, storage, databases): their main data is of
+any bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MANAGERS = (XACT, STORAGE, DATABASE, HEAP2, HEAP, HEAP, BTREE, SEQUENCE)
 
 
 def body(random: Random) -> bytes:
-    """Behind a record's header: references, then what they and the record itself hold."""
+    """Make the bytes after a record's header: references, their data, the record's own."""
     head, held = b"", b""
     for number in range(random.randrange(4)):
         image = random.choice([b"", random.randbytes(random.choice([40, 300]))])

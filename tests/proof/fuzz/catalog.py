@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.proof.fuzz.contract import Target
 
-# What is instrumented: our packages. Tests and other people's code would only be noise.
+# The packages to instrument: ours. Tests and other people's code would only be noise.
 PACKAGES = (
     "walkeeper_common",
     "walkeeper_proposer",

@@ -2,7 +2,7 @@
 
     python -m tests.proof.fuzz.child TARGET [libFuzzer's arguments] CORPUS...
 
-Started by `runner`; what it prints is libFuzzer's.
+`runner` starts it; its output is libFuzzer's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REPAIRED = 0.85
 
 
 def mutator_of(target: Target) -> Callable[[bytes, int, int], bytes]:
-    """libFuzzer's own mutations, ours, and behind either of them mostly a repair."""
+    """Return a mutator: libFuzzer's own mutations or ours, and then mostly a repair."""
 
     def mutate(data: bytes, size_max: int, seed: int) -> bytes:
         random = Random(seed)

@@ -22,23 +22,23 @@ class Choices:
         return self._data[at] if at < len(self._data) else 0
 
     def below(self, end: int) -> int:
-        """0 to end - 1; `end` is 256 at the most."""
+        """Draw from `range(end)`; `end` is at most 256."""
         return self.byte() % end
 
     def pick(self, items: Sequence[T]) -> T:
         return items[self.byte() % len(items)]
 
     def one_in(self, count: int) -> bool:
-        """Never at the end of the data: what is rare has to be asked for."""
+        """Return True once in `count`, never at the end of the data: a rare event needs data."""
         return self.byte() % count == count - 1
 
     def number(self, size: int) -> int:
-        """Of `size` bytes."""
+        """Draw a number of `size` bytes."""
         at = self._at
         self._at = at + size
         return int.from_bytes(self._data[at : at + size], "little")
 
 
 def chunks(data: bytes, size: int) -> list[bytes]:
-    """One event each, so that a mutation of one does not become another story for all later."""
+    """Split into one event each, so that a mutation of one does not change all later ones."""
     return [data[at : at + size] for at in range(0, len(data), size)]

@@ -1,4 +1,4 @@
-"""What a fuzz target is, and what it may find.
+"""The contract of a fuzz target, and what it may find.
 
     target.run(data)      returns, or raises: then `data` shows a defect of the shipping code
 
@@ -26,7 +26,7 @@ class Broken(Exception):
 
 
 def require(holds: bool, what: str, *facts: object) -> None:
-    """Like assert, but told apart from the assertions of the shipping code.
+    """Require a fact as assert does, but apart from the assertions of the shipping code.
 
     `what.format(*facts)` is made only then: to show a message costs more than to parse it.
     """

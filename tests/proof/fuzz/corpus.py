@@ -1,8 +1,8 @@
 """The inputs that are kept: few enough to be replayed in every test, and all that once failed.
 
 corpus/TARGET.zip       the smallest set with the coverage of all that was ever collected
-findings/TARGET/NAME    what showed a defect, under a name that says which
-crashes/TARGET-*        what fails now; not in the repository
+findings/TARGET/NAME    an input that showed a defect, under a name that says which
+crashes/TARGET-*        an input that fails now; not in the repository
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 FINDINGS = HERE / "findings"
 CRASHES = HERE / "crashes"
-KEPT_BYTES_MAX = 40_000  # of one target
+KEPT_BYTES_MAX = 40_000  # the limit for one target
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same inputs make the same file
 
 
 def archive(target: str) -> Path:
-    """Where a target's inputs are."""
+    """Return the path of a target's inputs."""
     return CORPUS / f"{target}.zip"
 
 
 def corpus_of(target: str) -> dict[str, bytes]:
-    """The minimised inputs by name, smallest first."""
+    """Return the minimised inputs by name, smallest first."""
     if not archive(target).exists():
         return {}
     with ZipFile(archive(target)) as packed:
@@ -34,19 +34,19 @@ def corpus_of(target: str) -> dict[str, bytes]:
 
 
 def inputs_of(target: str) -> dict[str, bytes]:
-    """All of them, by what to call them in an error."""
+    """Return all inputs, by their names in an error."""
     found = [*(FINDINGS / target).glob("*"), *CRASHES.glob(f"{target}-*")]
     return corpus_of(target) | {str(path): path.read_bytes() for path in sorted(found)}
 
 
 def unpack(target: str, folder: Path) -> None:
-    """For libFuzzer, which wants a file each."""
+    """Write a file for each input, as libFuzzer wants it."""
     for data in inputs_of(target).values():
         (folder / sha1(data).hexdigest()).write_bytes(data)
 
 
 def pack(target: str, inputs: Iterable[bytes]) -> tuple[int, int]:
-    """Keeps the smallest ones, up to KEPT_BYTES_MAX. (How many, how many bytes.)"""
+    """Keep the smallest inputs, up to KEPT_BYTES_MAX; return how many, and how many bytes."""
     count = total = 0
     CORPUS.mkdir(exist_ok=True)
     with ZipFile(archive(target), "w") as packed:

@@ -1,7 +1,7 @@
 """Messages and their fields, drawn from choices: mostly what a peer may say, always well-formed.
 
 `Scope` has the values that matter in a story: LSNs and ballots that somebody has used before, so
-that two draws meet. Whatever a field's type can hold is drawn now and then.
+that two draws meet. Now and then it draws any value that a field's type can hold.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TEXTS = ("", "main", "1#" + "01" * 16, "\0" * 20_000, "ü" * 99, "a" * 65535)
 
 @dataclass
 class Scope:
-    """What has been used in this story."""
+    """The values that this story has used."""
 
     configuration: Configuration
-    lsns: list[Lsn] = field(default_factory=list)  # of now: where logs end, where terms start
+    lsns: list[Lsn] = field(default_factory=list)  # where logs end and terms start now
     ballots: list[Ballot] = field(default_factory=list)
     history: History = ()
 
@@ -78,7 +78,7 @@ class Scope:
         )
 
     def changed_history(self, choices: Choices) -> History:
-        """The story's history, cut and gone on with; seldom without any sense."""
+        """Draw the story's history, cut and gone on with; seldom without any sense."""
         kind, cut = choices.below(16), choices.byte()
         kept = self.history[: len(self.history) - cut % 3] if kind < 13 else self.history
         match kind:
@@ -94,7 +94,7 @@ class Scope:
                 return (*kept, self.fragment(choices))
 
     def history_of(self, choices: Choices, ballot: Ballot, start_lsn: Lsn) -> History:
-        """As a leader would make it: what it found below its start, and its own entry."""
+        """Draw a leader's history: the entries that it found below its start, and its own."""
         if choices.one_in(12):
             return self.changed_history(choices)
         kept = [e for e in self.history[1:] if e.start_lsn < start_lsn and e.ballot < ballot]
@@ -107,7 +107,7 @@ class Scope:
     def generation(self, choices: Choices) -> int:
         return 2**32 - 1 if choices.one_in(60) else self.configuration.generation
 
-    # What a proposer sends
+    # Messages of a proposer
 
     def proposer_greeting(self, choices: Choices) -> ProposerGreeting:
         uuid = UNKNOWN_LOG_UUID if choices.one_in(4) else LOG_UUID
@@ -153,7 +153,7 @@ class Scope:
         ballot = NO_BALLOT if choices.one_in(3) else self.ballot(choices)
         return ReadRequest(ballot, self.lsn(choices), size)
 
-    # What a safekeeper sends
+    # Messages of a safekeeper
 
     def acceptor_greeting(self, choices: Choices, number: int) -> AcceptorGreeting:
         number = choices.below(6) if choices.one_in(16) else number
@@ -176,7 +176,7 @@ class Scope:
         )
 
     def odd_configuration(self, choices: Choices) -> Configuration | None:
-        """A configuration that `create` would not make."""
+        """Draw a configuration that `create` would not make."""
         base, value = self.configuration, choices.byte()
         match choices.below(8):
             case 0:
@@ -224,7 +224,7 @@ class Scope:
     def read_response(
         self, choices: Choices, asked: ReadRequest | None, wal: bytes
     ) -> ReadResponse:
-        """To what was asked for, shorter or longer now and then, or to nothing."""
+        """Draw an answer to a request, shorter or longer now and then, or to no request."""
         ballot = asked.ballot if asked is not None else self.ballot(choices)
         begin = asked.begin_lsn if asked is not None else self.lsn(choices)
         if choices.one_in(8):
@@ -242,6 +242,6 @@ class Scope:
 
 
 def check_sendable(message: Message) -> None:
-    """Whatever a core says must fit into a frame; that it comes out as the same is `messages`'."""
+    """Check that a core's message fits into a frame; the round trip is the job of `messages`."""
     size = sum(len(buffer) for buffer in encode(message))
     require(size <= FRAME_BYTES_MAX, "a frame of {} bytes", size)

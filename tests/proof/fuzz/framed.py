@@ -1,6 +1,6 @@
 """Our own wire: one message's body, and a connection's bytes in any pieces.
 
-Twins: a frame is cut off by its length alone; a message that parses is encoded again to the bytes
+Twins: a frame is cut off by its length alone. A message that parses is encoded again to the bytes
 that it came from.
 """
 
@@ -30,7 +30,7 @@ from walkeeper_common.wire.messages import AppendRequest, Reject, RejectCode
 MESSAGES = [message for message in SAMPLES if len(b"".join(map(bytes, encode(message)))) < 2000]
 HEAD = Struct("!IB")
 PIECES = (1, 2, 5, 7, 64, 300, 4096)
-PIECES_MAX = 200  # of one input, so that a long one is not all about pieces
+PIECES_MAX = 200  # pieces of one input, so that a long one is not all about pieces
 STREAM_BYTES_MAX = 4096
 
 
@@ -59,7 +59,7 @@ def run_message(data: bytes) -> None:
 
 
 def messages_of(data: bytes) -> tuple[list[Message], bool]:
-    """The twin: (messages, whether the stream breaks the protocol), frame by frame."""
+    """Return the twin's (messages, True if the stream breaks the protocol), frame by frame."""
     messages: list[Message] = []
     while len(data) >= HEAD.size:
         length, tag = HEAD.unpack_from(data)
@@ -76,7 +76,7 @@ def messages_of(data: bytes) -> tuple[list[Message], bool]:
 
 
 def run_stream(data: bytes) -> None:
-    """The same messages, whatever the pieces, and bounded memory."""
+    """Read the same messages from any pieces, with bounded memory."""
     wanted = messages_of(data)
     random = crc32(data)
     least = len(data) // PIECES_MAX
@@ -111,7 +111,7 @@ def _received(data: bytes, buffer_bytes: int, sizes: tuple[int, ...]) -> tuple[l
 
 
 def split_frames(data: bytes) -> list[bytes]:
-    """By their lengths; what does not fit is the last one."""
+    """Split frames by their lengths; bytes that do not fit are the last one."""
     frames: list[bytes] = []
     while len(data) >= HEAD.size:
         end = 4 + HEAD.unpack_from(data)[0]
@@ -123,7 +123,7 @@ def split_frames(data: bytes) -> list[bytes]:
 
 
 def _change_body(frame: bytes, random: Random) -> bytes:
-    """One frame in place of one frame, with the length that it has then."""
+    """Replace one frame by one frame, with the length that it has then."""
     if len(frame) < HEAD.size or random.randrange(8) == 0:
         return frame_of(random.choice(MESSAGES))
     tag = frame[4:5] if random.randrange(8) else random.choice(MESSAGES).TAG.to_bytes(1, "big")
@@ -139,7 +139,7 @@ def alter_stream(data: bytes, random: Random) -> bytes:
 
 
 def repair_message(data: bytes, random: Random) -> bytes:
-    """An AppendRequest's end_lsn says how long its payload is."""
+    """Give an AppendRequest the end_lsn that its payload's length says."""
     size = AppendRequest.LAYOUT.size
     if data[:1] != b"a" or len(data) <= size:
         return data

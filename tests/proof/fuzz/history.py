@@ -1,8 +1,8 @@
 """The history's readers over WAL of any bytes: both engines, and whatever tables are made of it.
 
-An input is that of `wal`. Promises: nothing is raised; both engines give the same records, block
-references and problems; every batch is a valid one of its table's schema; with CRCs looked at, a
-record that is given has a right one.
+An input is that of `wal`. Promises: the readers raise no exception. Both engines give the same
+records, block references and problems. Every batch is a valid one of its table's schema. With a
+check of CRCs, a record that is given has a right one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Held:
 
 
 def planned(wal: bytes, base: int, size: int) -> tuple[Held, list[PlannedSegment]]:
-    """The last one is what the bytes end in."""
+    """Plan segments of which the last one is where the bytes end."""
     pieces = [wal[at : at + size] for at in range(0, len(wal), size)]
     segments = [
         PlannedSegment(
@@ -120,7 +120,7 @@ def _check_table(made: Table, reader: SegmentReader, segments: list[PlannedSegme
 
 
 def run_names(data: bytes) -> None:
-    """Names of files in an archive, and what is in a history file."""
+    """Read names of files in an archive, and the text of a history file."""
     from walkeeper_wal.errors import HistoryError
     from walkeeper_wal.printable import printable
     from walkeeper_wal.sources.timelines import parse_history

@@ -1,13 +1,12 @@
 """Logical logs: the frames in segments, what a primary sends, and what a settings entry says.
 
-`entries` walks over the bytes of a log whose CRCs and positions are right. Promises: InvalidWal and
-nothing else; nothing outside [base, limit) is read; a walk whose limit is raised step by step finds
-what one walk finds; every way into the log ends in time and inside of it.
+`entries` walks over the bytes of a log whose CRCs and positions are right. Promises: it raises
+InvalidWal alone, and reads no byte outside [base, limit). A walk whose limit is raised step by step
+finds what one walk finds. Every way into the log ends in time and inside of it.
 
-`pgoutput` is a connection after the other with messages of a walsender. Promises: a
-RemoteProtocolError or CannotStream, which end that connection, and nothing else; what was made of
-it is a log of whole entries with ends that never go back, transactions from their Begin to their
-Commit.
+`pgoutput` is a connection after the other with messages of a walsender. Promises: only
+RemoteProtocolError or CannotStream are raised, and they end that connection. The outcome is a log
+of whole entries with ends that never go back, and of transactions from their Begin to their Commit.
 
 `log_settings`: CorruptWal and nothing else.
 """
@@ -64,12 +63,12 @@ from walkeeper_safekeeper.replication.log_settings import LogSettings
 SIZES = (256, 512, 4096)
 SEGMENTS_MAX = 6
 EVENT = Struct("<BH")
-# Of eight; the others are messages. LOST: the connection is, if it begins to replay something.
+# Three of eight kinds; the others are messages. LOST: the connection, if it begins to replay.
 LOST, CONNECT, COMMITTED = 5, 6, 7
 
 
 def laid_out(data: bytes) -> tuple[bytes, Lsn, int]:
-    """(the log's bytes, its first position, segment size) of an input."""
+    """Split an input into (the log's bytes, its first position, segment size)."""
     size = SIZES[data[0] % len(SIZES)] if data else SIZES[0]
     return data[1 : 1 + SEGMENTS_MAX * size], Lsn(size), size
 
@@ -103,7 +102,7 @@ def run_entries(data: bytes) -> None:
 
 
 def repair_entries(data: bytes, random: Random) -> bytes:
-    """Headers in their places, frames with sizes that fit, their positions and CRCs."""
+    """Put headers in their places, and give frames sizes that fit, their positions and CRCs."""
     log, base, size = laid_out(data)
     room = size - SegmentHeader.BYTES
     pieces = [log[at : at + size] for at in range(0, len(log), size)]
@@ -156,11 +155,11 @@ def _entries_seeds() -> Iterable[bytes]:
     yield b"\1" + bytes(600)
 
 
-# What a primary sends
+# Messages of a primary
 
 
 def events_of(data: bytes) -> list[bytes]:
-    """Each with its head; the last one may be cut off."""
+    """Split into events, each with its head; the last one may be cut off."""
     found = []
     while len(data) >= EVENT.size:
         _, length = EVENT.unpack_from(data)
@@ -194,7 +193,7 @@ def run_pgoutput(data: bytes) -> None:
                 except (RemoteProtocolError, CannotStream):
                     stream.on_connected(streams=True)  # the next one
     log.take(stream)
-    end_lsn = stream.end_lsn  # what waited for this commit is made by it
+    end_lsn = stream.end_lsn  # makes the entries that waited for this commit
     require(stream.on_committed(log.end) in (None, end_lsn), "not told {}", end_lsn)
     _check_log(log)
 
@@ -257,7 +256,7 @@ def _pgoutput_seeds() -> Iterable[bytes]:
     yield b"".join(map(event, inner)) + event(stream_commit(0x110, 0x140), LOST) + event(one[0])
 
 
-# What a settings entry says
+# Settings entries
 
 
 def run_settings(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Changes to bytes for those who have no libFuzzer at hand, and to streams of equal chunks.
 
-`havoc` is what libFuzzer's own mutator does, without its dictionary: tests use it to show that a
-planted bug is found in plain pytest, and the structured mutators to change one field.
+`havoc` does what libFuzzer's own mutator does, without its dictionary. Tests use it to show that
+plain pytest finds a planted bug. The structured mutators use it to change one field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INTERESTING = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 1 << 20, 2**
 
 
 def havoc(data: bytes, random: Random) -> bytes:
-    """A few small changes."""
+    """Make a few small changes."""
     changed = bytearray(data)
     for _ in range(1 << random.randrange(4)):
         _CHANGES[random.randrange(len(_CHANGES))](changed, random)
@@ -71,7 +71,7 @@ _CHANGES: tuple[Callable[[bytearray, Random], None], ...] = (
 
 
 def altered_items(items: list[bytes], random: Random, change: Mutation) -> list[bytes]:
-    """One structural change to a list of frames, packets or events: `change` is to one item."""
+    """Make one structural change to a list of frames, packets or events, `change` to one item."""
     items = list(items)
     if not items:
         return [change(b"", random)]
@@ -90,7 +90,7 @@ def altered_items(items: list[bytes], random: Random, change: Mutation) -> list[
 
 
 def chunked(size: int) -> Mutation:
-    """`alter` for an input that is a list of chunks."""
+    """Return an `alter` for an input that is a list of chunks."""
 
     def alter(data: bytes, random: Random) -> bytes:
         items = [data[at : at + size] for at in range(0, len(data), size)]
@@ -101,7 +101,7 @@ def chunked(size: int) -> Mutation:
 
 
 def mutated(target: Target, data: bytes, random: Random) -> bytes:
-    """As a run under libFuzzer changes an input: bytes or structure, then mostly a repair."""
+    """Change an input as a run under libFuzzer does: bytes or structure, then mostly a repair."""
     change = target.alter if target.alter is not None and random.randrange(2) else havoc
     data = change(data, random)
     if target.repair is not None and random.randrange(6):
@@ -110,7 +110,7 @@ def mutated(target: Target, data: bytes, random: Random) -> bytes:
 
 
 def search(target: Target, inputs: Sequence[bytes], random: Random, *, tries: int) -> str | None:
-    """The first failure among `inputs` and what is made of them; without coverage, so for tests."""
+    """Return the first failure among `inputs` and mutations of them, for tests: no coverage."""
     for number in range(len(inputs) + tries):
         data = inputs[number] if number < len(inputs) else random.choice(inputs)
         for _ in range(0 if number < len(inputs) else random.randrange(1, 4)):

@@ -1,7 +1,7 @@
 """The twin of walformat's walk: WAL read a byte after the other, as its format is described.
 
-No fast path, no chunks, no arithmetic of positions: a cursor that steps over page headers and asks
-of each of them what it must say. It is slow, and short enough to be compared with the description
+It has no fast path, no chunks and no arithmetic of positions. A cursor steps over page headers, and
+checks what each of them must say. It is slow, and short enough to be compared with the description
 of the format (xlog_internal.h, xlogrecord.h) by eye.
 """
 
@@ -33,7 +33,7 @@ class NaiveWalk:
     data: bytes
     base: int
     segment_bytes: int
-    start: int | None = None  # of the last record that has ended
+    start: int | None = None  # the start of the last record that has ended
     end: int = 0
     previous: int | None = None
     magic: int | None = None
@@ -41,7 +41,7 @@ class NaiveWalk:
     cut_at: int | None = None  # the page that cut off a record last
 
     def walk(self, begin: int) -> Stopped:
-        """Ends at the first thing that is not whole and valid; `start` and `end` say where."""
+        """Walk to the first bytes that are not whole and valid; `start` and `end` say where."""
         self.begin = self.at = self.end = begin
         try:
             if begin % PAGE == 0:
@@ -58,7 +58,7 @@ class NaiveWalk:
         return piece
 
     def _header(self) -> tuple[int, int]:
-        """Steps over the page header here; its flags and rem_len."""
+        """Step over the page header here; return its flags and rem_len."""
         page = self.at
         at_start = page % self.segment_bytes == 0
         size = 40 if at_start else 24
@@ -80,7 +80,7 @@ class NaiveWalk:
         return info, rem_len
 
     def _continue(self, remaining: int) -> bool:
-        """At a page's start inside a record. False: it is cut off, and ends here."""
+        """Continue a record at a page's start. Return False if it is cut off, and ends here."""
         page = self.at
         info, rem_len = self._header()
         if info & OVERWRITE:
@@ -91,7 +91,7 @@ class NaiveWalk:
         return True
 
     def _enter(self) -> None:
-        """The end of a record that started before the walk."""
+        """Pass the end of a record that started before the walk."""
         page = self.at
         info, remaining = self._header()
         if not info & CONTRECORD:
@@ -158,7 +158,7 @@ class NaiveWalk:
             self._skip_segment()
 
     def _skip_segment(self) -> None:
-        """Behind a switch record: whatever is there, nobody looks at it."""
+        """Skip what follows a switch record: no reader looks at it."""
         self.at += -self.at % self.segment_bytes
 
     def _check_link(self, start: int, record: bytes) -> None:
@@ -172,7 +172,7 @@ class NaiveWalk:
 def naive_end(
     data: bytes, *, base: Lsn, begin: Lsn, segment_bytes: int
 ) -> tuple[int | None, int, Stopped]:
-    """(start, end) of the last record that has ended, and why the walk did."""
+    """Return (start, end) of the last record that has ended, and why the walk did."""
     walk = NaiveWalk(data, base, segment_bytes)
     stopped = walk.walk(begin)
     return walk.start, walk.end, stopped

@@ -1,11 +1,11 @@
-"""What the pager reads of others: requests for pages, and which block each record is about.
+"""The pager's inputs from others: requests for pages, and which block each record is about.
 
-`pager_requests`: a query string. Promises: NotAPlace with a text, or a request whose place says
-itself again what it is and whose block, LSN and time are in their ranges.
+`pager_requests`: a query string. Promises: it raises NotAPlace with a text, or gives a request. The
+request's place prints as what it is, and its block, LSN and time are in their ranges.
 
-`pager_index`: an input is that of `wal`. Promises: nothing is raised by the records' own bytes;
-for each block the index gives exactly the records that refer to it, in the order of the log, as a
-reader finds them who looks at one block reference after the other.
+`pager_index`: an input is that of `wal`. Promises: no bytes of a record make the index raise. For
+each block the index gives exactly the records that refer to it, in the order of the log. The twin
+is a reader that looks at one block reference after the other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_request(data: bytes) -> None:
 
 
 def alter_request(data: bytes, random: Random) -> bytes:
-    """One value of another request, or a piece of one twice."""
+    """Change one value to that of another request, or double a piece of one."""
     query = dict(parse_qsl(data.decode("utf-8", "replace"), keep_blank_values=True))
     other = random.choice(REQUESTED)
     name = random.choice(list(other))

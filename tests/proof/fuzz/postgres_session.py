@@ -1,9 +1,10 @@
 """A whole session of a PostgreSQL client, from its first byte to the closed socket.
 
-The input is what the client sends; it reads everything, and leaves when it has nothing more to
-say. Promises (replica_session.py): `run` raises nothing; what goes wrong is told with an SQLSTATE
-that is not "internal error"; every byte sent is a whole message; no slot and no reader stays in
-use; slots outlive the session as their file has them; nothing beyond commit_lsn is sent.
+The input is what the client sends; it reads everything, and leaves when it has nothing more to say.
+Promises (replica_session.py): `run` raises no exception. A failure reaches the client with an
+SQLSTATE that is not "internal error". Every byte sent is part of a whole message. No slot and no
+reader stays in use. Slots outlive the session as their file has them. No WAL beyond commit_lsn is
+sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """PostgreSQL's protocol, both sides of it: what clients send us, and what we and a server answer.
 
-Promises: RemoteProtocolError or SqlRefused and nothing else; the same messages in any pieces; a
-payload that parses is packed to the same bytes; no text of 64 KiB holds up the event loop.
+Promises: only RemoteProtocolError or SqlRefused are raised. The messages are the same in any
+pieces. A payload that parses is packed to the same bytes. No text of 64 KiB holds up the event
+loop.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def run_client(data: bytes) -> None:
 
 
 def _session(data: bytes, sizes: tuple[int, ...]) -> list[object]:
-    """All that was understood, and at its end what went wrong."""
+    """Return all messages that were understood, and at its end the error."""
     buffer, seen = MessageBuffer(), list[object]()
     at = turn = 0
     logged_in = False
@@ -120,7 +121,7 @@ def _understood(tag: bytes, body: bytes, text: Callable[[], str]) -> object:
 
 
 def run_command(text: str) -> object:
-    """One simple query."""
+    """Parse one simple query."""
     started = time.process_time()
     try:
         command: object = None if is_empty(text) else parse_command(text)
@@ -133,7 +134,7 @@ def run_command(text: str) -> object:
 
 
 def _check_error(refused: SqlRefused) -> None:
-    """What the client is told can be read by it."""
+    """Check that the client can read the error that it gets."""
     body = _parse_whole(error_response(refused))
     require(parse_error_fields(body)["C"] == refused.sqlstate, "{} was sent as {!r}", refused, body)
 
@@ -154,11 +155,11 @@ def run_commands(data: bytes) -> None:
     run_command(data.decode("utf-8", "replace"))
 
 
-# What a server sends
+# Messages of a server
 
 
 def run_replies(data: bytes) -> None:
-    """The first byte says what the rest is."""
+    """Parse the rest as the kind that the first byte says."""
     kind, body = data[:1], data[1:]
     match kind:
         case b"d":
@@ -206,7 +207,7 @@ def _check_copy_data(body: bytes) -> None:
 
 
 def split_client(data: bytes) -> list[bytes]:
-    """Startup packets up to the login, then tagged messages, by their lengths."""
+    """Split into startup packets up to the login, then tagged messages, by their lengths."""
     items: list[bytes] = []
     logged_in = False
     while len(data) >= 8:
@@ -239,7 +240,7 @@ def alter_client(data: bytes, random: Random) -> bytes:
 
 
 def repair_client(data: bytes, random: Random) -> bytes:
-    """Terminators where there should be some."""
+    """Add terminators where there should be some."""
     items = split_client(data)
     for at, item in enumerate(items):
         if item[4:6] == b"\0\3" and not item.endswith(b"\0\0"):
@@ -260,7 +261,7 @@ WORDS = [
 
 
 def alter_command(data: bytes, random: Random) -> bytes:
-    """A word in, out, or very often: what takes quadratic time needs length to show."""
+    """Put a word in, out, or in very often: quadratic time needs length to show."""
     words = data[:COMMAND_BYTES_MAX].split(b" ")
     at = random.randrange(len(words))
     match random.randrange(200):

@@ -1,14 +1,15 @@
 """The proposer's core against any safekeepers, and a primary that comes and goes.
 
 An input is a head (how many members, which quorum, what for) and a list of events, one a chunk.
-Safekeepers may say anything; links and the primary's connection behave as the shell makes them
-(links.py, primary.py): nothing is received on a link that is down or was dropped, WAL arrives in
-order where it was asked for, and a read of the primary that nobody waits for any more may still
+Safekeepers may say anything. Links and the primary's connection behave as the shell makes them
+(links.py, primary.py). No message is received on a link that is down or was dropped. WAL arrives in
+order from where it was requested. A read of the primary that no code waits for any more may still
 come in.
 
-Promises: nothing is raised whatever a safekeeper says; every message fits into a frame; one ballot
-while it leads; PostgreSQL is told no more than was received and than an ack quorum of links has
-acknowledged in this term; no safekeeper is sent WAL that the primary did not send.
+Promises: no message of a safekeeper makes the core raise. Every message fits into a frame. The
+proposer has one ballot while it leads. PostgreSQL gets a report of no more than was received, and
+than an ack quorum of links has acknowledged in this term. No safekeeper is sent WAL that the
+primary did not send.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ from walkeeper_proposer.consensus.proposer_events import (
 CHUNK = 16
 QUORUMS = ((3, 2), (3, 2), (3, 1), (3, 3), (1, 1), (2, 2), (5, 3), (4, 3))
 WINDOWS = (48 << 20, 3000, 600)
-WAL_BYTES_MAX = 1 << 16  # of one story
+WAL_BYTES_MAX = 1 << 16  # the limit for one story
 
 
 def wal_at(begin: int, size: int) -> bytes:
-    """The primary's WAL: the same bytes at the same place, on every server."""
+    """Make the primary's WAL: the same bytes at the same place, on every server."""
     return b"".join((at // 8).to_bytes(8, "little") for at in range(begin & ~7, begin + size, 8))[
         begin & 7 : (begin & 7) + size
     ]
@@ -76,7 +77,7 @@ class Link:
         self.forget()
 
     def forget(self) -> None:
-        """Whatever was said on the last connection."""
+        """Forget the messages of the last connection."""
         self.reads: list[ReadRequest] = []
         self.acked_lsn: Lsn | None = None
         self.sent_lsn: Lsn | None = None  # the end of the appends since ProposerElected
@@ -106,7 +107,7 @@ class Story:
         self.scope = Scope(self.configuration, history=(creation,))
         self.links = [Link() for _ in range(members)]
         self.has_primary = self.is_asked = False
-        self.flush_lsn = CREATION_LSN + 8 * choices.byte()  # of the primary
+        self.flush_lsn = CREATION_LSN + 8 * choices.byte()  # the primary's
         self.reads: list[ReadPrimary] = []  # under way, perhaps for nobody
         self.arrived_lsn: Lsn | None = None  # where the stream is, while there is one
         self.received_lsn = CREATION_LSN
@@ -195,7 +196,7 @@ class Story:
             wal = bytes(size)
         self._step(PrimaryRead(read.begin_lsn, wal))
 
-    # What safekeepers say
+    # Messages of safekeepers
 
     def _message(self, number: int, link: Link, choices: Choices) -> Message:
         core, scope = self.core, self.scope
@@ -241,7 +242,7 @@ class Story:
             link.acked_lsn = message.flush_lsn
         self._step(Received(number, message))
 
-    # What the proposer wants
+    # Effects of the proposer
 
     def _step(self, event: Event) -> None:
         core = self.core
@@ -279,7 +280,7 @@ class Story:
                 check_sendable(message)
                 self._send(self.links[number], message)
             case DropLink(number):
-                # What it acknowledged before stays true until the link is lost.
+                # Its acknowledgements stay true until the link is lost.
                 self.links[number].is_dropped = self.links[number].is_up
             case IdentifyPrimary():
                 self.is_asked = self.has_primary
@@ -343,7 +344,7 @@ def run_proposer(data: bytes) -> None:
         story.tell(Choices(step))
 
 
-# What an honest safekeeper says is what a chunk of zeros says; these are the events of one.
+# A chunk of zeros says what an honest safekeeper says; these are the events of one.
 UP, IDENTIFIED, SAYS, TICKS, LOST = 8, 3, 8, 0, 1
 ACKS_ALL = bytes([0, 0, 0, 0, 0, 0, 0, 2, 2])  # Choices of _message: flush_lsn is what was sent
 
@@ -353,7 +354,7 @@ def _event(link: int, kind: int, more: bytes = b"") -> bytes:
 
 
 def election(*, window: int = 0, purpose: int = 0) -> bytes:
-    """Three safekeepers, of which two are elected with; the third has greeted."""
+    """Make three safekeepers, of which two are elected with; the third has greeted."""
     story = [bytes([0, purpose, 1, window]).ljust(CHUNK, b"\0")]
     story += [_event(link, UP) for link in range(3)]
     story += [_event(0, IDENTIFIED)] * (purpose == 0)
@@ -365,7 +366,7 @@ def election(*, window: int = 0, purpose: int = 0) -> bytes:
 
 
 def streaming(rounds: int) -> bytes:
-    """WAL arrives, and the first two have it."""
+    """Let WAL arrive, and the first two acknowledge it."""
     one = [_event(0, 5, b"\3"), _event(0, SAYS, ACKS_ALL), _event(1, SAYS, ACKS_ALL)]
     return b"".join(one * rounds)
 

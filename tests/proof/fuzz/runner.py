@@ -1,7 +1,7 @@
 """Runs targets as child processes, follows what libFuzzer says, and keeps what it found.
 
-A run collects what it finds new in build/fuzz/TARGET, where the next one goes on from; what is kept
-in the repository stands in corpus.py.
+A run collects its new inputs in build/fuzz/TARGET, where the next one goes on from. corpus.py says
+which inputs are kept in the repository.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRESS_S = 10.0
 
 
 def write_seeds(target: str) -> Path:
-    """Where a run of this target collects; what is kept and what code makes are in it."""
+    """Return the folder where a run of this target collects, with the kept inputs and the seeds."""
     folder = COLLECTED / target
     folder.mkdir(parents=True, exist_ok=True)
     unpack(target, folder)
@@ -47,7 +47,7 @@ def run(
     seed: int,
     say: Callable[[str], None],
 ) -> Run:
-    """One target until its bound, its first failing input, or GRACE_S more than it was given."""
+    """Run a target until its bound, its first failing input, or GRACE_S more than it was given."""
     seconds_max = None if minutes is None else max(1, round(minutes * 60))
     CRASHES.mkdir(exist_ok=True)
     folder = write_seeds(target)
@@ -94,13 +94,13 @@ def run(
 
 
 def repetition(target: str, path: str) -> str:
-    """The command that runs one input again, without atheris."""
+    """Return the command that runs one input again, without atheris."""
     shown = os.path.relpath(path, ROOT)
     return f".venv/bin/python -m tests.proof.fuzz {target} --input {shown}"
 
 
 def keep(target: str, say: Callable[[str], None]) -> None:
-    """Makes the corpus the smallest set of what was collected that has the same coverage."""
+    """Make the corpus the smallest set of the collected inputs that has the same coverage."""
     folder = write_seeds(target)
     merged = COLLECTED / f"{target}.merged"
     shutil.rmtree(merged, ignore_errors=True)

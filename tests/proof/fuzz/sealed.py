@@ -1,7 +1,7 @@
 """Our durable files: the control file and the slots, behind the CRC of their envelope.
 
-Promises: CorruptWal and nothing else; what is read is written again as the same bytes, so a file
-has one meaning; the error names the file.
+Promises: only CorruptWal is raised, and it names the file. A file that was read is written again as
+the same bytes, so it has one meaning.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_slots(data: bytes) -> None:
 
 
 def sealing(magic: bytes) -> Mutation:
-    """The front and the CRC that this body would have."""
+    """Return a mutation that gives a body its right front and CRC."""
 
     def seal(data: bytes, random: Random) -> bytes:
         body = data[FRONT.size : -4]

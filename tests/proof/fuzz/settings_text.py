@@ -1,7 +1,7 @@
 """Text that people write: the configuration file, options, synchronous_standby_names.
 
-Promises: click.UsageError (BadParameter is one) and nothing else, with one line for the operator;
-a name comes back out of the setting that was made of it.
+Promises: only click.UsageError (BadParameter is one) is raised, with one line for the operator. A
+name comes back out of the setting that was made of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONTEXT = click.Context(cli)
 
 
 def run_file(data: bytes) -> None:
-    """The whole way of `--config`: the file's values, and what the options make of them."""
+    """Take the whole path of `--config`: the file's values, and what the options make of them."""
     os.ftruncate(_FILE, 0)
     os.pwrite(_FILE, data, 0)
     for name in COMMANDS:
@@ -60,7 +60,7 @@ def run_file(data: bytes) -> None:
 
 
 def run_settings(data: bytes) -> None:
-    """The first byte says what the rest is."""
+    """Parse the rest as the kind that the first byte says."""
     text = data[1:].decode("utf-8", "replace")
     kind = data[0] % 10 if data else 0
     if kind < len(OPTIONS):

@@ -1,4 +1,4 @@
-"""What libFuzzer says of a run, and the table that is made of it."""
+"""libFuzzer's output about a run, and the table that is made of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Run:
     failed: str = ""  # how the process ended when that was no finding
 
     def read(self, line: str) -> bool:
-        """Whether the line said how far the run is."""
+        """Read a line; return True if it said how far the run is."""
         if found := ARTIFACT.search(line):
             self.crashes.append(found["path"])
         if found := DONE.search(line):

@@ -1,4 +1,4 @@
-"""What the fuzzer found stays found: one test for each defect, told without the fuzzer."""
+"""Defects that the fuzzer found stay found: one test for each, without the fuzzer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from walkeeper_safekeeper.storage.sealed_file import seal
 BALLOT = Ballot(1, b"p" * 16)
 
 
-# What was found
+# Findings
 
 
 def acceptor_of_three() -> Acceptor:
@@ -139,7 +139,7 @@ def test_a_promise_that_could_not_be_made_durable_is_never_spoken_of() -> None:
 
 
 def check_of(end: int) -> tuple[PrimaryCheck, bytes]:
-    """Of a log with `end` bytes, as far as the read of the primary."""
+    """Make the check of a log with `end` bytes, as far as the read of the primary."""
     end_lsn = CREATION_LSN + end
     primary = PrimaryIdentity(7, 1, end_lsn, 1 << 20, "15.18", 150018, False, True, True)
     creation = Fragment(NO_BALLOT, CREATION_LSN, 1, False, THREE.members, 2)

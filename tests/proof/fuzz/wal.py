@@ -1,9 +1,9 @@
-"""The walk over PostgreSQL's WAL: raw bytes whose CRCs are right, and stories told by records.
+"""The walk over PostgreSQL's WAL: raw bytes whose CRCs are right, and stories made of records.
 
-An input of `wal` is a head of 8 bytes (segment size, first page, limit) and WAL from there on; one
-of `wal_story` is a list of records, crashes and edits that make such WAL. Either is walked by
-walformat and by its twin, naive_wal. Promises: no exception but InvalidWal; the same end from both;
-nothing above the limit is read; where all is valid, both ways into the log find the same record.
+An input of `wal` is a head of 8 bytes (segment size, first page, limit) and WAL from there on. An
+input of `wal_story` is a list of records, crashes and edits that make such WAL. Both walformat and
+its twin, naive_wal, walk over it. Promises: only InvalidWal is raised, and both give the same end.
+No byte above the limit is read. In valid WAL, both ways into the log find the same record.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Bounded:
 
 
 def check_walk(data: bytes, base: Lsn, segment_bytes: int) -> None:
-    """All of `data` counts as durable; `base` is the start of a segment."""
+    """Check the walk over `data`, which all counts as durable; `base` is the start of a segment."""
     wal, limit = Bounded(data, base), base + len(data)
     start, end, stopped = naive_end(data, base=base, begin=base, segment_bytes=segment_bytes)
     found = scan(wal, start_lsn=base, limit_lsn=limit, segment_bytes=segment_bytes)
@@ -83,7 +83,7 @@ def check_walk(data: bytes, base: Lsn, segment_bytes: int) -> None:
 
 
 def check_pages(data: bytes, base: Lsn, segment_bytes: int) -> None:
-    """The functions that look at one page and at a log's beginning."""
+    """Check the functions that look at one page and at a log's beginning."""
     for at in range(0, len(data), PAGE):
         page = data[at : at + PAGE]
         has_telling_record(base + at, page)
@@ -97,7 +97,7 @@ def check_pages(data: bytes, base: Lsn, segment_bytes: int) -> None:
 
 
 def laid_out(data: bytes) -> tuple[bytes, Lsn, int]:
-    """(WAL, its first LSN, segment size) of an input."""
+    """Split an input into (WAL, its first LSN, segment size)."""
     size, pages, _, limit = HEAD.unpack_from(data.ljust(HEAD.size, b"\0"))
     segment_bytes = PAGE << (1 + size % 2)
     base = Lsn(segment_bytes * (1 + pages % 5))
@@ -112,7 +112,7 @@ def run_bytes(data: bytes) -> None:
 
 
 def alter_bytes(data: bytes, random: Random) -> bytes:
-    """Near a page's start, near a record's start, or the limit."""
+    """Change bytes near a page's start or a record's start, or the limit."""
     wal, _, segment_bytes = laid_out(data)
     places = [*range(0, len(wal), PAGE), *_record_starts(wal, segment_bytes)]
     if not places or random.randrange(10) == 0:
@@ -127,7 +127,7 @@ def alter_bytes(data: bytes, random: Random) -> bytes:
 
 
 def _record_starts(wal: bytes, segment_bytes: int) -> list[int]:
-    """Offsets, going by the lengths alone."""
+    """List offsets of records, going by the lengths alone."""
     starts, at = list[int](), 0
     while at + 24 <= len(wal) and len(starts) < 400:
         if at % PAGE == 0:
@@ -146,7 +146,7 @@ def _record_starts(wal: bytes, segment_bytes: int) -> list[int]:
 
 
 def _skip(at: int, size: int, segment_bytes: int) -> int:
-    """Behind `size` bytes of a record, aligned."""
+    """Return the place after `size` bytes of a record, aligned."""
     while size > (room := PAGE - at % PAGE):
         if size > 1 << 20:
             return (at // PAGE + 1) * PAGE
@@ -156,7 +156,7 @@ def _skip(at: int, size: int, segment_bytes: int) -> int:
 
 
 def repair_bytes(data: bytes, random: Random) -> bytes:
-    """Headers and records that belong together, each repair left out now and then."""
+    """Make headers and records belong together, each repair left out now and then."""
     wal, base, segment_bytes = laid_out(data)
     fixed = bytearray(data[HEAD.size :])
     left_out = random.randrange(12)
@@ -186,7 +186,7 @@ def _repair_page(wal: bytearray, at: int, base: Lsn, segment_bytes: int) -> None
 
 
 def _repair_record(wal: bytearray, start: int, segment_bytes: int, *, headers: bool) -> None:
-    """Its CRC over all of its pieces, and what the pages between them say of it."""
+    """Repair a record's CRC over all of its pieces, and the headers of the pages between them."""
     size = int.from_bytes(wal[start : start + 4], "little")
     at, record, places = start, bytearray(), list[int]()
     while len(record) < size and at < len(wal):
@@ -213,7 +213,7 @@ def _repair_record(wal: bytearray, start: int, segment_bytes: int, *, headers: b
 
 
 def run_story(data: bytes) -> None:
-    """Records, crashes and switches, then edits, a first segment and a limit."""
+    """Run records, crashes and switches, then edits, a first segment and a limit."""
     head, *steps = chunks(data, CHUNK) or [b""]
     choices = Choices(head)
     maker = WalMaker(Random(choices.byte()), segment_bytes=PAGE << (1 + choices.below(2)))
@@ -256,7 +256,7 @@ def _tell(maker: WalMaker, choices: Choices) -> None:
 
 
 def _near(maker: WalMaker, choices: Choices, size: int) -> int:
-    """A limit: the end, or some bytes before or behind a record's or a page's start."""
+    """Choose a limit: the end, or some bytes before or after a record's or a page's start."""
     kind, record, delta = choices.below(4), choices.byte(), choices.byte() - 128
     if kind == 0 or not maker.records:
         return size
@@ -266,7 +266,7 @@ def _near(maker: WalMaker, choices: Choices, size: int) -> int:
 
 
 def _check_untouched(maker: WalMaker, limit: int) -> None:
-    """WAL as the maker made it: its own book is the second twin."""
+    """Check WAL as the maker made it: its own book is the second twin."""
     flush_lsn = maker.start_lsn + limit
     found = scan(
         maker, start_lsn=maker.start_lsn, limit_lsn=flush_lsn, segment_bytes=maker.segment_bytes
@@ -276,7 +276,7 @@ def _check_untouched(maker: WalMaker, limit: int) -> None:
 
 
 def _edit(wal: bytearray, maker: WalMaker, choices: Choices) -> None:
-    """One change in a record or a page header; half of them with the CRC made right again."""
+    """Make one change in a record or a page header; half of them get the right CRC again."""
     kind, which, offset = choices.below(8), choices.byte(), choices.byte()
     value, repair = choices.byte(), choices.below(2)
     if kind < 4 and maker.records:

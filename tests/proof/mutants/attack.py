@@ -5,9 +5,10 @@
                                                       -> SimulatorKill | None
         explore(tree, world, seconds=60)              -> ExplorationKill | None
 
-Both are the commands that anybody can run in the planted tree, in a process of their own. Only
-their exit codes 2 and 3 count: an oracle saw lost, forked or uncommitted bytes, two leaders or a
-broken promise (2), or nothing moved (3). A seed on which the code breaks (1) is passed over.
+Both are commands that anybody can run in the planted tree, in a process of their own. Only their
+exit codes 2 and 3 count. Code 2 means that an oracle saw lost, forked or uncommitted bytes, two
+leaders or a broken promise. Code 3 means no progress. A seed on which the code breaks (1) is
+passed over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ROW = re.compile(r"([\d,]+) states .* depth +(\d+) +([\d.]+) s")
 
 @dataclass(frozen=True, slots=True)
 class SimulatorKill:
-    """`searched` seeds it took `program` to find `seed`; exit code 2 or 3; the oracle's words."""
+    """A find of `program` after `searched` seeds: its exit code, 2 or 3, and the oracle's text."""
 
     seed: int
     searched: int
@@ -77,7 +78,7 @@ Kill = SimulatorKill | ExplorationKill
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Path]:
-    """The mutant's tree, for as long as it is needed."""
+    """Make the mutant's tree, for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = Path(folder) / "tree"
         tree.mkdir()
@@ -86,7 +87,7 @@ def planted(mutant: Mutant) -> Iterator[Path]:
 
 
 def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Python with the packages below `tree`, and not with those that are installed."""
+    """Run Python with the packages below `tree`, and not with the installed ones."""
     path = os.pathsep.join(str(tree / package) for package in PACKAGES)
     return subprocess.run(
         [sys.executable, *words],
@@ -101,7 +102,7 @@ def run_in(tree: Path, *words: str, seconds: float) -> subprocess.CompletedProce
 def simulate(
     tree: Path, *, first: int, count: int, seconds: float, by: str = SIM
 ) -> SimulatorKill | None:
-    """Seeds in order, until an oracle says so. RuntimeError if the command itself is broken."""
+    """Run seeds in order, until an oracle fails. Raise RuntimeError if the command is broken."""
     started, seed = time.monotonic(), first
     facts_path = tree / "facts.json"
     while seed < first + count and time.monotonic() - started < seconds:
@@ -126,7 +127,7 @@ def simulate(
 
 
 def explore(tree: Path, world: str, *, seconds: float) -> ExplorationKill | None:
-    """Breadth first until the first violation."""
+    """Explore breadth first until the first violation."""
     started = time.monotonic()
     words = ("-m", "tests.proof.explore", "--run", world, "--seconds", str(seconds))
     try:
@@ -136,7 +137,7 @@ def explore(tree: Path, world: str, *, seconds: float) -> ExplorationKill | None
     lines = done.stdout.splitlines()
     row = ROW.search(lines[-1]) if lines else None
     if row is None or done.returncode not in KILLED:
-        return None  # nothing found, or the code broke, which is no kill
+        return None  # no violation, or the code broke, which is no kill
     text = next((line for line in lines if line.startswith("VIOLATION")), "")
     states, depth = int(row[1].replace(",", "")), int(row[2]) + 1
     seconds_spent = round(time.monotonic() - started, 1)

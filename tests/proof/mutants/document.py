@@ -25,7 +25,7 @@ NAMES = {SIM: "simulator", LOGICAL_SIM: "simulator of logical logs", RIVALS: "ri
 
 
 def with_table(text: str, mutants: Sequence[Mutant], kept: Mapping[str, Killers]) -> str:
-    """ValueError: a mark is missing."""
+    """Return the document with its table. Raise ValueError if a mark is missing."""
     before, _, rest = text.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:

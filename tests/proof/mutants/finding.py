@@ -26,7 +26,7 @@ def find(
     missing_only: bool,
     tell: Callable[[str], None],
 ) -> int:
-    """`minutes` for each mutant by each of both. 1 if one survives."""
+    """Search for `minutes` for each mutant by each of both. Return 1 if one survives."""
     kept, lock = killers.load(), Lock()
     names = [mutant.name for mutant in MUTANTS]
 
@@ -49,7 +49,7 @@ def find(
 
 
 def _that_still_kill(mutant: Mutant, found: Killers) -> Killers:
-    """A change of the product moves what a seed does."""
+    """Return the killers that still kill, since a change of the product moves what a seed does."""
     again = {type(kill) for kill in row_of(mutant, found.all).kills}
     return Killers(
         found.simulator if SimulatorKill in again else None,
@@ -58,7 +58,7 @@ def _that_still_kill(mutant: Mutant, found: Killers) -> Killers:
 
 
 def _by_seed(mutant: Mutant, base: int, count: int, seconds: float) -> SimulatorKill | None:
-    """In the mutant's own programs, the first that finds it."""
+    """Return the first kill by the mutant's own programs."""
     programs = mutant.searched_by
     with planted(mutant) as tree:
         for program in programs:
@@ -71,7 +71,7 @@ def _by_seed(mutant: Mutant, base: int, count: int, seconds: float) -> Simulator
 
 
 def _by_world(mutant: Mutant, seconds: float) -> ExplorationKill | None:
-    """In the mutant's own worlds, else in the first of the small ones that finds it."""
+    """Search the mutant's own worlds, else the small ones, and return the first kill."""
     worlds = mutant.worlds or tuple(SMALL)
     with planted(mutant) as tree:
         for world in worlds:

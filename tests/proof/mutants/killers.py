@@ -18,7 +18,7 @@ PATH = Path(__file__).parent / "killers.json"
 
 @dataclass(slots=True)
 class Killers:
-    """Of one mutant; either may be missing, a mutant without both survives."""
+    """The killers of one mutant; either may be missing, a mutant without both survives."""
 
     simulator: SimulatorKill | None = None
     exploration: ExplorationKill | None = None
@@ -40,7 +40,7 @@ def _again_s(kill: Kill) -> float:
 
 
 def load() -> dict[str, Killers]:
-    """By the mutant's name."""
+    """Return the killers by the mutant's name."""
     kept: dict[str, dict[str, dict[str, object]]] = {}
     if PATH.exists():
         kept = json.loads(PATH.read_text())
@@ -56,7 +56,7 @@ def _decoded(both: dict[str, dict[str, object]]) -> Killers:
 
 
 def save(killers: dict[str, Killers], names: list[str]) -> None:
-    """In the order of `names`; of others nothing is kept."""
+    """Save the killers of `names`, in that order, and no others."""
     kept = {}
     for name in names:
         if name in killers and killers[name].all:

@@ -2,8 +2,8 @@
 
     plant(mutant, tree)         a copy of the source below `tree`, with the mutant in it
 
-An edit names a definition, and syntax that stands in it exactly once (syntax.py); if it does not
-any more, the mutant does not fit and is an error, never a mutant that was found.
+An edit names a definition, and syntax that stands in it exactly once (syntax.py). If it is not
+there any more, the mutant does not fit. That is an error, never a mutant that was found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BREAKS = "the code itself breaks on it: the search passes over that, the test do
 WHOLE_FRAMES = "the simulated network damages no frame"
 SEARCHED = "searched by its programs, and not met: too rare, or another guard holds"
 
-# What the exploration runs of the shipping source.
+# The modules of the shipping source that the exploration runs.
 EXPLORED = frozenset(
     (
         "acceptor", "answers", "readable", "durable", "history", "quorum",
@@ -67,7 +67,7 @@ class Edit:
 class Mutant:
     """name     for the command line and killers.json
     rule     in docs/protocol.md, `seed flaw N` of its deviations, or the module whose idea it is
-    removed  what does not hold any more
+    removed  the rule that does not hold any more
     edits    all of them are made; a rule that is guarded twice needs two
     worlds   explorations that may find it (tests/proof/explore/runs.py), if not a small one
     turns_red  pytest's name of a test that turns red, where no search meets it soon
@@ -86,7 +86,7 @@ class Mutant:
 
     @property
     def is_explored(self) -> bool:
-        """Whether the exploration runs what was edited; drivers and storage it does not run."""
+        """True if the exploration runs what was edited; drivers and storage it does not run."""
         return all(Path(edit.file).stem in EXPLORED for edit in self.edits)
 
 
@@ -94,8 +94,7 @@ CONTROL = Mutant("control", "", "nothing: the shipping source", ())
 
 
 def plant(mutant: Mutant, tree: Path) -> None:
-    """What simulator, exploration and the tests of the packages need, in the new folder `tree`;
-    edited."""
+    """Copy the source and all that its proofs need to the new folder `tree`, and make the edits."""
     without = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tree / package, ignore=without, copy_function=_place)
@@ -118,7 +117,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
 
 
 def _place(file: str | Path, path: str | Path) -> None:
-    """Source, which no test writes, gets a second name: a tenth of a copy's cost."""
+    """Give source, which no test writes, a second name: a tenth of a copy's cost."""
     with suppress(OSError):  # they are on two file systems
         if Path(file).suffix == ".py":
             os.link(file, path)

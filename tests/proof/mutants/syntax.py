@@ -7,8 +7,8 @@ A definition is a module, a class or a function, also one inside another. Its fu
 the module's: walkeeper_safekeeper.consensus.acceptor.Acceptor.on_append. Any tail of that names it
 as long as no other definition has the same tail.
 
-`old` and `new` are source. Two expressions: the expression is replaced. Otherwise `old` is one
-statement or several in a row, and `new` takes their place; nothing takes it if `new` is empty.
+`old` and `new` are source. If both are expressions, the expression is replaced. Otherwise `old` is
+one statement or several in a row, and `new` takes their place; an empty `new` removes them.
 `name=value` is a statement or a keyword argument of a call. All are compared as syntax trees.
 """
 

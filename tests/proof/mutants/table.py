@@ -56,7 +56,7 @@ class Row:
 
 
 def rows(mutants: Sequence[Mutant], kept: Mapping[str, Killers], *, jobs: int) -> Iterator[Row]:
-    """In order; the killers that do not kill any more are left out."""
+    """Yield rows in order; the killers that do not kill any more are left out."""
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda m: row_of(m, kept.get(m.name, Killers()).all), mutants)
 
@@ -78,7 +78,7 @@ def row_of(mutant: Mutant, killers: Sequence[Kill]) -> Row:
 
 
 def _with_effort(kill: Kill, killer: Kill) -> Kill:
-    """How many seeds were searched is known from the search."""
+    """Take from the search how many seeds it searched."""
     if isinstance(kill, SimulatorKill) and isinstance(killer, SimulatorKill):
         return replace(kill, searched=killer.searched)
     return kill
@@ -104,7 +104,7 @@ class Line:
 
 
 def control(mutants: Sequence[Mutant], kept: Mapping[str, Killers]) -> list[Line]:
-    """On every seed and in every world that kills one of these."""
+    """Run the shipping source on every seed and in every world that kills one of these."""
     kills = [kill for m in mutants for kill in kept.get(m.name, Killers()).all]
     seeds = seeds_of(kills)
     worlds = sorted({kill.world for kill in kills if isinstance(kill, ExplorationKill)})
@@ -135,7 +135,7 @@ def control_of_seeds(program: str, seeds: Sequence[int]) -> Line:
 
 
 def _runs(seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """(first, count) of seeds without a gap."""
+    """Return (first, count) of seeds without a gap."""
     runs: list[tuple[int, int]] = []
     for seed in seeds:
         if runs and sum(runs[-1]) == seed:
@@ -146,7 +146,7 @@ def _runs(seeds: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def control_of_world(world: str) -> Line:
-    """Every state of it."""
+    """Explore every state of a world."""
     started = time.monotonic()
     _, code, text = run_apart(world)
     return Line(f"exploration {world}", text if code else "", time.monotonic() - started)

@@ -1,7 +1,7 @@
-"""What may go wrong in one run, drawn from its seed; some of it is zero (swarm testing).
+"""The troubles of one run, drawn from its seed; some of them are zero (swarm testing).
 
-A run in which everything goes wrong at once gets nowhere, and hides what only one kind of trouble
-shows; so each seed draws its own few kinds (Groce 2012, "Swarm testing").
+A run in which everything goes wrong at once gets nowhere. It hides bugs that only one kind of
+trouble shows. So each seed draws its own few kinds (Groce 2012, "Swarm testing").
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PLOTS = (
 
 
 class AskedOptions(TypedDict, total=False):
-    """The options that are asked for, not drawn."""
+    """The options that the caller sets, not drawn."""
 
     replaces: bool  # members are replaced (replacing.py)
     cancels: bool  # half of the replacements are taken back, or it is tried
-    is_busy: bool  # what arrives meanwhile is received at once (inbox.py)
+    is_busy: bool  # messages that arrive meanwhile are received at once (inbox.py)
     switches: bool  # the primary switches segments, and dies in it
     is_bulk: bool  # transactions are long, and WAL goes as slots move
     has_archive: bool  # WAL goes when it is archived, is read back
@@ -47,7 +47,7 @@ class Options:
     is_datagram: bool  # frames of a connection may be lost, repeated and reordered
     loss: float
     repeat: float
-    late_elections: float  # the share of votes asked for and elections told that come late
+    late_elections: float  # the share of vote requests and ProposerElected that come late
     breaks: float
     half_open: float  # the share of breaks that the safekeeper notices seconds later
     late_closes: float  # connections that one side takes for open long after they are not
@@ -55,23 +55,23 @@ class Options:
     clock_jumps: float
     safekeeper_crashes: float
     safekeeper_stops: float  # clean ones
-    power_failures: float  # of all safekeepers at once
+    power_failures: float  # all safekeepers fail at once
     ambushes: float  # the share of elections and cuts that a crash follows closely
     failing_syncs: float
     stalls: float  # a disk that answers nothing for seconds
     full_disks: float
     bit_flips: float  # the share of power cuts that garble what was never acknowledged
-    retention_bytes: int | None  # how much WAL is kept behind the end; None: all of it
+    retention_bytes: int | None  # how much WAL is kept below the end, or None for all
     readers: int  # standbys behind each safekeeper
     pinned_readers: int
     proposer_crashes: float
     primary_crashes: float
     clones: float  # the primary is replaced by an older copy of itself
-    recycled_bytes: int | None  # what a primary keeps behind its end; None: all of it
+    recycled_bytes: int | None  # how much WAL a primary keeps below its end, or None for all
     settles: float
     take_over: float
     records: float  # a simulated second
-    record_bytes: tuple[int, ...]  # one number: any size below it; more: only these
+    record_bytes: tuple[int, ...]  # any size below a single number, or one of several
     starts_inside_record: bool  # where the log was created
     safety_s: int
     quick_disks: float  # the share of appends that are written as they arrive
@@ -85,7 +85,7 @@ class Options:
 
     @classmethod
     def draw(cls, random: Random) -> Options:
-        """The seed's own mixture."""
+        """Draw the seed's own mixture."""
 
         def rate(*choices: float) -> float:
             return random.choice((0.0, *choices))
@@ -140,5 +140,5 @@ class Options:
 
 
 def _aside(random: Random) -> Random:
-    """Draws that came later: what a seed meant before them stays as it was."""
+    """Return a source of draws that came later: a seed's older draws stay as they were."""
     return Random(random.getstate()[1][0])

@@ -1,8 +1,8 @@
 """Targeted trouble: short plays that make the states likely in which a rule is needed.
 
-Random faults alone rarely put two diverging logs, a vote and a late message into one second. A
-plot does, with its details drawn from the seed; whether what happens is right, the judges alone
-decide. A seed draws up to three plots, and they are played one after the other until it heals.
+Random faults alone rarely put two diverging logs, a vote and a late message into one second. A plot
+does, with its details drawn from the seed. The judges alone decide if the outcome is right. A seed
+draws up to three plots, and they are played one after the other until it heals.
 
     rivals            two servers part from each other; in turns a proposer of each reaches other
                       safekeepers, gets somewhere, and is killed, cut off or held back
@@ -38,7 +38,7 @@ TAIL_BYTES = 300_000  # two reads of a donor and some
 
 
 def schedule(story: Story) -> None:
-    """The seed's plots in turn, with a pause before each."""
+    """Schedule the seed's plots in turn, with a pause before each."""
     world, names = story.world, story.world.options.plots
     if not names:
         return
@@ -78,7 +78,7 @@ def _some(story: Story, *, least: int, most: int) -> list[SafekeeperNode]:
 
 
 def _stage(story: Story) -> Until:
-    """From here on the plot alone starts and ends proposers; wait until the others are there."""
+    """Let the plot alone start and end proposers from here on; wait until the others are there."""
     story.is_staged, story.world.is_calm = True, story.world.options.is_calm
     story.kill_all()
     if not story.world.is_calm:
@@ -87,7 +87,7 @@ def _stage(story: Story) -> Until:
 
 
 def _in_step(story: Story) -> Plot:
-    """A leader with all safekeepers brings them to one end, and dies."""
+    """Let a leader with all safekeepers bring them to one end, and die."""
     server = survivor_of(story) or restored(story) or story.keeper_of_all()
     story.adopt(server)
     server.restart()
@@ -104,7 +104,7 @@ def _in_step(story: Story) -> Plot:
 
 
 def _parted(story: Story) -> tuple[Primary, Primary]:
-    """Two servers that agree with the log, and write different WAL from now on."""
+    """Return two servers that agree with the log, and write different WAL from now on."""
     good = survivor_of(story) or story.keeper_of_all()
     good.restart()
     log = best_log(story)
@@ -153,7 +153,7 @@ def rivals(story: Story) -> Plot:
 
 
 def _got_somewhere(proposer: ProposerNode, reached: Sequence[SafekeeperNode]) -> Until:
-    """Until one of its safekeepers, or PostgreSQL, has what it wrote; or just for some time."""
+    """Wait until a safekeeper of it, or PostgreSQL, has what it wrote, or just for some time."""
     random, server = proposer.world.random, proposer.primary
 
     def one_has_it() -> bool:
@@ -177,7 +177,7 @@ def _got_somewhere(proposer: ProposerNode, reached: Sequence[SafekeeperNode]) ->
 def _hold_back(
     story: Story, proposer: ProposerNode, nodes: Sequence[SafekeeperNode], most_ms: float = 4000
 ) -> None:
-    """What it sends from now on arrives together, much later."""
+    """Hold back the messages that it sends from now on, and deliver them together, much later."""
     ways = [(proposer.name, node.name) for node in nodes]
     story.network.cut(ways)
     story.world.trouble("messages held back", proposer.name, f"held back: {ways}")
@@ -186,7 +186,7 @@ def _hold_back(
 
 
 def held_back(story: Story) -> Plot:
-    """The successor's followers hear the old leader when their log is just as long as then."""
+    """Let the old leader reach the successor's followers when their log is just as long as then."""
     random, nodes = story.world.random, story.safekeepers
     yield _stage(story)
     yield from _in_step(story)
@@ -206,9 +206,12 @@ def held_back(story: Story) -> Plot:
 
 
 def unfinished_term(story: Story) -> Plot:
-    """A leader dies with its tail on one safekeeper; a rival that does not know of it leaves one
-    on another; then the first server's proposer comes back, spreads its old tail, and dies with it
-    half spread; and the rival comes back as well (Raft, figure 8)."""
+    """Play Raft's figure 8: a tail comes back, and dies half spread.
+
+    A leader dies with its tail on one safekeeper. A rival that does not know of it leaves one on
+    another. Then the first server's proposer comes back, spreads its old tail, and dies with it
+    half spread. The rival comes back as well.
+    """
     random, network, nodes = story.world.random, story.network, story.safekeepers
     if len(nodes) < 3:
         return
@@ -244,7 +247,7 @@ def _has(node: SafekeeperNode, lsn: Lsn) -> Until:
 
 
 def _halfway(start_lsn: Lsn, nodes: Sequence[SafekeeperNode]) -> Until:
-    """One of them follows the leader and has some of what lies below the term's start."""
+    """Wait until one follows the leader and has some of the WAL below the term's start."""
 
     def one_is() -> bool:
         acceptors = [n.driver.acceptor for n in nodes if n.driver is not None]
@@ -264,7 +267,7 @@ def power_failure(story: Story) -> Plot:
 
 
 def lost_disk(story: Story) -> Plot:
-    """And then an election that could only be won with its vote."""
+    """Lose a disk, and then hold an election that could only be won with its vote."""
     random, elect = story.world.random, story.configuration.vote_quorum
     well = [n for n in story.safekeepers if n.loss is None and n.driver is not None]
     if story.disks_to_lose() > 0 and well:
@@ -303,7 +306,7 @@ def sealed(story: Story) -> Plot:
 
 
 def promotion(story: Story) -> Plot:
-    """Once or twice; some promotions leave out WAL, and some take a number that is taken."""
+    """Promote once or twice; some promotions leave out WAL, and some take a number in use."""
     random = story.world.random
     yield _stage(story)
     for _ in range(random.randint(1, 2)):
@@ -331,7 +334,7 @@ def promotion(story: Story) -> Plot:
         yield random.uniform(0, 1500)
         for node in random.choices(story.safekeepers, k=random.choice((0, 0, 1, 2))):
             node.crash()
-        if random.random() < 0.5:  # what has been deposed comes back
+        if random.random() < 0.5:  # the deposed server comes back
             deposed = story.start_proposer(primary=server, take_over=True, resumes=True)
             _write(server, 2)
             yield Until(deposed.is_gone, 3000)
@@ -342,7 +345,7 @@ def promotion(story: Story) -> Plot:
 
 
 def older_copy(story: Story) -> Plot:
-    """Restored in place: the newer server is gone for good."""
+    """Restore the server in place as an older copy: the newer one is gone for good."""
     random, server = story.world.random, story.primary
     faults.clone_primary(story)
     if random.random() < 0.5:

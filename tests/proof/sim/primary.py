@@ -19,11 +19,12 @@ from walkeeper_common.timelines import Ends, Timelines
 from walkeeper_proposer.consensus.proposer_events import PrimaryIdentity
 
 COMMIT_RMID, HEAP_RMID = 1, 10
-COMMITS_IN_BULK = 0.01  # of writes
+COMMITS_IN_BULK = 0.01  # the share of writes
 COMMIT_BYTES = 40
 CHUNK_BYTES_MAX = 20_000
 STREAMING_SLOT, RETENTION_SLOT = "s", "s_retention"
-SWITCHES, DEATHS_IN_SWITCHES = 0.02, 0.3  # of writes; of crashes, in a segment that was recycled
+# the first is a share of writes, the second of crashes, in a recycled segment
+SWITCHES, DEATHS_IN_SWITCHES = 0.02, 0.3
 
 
 class Standby(Protocol):
@@ -57,7 +58,7 @@ class Primary:
         self._standby: Standby | None = None
         self._sent_lsn = Lsn(0)
         self._told_lsn = acked.start_lsn  # a whole record's end
-        self._slot_lsns: dict[str, Lsn] = {}  # what its slots keep, by name
+        self._slot_lsns: dict[str, Lsn] = {}  # the positions that its slots keep, by name
 
     def identity(self) -> PrimaryIdentity:
         return PrimaryIdentity(
@@ -70,23 +71,23 @@ class Primary:
         )
 
     def go_on_as(self, timelines: Timelines) -> None:
-        """A log may have left a timeline without a byte of the next one yet."""
+        """Go on as the log's timelines; it may have left one without a byte of the next one yet."""
         self.timeline_ends = timelines.ends()
         self.timeline = self.maker.timeline = timelines.last
 
     def begins(self, timeline: int) -> Lsn:
-        """From where on there are segment files of this timeline."""
+        """Return from where on there are segment files of this timeline."""
         numbers = [t for t, _ in self.timeline_ends] + [self.timeline]
         at = numbers.index(timeline)
         fork_lsn = self.timeline_ends[at - 1][1] if at else self.maker.start_lsn
         return fork_lsn.round_down(self.maker.segment_bytes)
 
     def ends(self, timeline: int) -> Lsn:
-        """LSN_MAX for the one that it writes on."""
+        """Return where a timeline ends: LSN_MAX for the one that it writes on."""
         return dict(self.timeline_ends).get(timeline, LSN_MAX)
 
     def has_all_of(self, acked: Acknowledged) -> bool:
-        """Whether every acknowledged byte is durable here."""
+        """Return True if every acknowledged byte is durable here."""
         if self.flush_lsn < acked.end_lsn:
             return False
         return self.maker.read(acked.start_lsn, acked.end_lsn) == acked.wal
@@ -104,7 +105,7 @@ class Primary:
         return max(first_lsn, Lsn(max(0, segment - recycled)).round_down(self.maker.segment_bytes))
 
     def write(self, size: int | None = None) -> None:
-        """One more transaction, flushed now or at the next page boundary only."""
+        """Write one more transaction, flushed now or at the next page boundary only."""
         if not self.is_up:
             return
         random, sizes = self.world.random, self.world.options.record_bytes
@@ -136,7 +137,7 @@ class Primary:
             self._standby.timeline_over(end_lsn)
 
     def stream(self, standby: Standby, start_lsn: Lsn, timeline: int) -> None:
-        """START_REPLICATION with the slot: whoever had it before is ended."""
+        """Start as START_REPLICATION with the slot does: end the connection that had it before."""
         begin_lsn, end_lsn = self.begins(timeline), self.ends(timeline)
         assert begin_lsn <= start_lsn <= end_lsn, f"{start_lsn=} {timeline=}"
         if self._standby is not None and self._standby is not standby:
@@ -168,7 +169,7 @@ class Primary:
         self._slot_lsns[slot] = max(self._slot_lsns[slot], min(lsn, self.flush_lsn))
 
     def write_nonce(self) -> Lsn:
-        """pg_logical_emit_message, and walwriter's flush; return where it ends."""
+        """Write a nonce, as pg_logical_emit_message and walwriter's flush do; return its end."""
         nonce = nonce_message(self.world.random.randbytes(NONCE_BYTES))
         self.flush_lsn = self.maker.record(nonce, 0, RMGR_LOGICAL_MESSAGE).end_lsn
         self._send()
@@ -179,7 +180,7 @@ class Primary:
             self._standby = None
 
     def report(self, standby: Standby, commit_lsn: Lsn) -> None:
-        """A status update: every transaction that ends below is acknowledged to its client."""
+        """Take a status update: every transaction that ends below is acknowledged to its client."""
         if not self.is_up or self._standby is not standby:
             return
         assert commit_lsn <= self._sent_lsn, f"{commit_lsn=} beyond what was sent {self._sent_lsn}"
@@ -193,7 +194,7 @@ class Primary:
             self._told_lsn = end_lsn
 
     def record_end(self, lsn: Lsn) -> Lsn:
-        """Where the last record ends that is whole below `lsn`."""
+        """Return where the last record ends that is whole below `lsn`."""
         records = self.maker.records
         at = bisect_right(records, lsn, key=lambda made: made.own_end_lsn)
         while at and not records[at - 1].complete:
@@ -206,7 +207,7 @@ class Primary:
         return ends[1] - ends[0]
 
     def crash(self, *, then: Callable[[], None] = lambda: None) -> None:
-        """Keeps what was flushed; goes on with the same bytes, or ends the record that was cut."""
+        """Crash and keep flushed WAL; go on with the same bytes, or end the record that was cut."""
         if not self.is_up:
             return
         self.world.trouble("primary crashes", self.name, f"CRASH flush={self.flush_lsn}")
@@ -214,7 +215,7 @@ class Primary:
         self.world.later(self.world.random.uniform(100, 3000), lambda: self.restart(then))
 
     def stop(self) -> None:
-        """Down until somebody starts it again."""
+        """Stop until somebody starts it again."""
         self.is_up = False
         standby, self._standby = self._standby, None
         if standby is not None:
@@ -231,7 +232,7 @@ class Primary:
         then()
 
     def clone(self, name: str, at_lsn: Lsn, *, promoted_to: int | None = None) -> Primary:
-        """A copy as of `at_lsn`, which goes on with other transactions than ours.
+        """Copy the server as of `at_lsn`; the copy goes on with other transactions than ours.
 
         It ends with the last whole record there; on the timeline of that, or promoted.
         """
@@ -239,7 +240,7 @@ class Primary:
         maker._data = bytearray(self.maker._data)
         maker.records = [m for m in maker.records if m.own_end_lsn <= at_lsn]
         while maker.records and not maker.records[-1].complete:
-            maker.records.pop()  # what ends it would have to be cloned as well
+            maker.records.pop()  # else the record that ends it would have to be cloned as well
         maker.forget_after(maker.records[-1].own_end_lsn if maker.records else maker.start_lsn)
         ends = [(t, lsn) for t, lsn in self.timeline_ends if lsn < maker.end_lsn]
         later = [t for t, lsn in self.timeline_ends if lsn >= maker.end_lsn]

@@ -1,9 +1,8 @@
 """Members are replaced while everything else goes wrong (`python -m tests.proof.sim --replace`).
 
-An operator runs the shipping `replace_member`, is killed, and runs it again; questions and answers
-are lost on their way; two operators may want two things at once. With --cancel, half
-of them change their mind. A newcomer is a new node: its
-process answers for an empty disk until it has joined.
+An operator runs the shipping `replace_member`, is killed, and runs it again. Questions and answers
+are lost on their way. Two operators may want two things at once. With --cancel, half of them change
+their mind. A newcomer is a new node: its process answers for an empty disk until it has joined.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ CANCELS = 0.5  # the share of operators that change their mind, with --cancel
 
 
 def newest(story: Story) -> Configuration:
-    """The configuration with the greatest generation that any safekeeper holds."""
+    """Return the configuration with the greatest generation that any safekeeper holds."""
     held = [node.configuration for node in story.safekeepers if node.loss is None]
     return max(held, key=lambda configuration: configuration.generation)
 
@@ -64,7 +63,7 @@ class Newcomer:
     node: SafekeeperNode | None = None
 
     def answer(self, ask: Message) -> Message | None:
-        """As log_catalog.py does."""
+        """Answer as log_catalog.py does."""
         random = self.story.world.random
         match ask:
             case LogQuery():
@@ -103,7 +102,7 @@ class Operator:
         self._run()
 
     def _run(self) -> None:
-        """The command is started, with the addresses of now."""
+        """Start the command, with the addresses of now."""
         self._serial += 1
         self._waits = 0
         places = [NEWCOMER, *(p for p, n in enumerate(self._nodes()) if n is not None)]
@@ -195,8 +194,12 @@ class Operator:
 
 
 def judge_survival(story: Story, what: str, standings: Sequence[Standing]) -> None:
-    """Of whatever members an election could be held now. Who has not heard of newer ones may vote
-    with older ones, or is told of the newer ones; who has, never votes with the older ones."""
+    """Judge that no safekeeper which lacks the WAL could win an election now.
+
+    The election is held with the members of any configuration that a safekeeper holds.
+    A safekeeper without newer members may vote with older ones, or learns of the newer ones. A
+    safekeeper with newer members never votes with the older ones.
+    """
     nodes = {node.name: node for node in story.safekeepers}
     held = {s.who: nodes[s.who].configuration for s in standings}
     for configuration in {c.generation: c for c in held.values()}.values():
@@ -212,7 +215,7 @@ def judge_survival(story: Story, what: str, standings: Sequence[Standing]) -> No
 
 
 def is_finished(story: Story) -> bool:
-    """Nobody is being replaced any more. Who was when everything healed, is to the end."""
+    """Return True if no replacement is under way; finish one that was, when all healed."""
     if any(not operator.is_over for operator in story.operators):
         return False
     if not story.operators or not newest(story).joining:
@@ -228,7 +231,7 @@ def is_finished(story: Story) -> bool:
 
 
 def schedule(story: Story) -> None:
-    """An operator now and then, rarely two at once."""
+    """Start an operator now and then, rarely two at once."""
     world, random = story.world, story.world.random
 
     def want() -> None:

@@ -82,12 +82,12 @@ class SafekeeperNode:
 
     @property
     def member(self) -> str:
-        """Who it was when it began; with its disk it loses the name, too."""
+        """The member that it was when it began; with its disk it loses the name, too."""
         return member_name(self.created.acceptor_id, self.created.incarnation)
 
     @property
     def configuration(self) -> Configuration:
-        """What its control file says, also while it is down."""
+        """The configuration in its control file, also while it is down."""
         durable = self._durable()
         assert durable is not None and durable.configuration is not None, f"{self.name=}"
         return durable.configuration
@@ -106,7 +106,7 @@ class SafekeeperNode:
         return LogFolder(self.name, self.disks.folder, self.disks.wal, shelf)
 
     def _save(self, durable: Durable) -> None:
-        """Whoever announces a cut has kept what it takes."""
+        """Save the control file. A cut that it announces must have kept what it takes."""
         if durable.truncating_to is not None and self.driver is not None:
             self._judge_cut(self.driver.store, durable.truncating_to)
         self._folder().save_control(durable)
@@ -169,8 +169,7 @@ class SafekeeperNode:
         self._tick(self.lives)
 
     def crash(self, *, is_power_cut: bool | None = None) -> None:
-        """The power is cut, or only the process is killed: then the page cache survives, with what
-        was never synced in it."""
+        """Cut the power, or kill the process: then the page cache survives, with unsynced WAL."""
         if self.driver is None:
             return
         if is_power_cut is None:
@@ -185,7 +184,7 @@ class SafekeeperNode:
         self._end(is_power_cut=is_power_cut)
 
     def crash_at_work(self) -> None:
-        """As soon as WAL is being written, of which any part may then be there."""
+        """Crash as soon as WAL is being written, of which any part may then be there."""
         if self.driver is None:
             return
         worker, acceptor = self._workers[0], self.driver.acceptor
@@ -199,7 +198,7 @@ class SafekeeperNode:
         worker.awaited = job_began
 
     def stop(self) -> None:
-        """A clean stop: SIGTERM. The power may be cut right behind it."""
+        """Stop cleanly, as after SIGTERM. The power may be cut right after it."""
         if self.driver is None:
             return
         life = self.lives
@@ -213,7 +212,7 @@ class SafekeeperNode:
         self.driver.close(stopped)
 
     def _end(self, *, is_power_cut: bool) -> None:
-        """Memory is gone; the process is started again after a while."""
+        """Drop the memory, and start the process again after a while."""
         if self.driver is not None:
             _ = self.rank
             self._judge_vote()
@@ -233,7 +232,7 @@ class SafekeeperNode:
         self.world.later(delay_ms, self.start)
 
     def lose_disk(self, loss: Loss) -> None:
-        """For good: with its disk it has lost what it promised."""
+        """Lose the disk for good, and with it all promises."""
         if self.driver is None:
             return
         self.world.trouble("disks lost", self.name, f"LOST its disk, comes back with {loss.value}")
@@ -248,7 +247,7 @@ class SafekeeperNode:
 
     @property
     def rank(self) -> tuple[Ballot, Lsn]:
-        """What a vote would say of its log; while it is down, what it would have said last."""
+        """The rank of its log that a vote would carry; while it is down, the rank before."""
         if self.driver is not None:
             acceptor = self.driver.acceptor
             last = cut(acceptor.durable.history, acceptor.flush_lsn)[-1]
@@ -268,13 +267,13 @@ class SafekeeperNode:
             self.world.trouble("failing syncs", self.name, "the next sync fails")
 
     def fill_disk(self) -> None:
-        """No new segment can be allocated for a while."""
+        """Let no new segment be allocated for a while."""
         self.disks.fill()
         self.world.trouble("full disks", self.name, "disk full")
         self.world.later(self.world.random.uniform(500, 8000), self.disks.heal)
 
     def stall(self, for_ms: float) -> None:
-        """The disk answers nothing, so that WAL queues up."""
+        """Stall the disk, which answers no request, so that WAL queues up."""
         self.world.trouble("stalled disks", self.name, f"disk stalls for {for_ms:.0f} ms")
         for worker in self._workers:
             worker.stall(for_ms)
@@ -287,7 +286,7 @@ class SafekeeperNode:
         self._clock.jump(tick)
 
     def heal(self) -> None:
-        """Nothing fails from here on; who is not well is started again."""
+        """Let no operation fail from here on; restart a node that is not well."""
         self.disks.heal()
         self._clock.heal()
         if self.driver is not None and self.driver.acceptor.failure is not None:
@@ -353,7 +352,7 @@ class SafekeeperNode:
     # Connections
 
     def accept(self, connection: Connection) -> bool:
-        """Whether somebody listens."""
+        """Return True if a process listens."""
         if self.driver is None:
             return self._accept_without_log(connection)
         number, life = next(self._numbers), self.lives
@@ -378,7 +377,7 @@ class SafekeeperNode:
         return True
 
     def _accept_without_log(self, connection: Connection) -> bool:
-        """A process without this log, or with a broken one, answers greetings (log_catalog.py)."""
+        """Answer greetings as a process without this log, or with a broken one (log_catalog.py)."""
         codes = {
             Loss.WIPED: RejectCode.UNKNOWN_LOG,
             Loss.PREPARED: RejectCode.NOT_A_MEMBER,
@@ -407,7 +406,7 @@ class SafekeeperNode:
             self._connections[connection].server.send(message)
 
     def commit_moved(self, commit_lsn: Lsn) -> None:
-        """A reader sees every whole record up to here at once."""
+        """Show a reader every whole record up to here at once."""
         assert self.driver is not None
         committed, store = self.oracles.committed, self.driver.store
         end_lsn = committed.whole_end(self.name, store, commit_lsn)
@@ -419,7 +418,7 @@ class SafekeeperNode:
                 self.on_committed()
 
     def end_readers(self, above_lsn: Lsn) -> None:
-        """Nobody was sent more: `_on_following` looks."""
+        """Do nothing, since no reader was sent more: `_on_following` looks."""
 
     def note(self, text: str, facts: Sequence[tuple[str, object]], *_: object) -> None:
         shown = " ".join(f"{name}={value}" for name, value in facts)
@@ -431,10 +430,10 @@ class SafekeeperNode:
             delay_ms = self.world.random.choice((0, 5, 50, 500)) * self.world.random.random()
             self.world.later(delay_ms, lambda: self.crash() if life == self.lives else None)
 
-    # What the judges are shown
+    # Facts for the judges
 
     def _on_following(self) -> None:
-        """The log was cut where it parts from the leader's, and its history is the leader's now."""
+        """Judge the cut where the log diverges from the leader's, and take the leader's history."""
         assert self.driver is not None
         at_lsn = self.driver.acceptor.flush_lsn
         self.disks.timelines = self.driver.store.timelines
@@ -463,7 +462,7 @@ class SafekeeperNode:
                 promises.speaks_as(self.name, message.ballot)
 
     def _judge_cut(self, store: WalStore, begin_lsn: Lsn) -> None:
-        """The whole records behind it, if any, are durable in orphans/."""
+        """Judge that the whole records after the cut, if any, are durable in orphans/."""
         end_lsn = store.scan(begin_lsn, store.contiguous_end(begin_lsn)).end_lsn
         if end_lsn <= begin_lsn:
             return
@@ -483,7 +482,7 @@ class SafekeeperNode:
             self.oracles.promises.log_ends(self.name, last, acceptor.flush_lsn)
 
     def _judge_log(self, said: str, flush_lsn: Lsn) -> None:
-        """What is acknowledged is what a power cut now would leave, and what its history says."""
+        """Judge that acknowledged WAL is what a power cut leaves, and what its history says."""
         assert self.driver is not None
         store, history = self.driver.store, self.driver.acceptor.durable.history
         self._vouched_lsn = max(self._vouched_lsn, flush_lsn)

@@ -66,7 +66,7 @@ def run(
     show: Callable[[str], None] | None = None,
     **asked: Unpack[AskedOptions],
 ) -> Run:
-    """The whole story of a seed; `asked` as in World."""
+    """Run the whole story of a seed; `asked` as in World."""
     return run_story(Story(seed, show=show, **asked))
 
 
@@ -97,7 +97,7 @@ def run_story(story: Story) -> Run:
 
 @dataclass
 class Tally:
-    """What a search has seen."""
+    """The seeds, events and faults that a search has seen."""
 
     base: int
     started_s: float = field(default_factory=time.monotonic)
@@ -121,7 +121,7 @@ class Tally:
         return time.monotonic() - self.started_s
 
     def line(self) -> str:
-        """Progress."""
+        """Return one line of progress."""
         return (
             f"{self.seeds} seeds, {self.events} events, "
             f"{self.events / max(self.seconds, 0.001):.0f} a second, "
@@ -130,7 +130,7 @@ class Tally:
         )
 
     def table(self) -> str:
-        """All of it, for people."""
+        """Return all of it as a table for people."""
         rows: list[tuple[str, object]] = [
             ("seeds", self.seeds),
             ("seconds", f"{self.seconds:.0f}"),
@@ -145,7 +145,7 @@ class Tally:
         return "\n".join(f"{name:<44}{value:>14}" for name, value in rows)
 
     def save(self, path: Path, found: Run | None) -> None:
-        """All of it, for a report."""
+        """Save all of it for a report."""
         facts: dict[str, object] = {
             "first_seed": self.base,
             "seeds": self.seeds,
@@ -170,7 +170,7 @@ class Tally:
 def runs(
     base: int, count: int, jobs: int, asked: Mapping[str, bool], run: Callable[..., Run] = run
 ) -> Generator[Run, None, None]:
-    """In the order of the seeds if there is one process, else as they are done."""
+    """Yield runs in the order of the seeds if there is one process, else as they finish."""
     seeds = range(base, base + count)
     if jobs == 1:
         for seed in seeds:
@@ -192,7 +192,7 @@ def runs(
 
 
 def _ignore_interrupt() -> None:
-    """The parent hears SIGINT and ends the search."""
+    """Ignore SIGINT: the parent receives it and ends the search."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -206,7 +206,7 @@ def search(
     asked: Mapping[str, bool],
     run: Callable[..., Run] = run,
 ) -> tuple[Run | None, Tally]:
-    """Until a seed fails, the time is over, all are run, or SIGINT."""
+    """Search until a seed fails, the time is over, all are run, or SIGINT."""
     tally, told_s = Tally(base), time.monotonic()
     done = runs(base, count, jobs, asked, run)
     try:

@@ -1,4 +1,4 @@
-"""What searches, with fresh seeds each time: never part of the gate, which must not depend on luck.
+"""The search with fresh seeds each time: never part of the gate, which must not depend on luck.
 
     make soak MINUTES=60            python -m tests.proof.soak --help
 

@@ -32,7 +32,7 @@ class Stage:
     name: str
     about: str
     command: str
-    share: float = 0.0  # of the time, for a command that stops by itself
+    share: float = 0.0  # its part of the time, for a command that stops by itself
     needs_minutes: float = 0.0  # for one that does not
     environment: Mapping[str, str] = field(default_factory=dict)
     needs_root: bool = False
