@@ -19,7 +19,8 @@ METRICS: dict[str, Metric] = {m.name: m for each in DAEMONS.values() for m in ea
 HEAD = """# Metrics
 
 Each daemon with `--http` has these figures in `/metrics`, in Prometheus' text format. A histogram
-`NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. LSNs are in bytes. This page is
+`NAME` has the series `NAME_bucket`, `NAME_sum` and `NAME_count`. LSNs are in bytes. This page, the
+[alert rules](../monitoring/alerts.yml) and the [dashboard](../monitoring/dashboard.json) are
 generated from the definitions in the source.
 """
 
